@@ -1,0 +1,261 @@
+"""Where things are on disk, and writing them whole: no section of the paper, all of its results."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A file being written is called .partial-<host>-<pid>-<random>-<final name>: the name keeps its ending
+# (papermill looks at it) and says whose it is, so that what a killed writer left behind can be told.
+_PARTIAL = re.compile(r"\.partial-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}-(?P<name>.+)")
+_FOREIGN_AGE = 24 * 3600  # seconds after which a partial file of another machine is taken for abandoned
+_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
+
+
+def figures_dir() -> Path:
+    """Folder every run writes to: `$VITLAB_FIGURES`, or `figures/` in the checkout.
+
+    >>> figures_dir().is_absolute()
+    True
+    """
+    return _folder("VITLAB_FIGURES", ROOT / "figures")
+
+
+def data_dir() -> Path:
+    """Folder of the user's own data sets: `$VITLAB_DATA`, or `data/downloads/` in the checkout.
+
+    >>> data_dir().is_absolute()
+    True
+    """
+    return _folder("VITLAB_DATA", bundled_dir() / "downloads")
+
+
+def bundled_dir() -> Path:
+    """Folder of what comes with the checkout: small weights and their model cards.
+
+    >>> bundled_dir().name
+    'data'
+    """
+    return ROOT / "data"
+
+
+def reference_dir(preset: str) -> Path:
+    """Folder of the committed reference results of a preset; `$VITLAB_FIGURES` does not move it.
+
+    >>> reference_dir("quick").relative_to(ROOT).as_posix()
+    'figures/reference/quick'
+    """
+    return ROOT / "figures" / "reference" / preset
+
+
+def _folder(variable: str, default: Path) -> Path:
+    given = os.environ.get(variable)
+    return Path(given).expanduser().resolve() if given else default
+
+
+@contextlib.contextmanager
+def writing(path: Path | str) -> Iterator[Path]:
+    """Write a file whole or not at all: yields a temporary path beside `path`, put in its place at the end.
+
+    The folder is made where it is missing. The temporary name ends like `path`. When the body raises, the
+    temporary file is removed and an older `path` stays as it was.
+
+    Raises:
+        OSError: the disk is full (ENOSPC), with the path and what to do; or the body wrote nothing.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "a" / "note.txt"
+    >>> with writing(target) as temporary:
+    ...     _ = temporary.write_text("whole")
+    >>> target.read_text(), [p.name for p in target.parent.iterdir()]
+    ('whole', ['note.txt'])
+    """
+    path = Path(path)
+    temporary = path.with_name(f".partial-{_host()}-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent)
+        try:
+            yield temporary
+            if not temporary.exists():
+                raise OSError(f"nothing written for {path}: the body of `with writing` makes the file")
+            with open(temporary, "rb+") as handle:
+                os.fsync(handle.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn whatever reports a full disk into one clear error; C++ libraries do it in classes of their own."""
+    try:
+        yield
+    except Exception as error:
+        full = error.errno in _FULL if isinstance(error, OSError) else "No space left on device" in str(error)
+        if not full:
+            raise
+        raise OSError(
+            errno.ENOSPC,
+            f"disk full while writing {path}: free space and run again; finished results are kept",
+        ) from error
+
+
+def sweep(folder: Path | str) -> list[Path]:
+    """Remove the partial files in `folder` whose writer is dead; returns what was removed.
+
+    A writer on this machine is dead when its process is gone (or its number was given to a younger process);
+    a file of another machine sharing the folder is left alone for a day.
+
+    >>> import tempfile
+    >>> sweep(tempfile.mkdtemp())
+    []
+    """
+    removed = []
+    for entry in Path(folder).glob(".partial-*"):
+        match = _PARTIAL.fullmatch(entry.name)
+        if match and _is_abandoned(entry, match["host"], int(match["pid"])):
+            with contextlib.suppress(OSError):
+                entry.unlink()
+                removed.append(entry)
+    return removed
+
+
+def _is_abandoned(entry: Path, host: str, pid: int) -> bool:
+    import psutil  # comes with ipykernel; imported here because a partial file is rare
+
+    try:
+        written = entry.stat().st_mtime
+        if host != _host():
+            return time.time() - written > _FOREIGN_AGE
+        process = psutil.Process(pid)
+        return process.status() == psutil.STATUS_ZOMBIE or process.create_time() > written + 1
+    except FileNotFoundError:
+        return False  # its writer finished meanwhile
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
+
+
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def write_json(path: Path | str, obj: Any) -> None:
+    """Write `obj` as JSON, whole or not at all: sorted keys, one space of indent, a final newline.
+
+    Raises:
+        ValueError: a number is NaN or infinite, or a value has no JSON form.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "x.json"
+    >>> write_json(target, {"b": 1, "a": [0.5, None]})
+    >>> read_json(target)
+    {'a': [0.5, None], 'b': 1}
+    """
+    try:
+        text = json.dumps(obj, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"cannot write {path}: {error}; results must be finite numbers, strings, booleans, lists and "
+            "dictionaries (None stands for a number that is missing)"
+        ) from error
+    with writing(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: Path | str) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not JSON; the message names it.
+
+    >>> read_json("nowhere.json")
+    Traceback (most recent call last):
+    FileNotFoundError: no file nowhere.json: run what writes it first
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no file {path}: run what writes it first") from None
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both ValueErrors
+        raise ValueError(f"{path} is not valid JSON ({error}): remove the file and run again") from error
+
+
+def file_hash(path: Path | str) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of a file's content: the identity of weights or data.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "empty"
+    >>> target.touch()
+    >>> file_hash(target)
+    'e3b0c44298fc1c14'
+    """
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def lock(folder: Path | str, name: str = "", wait: bool = True) -> Iterator[bool]:
+    """Hold `folder` (or the thing called `name` in it) against other processes; yields whether it is held.
+
+    The operating system lets go of the lock when its holder dies, however it dies. With `wait`, says once on
+    stderr what is waited for, and yields True in the end; without, yields False at once when it is taken.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with lock(folder) as held:
+    ...     held
+    True
+    >>> list(Path(folder).iterdir())
+    []
+    """
+    import filelock
+
+    folder = Path(folder)
+    path = folder / f".{name or 'vitlab'}.lock"
+    guard = filelock.FileLock(path)  # the kernel's lock (flock), not the mere presence of a file
+    with _explained(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        held = _acquire(guard, wait, f"{name} in {folder}" if name else str(folder))
+    if not held:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        # Removed while held: who waits on the removed file sees that it has no name left and starts over.
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        guard.release()
+
+
+def _acquire(guard: Any, wait: bool, what: str) -> bool:
+    import filelock
+
+    try:
+        guard.acquire(timeout=0)
+        return True
+    except filelock.Timeout:
+        if not wait:
+            return False
+    print(f"vitlab: waiting for another process that works on {what}", file=sys.stderr, flush=True)
+    guard.acquire(poll_interval=0.2)
+    return True
