@@ -1,0 +1,144 @@
+"""The world is a pure function of (world, index), and its parts do what their names say."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from vitlab.data import world as w
+from vitlab.data.world import HELD_OUT, World, scene
+
+
+def test_known_answers_image_is_a_function_of_its_index():
+    """Any order, any batch, any chunk: the same bytes."""
+    indices = torch.tensor([7, 0, 123_456_789, HELD_OUT + 5, 2**33])
+    images, labels, masks = scene(World(), indices)
+    for i, index in enumerate(indices):
+        alone, label, mask = scene(World(), index[None])
+        assert torch.equal(alone[0], images[i]) and torch.equal(mask[0], masks[i]) and label[0] == labels[i]
+    backwards, _, _ = scene(World(), indices.flip(0), chunk=2)
+    assert torch.equal(backwards.flip(0), images)
+
+
+def test_pinned_world():
+    """The world must not drift: bundled weights and reference results stand on these very images."""
+    images, _, masks = scene(World(), torch.arange(8))
+    assert images.double().mean().item() == pytest.approx(PINNED_MEAN, abs=0.01)
+    assert masks.double().mean().item() == pytest.approx(PINNED_MASK, abs=0.001)
+
+
+PINNED_MEAN, PINNED_MASK = 118.8265, 0.190186
+
+
+def test_other_threads_same_images():
+    threads = torch.get_num_threads()
+    one, _, _ = scene(World(image_size=64), torch.arange(40))
+    torch.set_num_threads(2 if threads == 1 else 1)
+    try:
+        two, _, _ = scene(World(image_size=64), torch.arange(40))
+    finally:
+        torch.set_num_threads(threads)
+    assert (one.int() - two.int()).abs().max() <= 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_gpu_paints_the_same_images():
+    cpu, _, cpu_masks = scene(World(), torch.arange(500))
+    gpu, _, gpu_masks = scene(World(), torch.arange(500), device="cuda")
+    assert (cpu.int() - gpu.cpu().int()).abs().max() <= 1
+    assert (cpu_masks != gpu_masks.cpu()).float().mean() < 1e-4
+
+
+def test_hash_is_uniform_and_uncorrelated():
+    u = w.uniform(0, torch.arange(20_000), 8, purpose=2).double()
+    assert (u.mean(0) - 0.5).abs().max() < 0.01
+    assert (u.var(0) - 1 / 12).abs().max() < 0.002
+    assert (torch.corrcoef(u.T) - torch.eye(8)).abs().max() < 0.03
+    assert torch.corrcoef(torch.stack([u[:-1, 0], u[1:, 0]]))[0, 1].abs() < 0.03  # neighbours differ
+    assert not torch.equal(u[:, 0], w.uniform(1, torch.arange(20_000), 8, purpose=2)[:, 0].double())
+
+
+def test_contour_known_answers():
+    """Horner's rule equals the Fourier series, and no contour folds through its centre."""
+    draws = w.uniform(0, torch.arange(200), 12, purpose=9)
+    coefficients = w.contour_coefficients(draws)
+    theta = torch.linspace(0, 2 * torch.pi, 90)
+    radius = w.contour_radius(coefficients, torch.polar(torch.ones(200, 1, 90), theta.expand(200, 1, 90)))[:, 0]
+    k = torch.arange(2, 8)
+    series = 1 + (coefficients[:, None, :] * torch.exp(1j * k * theta[:, None])).sum(-1).real
+    assert (radius - series).abs().max() < 1e-5
+    assert radius.min() > 0.3
+
+
+def test_background_has_a_one_over_f_spectrum():
+    sheet = w.noise_sheet(0)[0]
+    power = torch.fft.rfft2(sheet).abs() ** 2
+    f = (torch.fft.fftfreq(1024)[:, None] ** 2 + torch.fft.rfftfreq(1024)[None] ** 2).sqrt()
+    band = [power[(f > lo) & (f <= 2 * lo)].mean().log2() for lo in (0.02, 0.04, 0.08, 0.16)]
+    slopes = torch.stack(band).diff()  # amplitude 1/f: power falls by a factor of 4 an octave
+    assert (slopes + 2).abs().max() < 0.15
+
+
+def test_no_strength_no_variation():
+    """With every strength at 0 the pictures of one class differ in background colour and texture phase alone."""
+    still = w.with_difficulty(World(n_classes=4), 0.0)
+    _, labels, masks = scene(still, torch.arange(40))
+    for k in range(4):
+        assert (masks[labels == k] == masks[labels == k][0]).all()
+
+
+@pytest.mark.parametrize("strength", ["position", "rotation", "scale", "stretch"])
+def test_pose_strengths_move_the_mask(strength):
+    still = w.with_difficulty(World(n_classes=4), 0.0)
+    moved = dataclasses.replace(still, **{strength: 1.0})
+    assert not torch.equal(scene(moved, torch.arange(8))[2], scene(still, torch.arange(8))[2])
+
+
+def test_occlusion_hides_a_part_never_the_whole():
+    free = dataclasses.replace(World(), occlusion=0.0)
+    hidden = dataclasses.replace(World(), occlusion=1.0)
+    before, after = (scene(x, torch.arange(600))[2].flatten(1).sum(1).double() for x in (free, hidden))
+    assert (after <= before).all()
+    assert 0.05 < 1 - (after.sum() / before.sum()) < 0.5
+    assert (after > 0).double().mean() > 0.99
+
+
+def test_mask_is_where_the_object_is():
+    """Recolouring the class changes pixels under the mask and (but for the antialiased rim) nowhere else."""
+    base = dataclasses.replace(World(image_size=64), colour=0.0, lighting=0.0)
+    images, _, masks = scene(base, torch.arange(20))
+    recoloured, _, _ = scene(dataclasses.replace(base, colour=1.0), torch.arange(20))
+    changed = (images.int() - recoloured.int()).abs().amax(1) > 2
+    interior = -torch.nn.functional.max_pool2d(-masks[:, None].float(), 3, 1, 1)[:, 0] > 0
+    near = torch.nn.functional.max_pool2d(masks[:, None].float(), 5, 1, 2)[:, 0] > 0
+    assert changed[interior].double().mean() > 0.95
+    assert changed[~near].double().mean() < 0.005
+
+
+def test_labels_are_balanced_and_sets_nested():
+    small, large = w.image_set(World(), 50), w.image_set(World(), 100)
+    assert torch.equal(large.images[:50], small.images)
+    assert torch.bincount(large.labels).tolist() == [10] * 10
+
+
+def test_same_scene_at_another_resolution():
+    """Twice the pixels show the same scene: averaged down they look alike, so resolution can be studied."""
+    fine, _, fine_masks = scene(World(image_size=64), torch.arange(30))
+    coarse, _, masks = scene(World(image_size=32), torch.arange(30))
+    down = torch.nn.functional.avg_pool2d(fine.float(), 2)
+    assert (down - coarse.float()).abs().mean() < 12
+    assert (torch.nn.functional.avg_pool2d(fine_masks[:, None].float(), 2)[:, 0] - masks.float()).abs().mean() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("bad", "names"),
+    [({"n_classes": 1}, "n_classes"), ({"image_size": 4}, "image_size"), ({"scale": -1.0}, "scale")],
+)
+def test_bad_worlds_are_refused(bad, names):
+    with pytest.raises(ValueError, match=names):
+        World(**bad)
+
+
+def test_negative_index_is_refused():
+    with pytest.raises(ValueError, match="-3"):
+        scene(World(), torch.tensor([-3]))
