@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import socket
 import sys
 import time
@@ -84,7 +85,7 @@ def writing(path: Path | str) -> Iterator[Path]:
     ('whole', ['note.txt'])
     """
     path = Path(path)
-    temporary = path.with_name(f".partial-{_host()}-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
+    temporary = beside(path)
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
@@ -99,6 +100,15 @@ def writing(path: Path | str) -> Iterator[Path]:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
+
+
+def beside(path: Path) -> Path:
+    """A temporary name beside `path` that ends like it, and that `sweep` knows for this process's.
+
+    >>> beside(Path("figures/plot.png")).suffix
+    '.png'
+    """
+    return path.with_name(f".partial-{_host()}-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
 
 
 @contextlib.contextmanager
@@ -117,7 +127,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path | str) -> list[Path]:
-    """Remove the partial files in `folder` whose writer is dead; returns what was removed.
+    """Remove the partial files and folders in `folder` whose writer is dead; returns what was removed.
 
     A writer on this machine is dead when its process is gone (or its number was given to a younger process);
     a file of another machine sharing the folder is left alone for a day.
@@ -131,7 +141,7 @@ def sweep(folder: Path | str) -> list[Path]:
         match = _PARTIAL.fullmatch(entry.name)
         if match and _is_abandoned(entry, match["host"], int(match["pid"])):
             with contextlib.suppress(OSError):
-                entry.unlink()
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
                 removed.append(entry)
     return removed
 

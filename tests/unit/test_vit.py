@@ -1,0 +1,309 @@
+"""The ViT against known counts, Eq. 1-8 written out in float64, and timm's class with the same weights."""
+
+import math
+
+import pytest
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from vitlab.models.vit import ViT, ViTConfig
+
+SMALL = {
+    "image_size": 32,
+    "patch_size": 8,
+    "dim": 48,
+    "depth": 3,
+    "n_heads": 4,
+    "mlp_dim": 80,
+    "n_classes": 7,
+}
+TABLE_1 = {  # name: patch, dim, depth, heads, MLP, parameters, tokens
+    "B/16": (16, 768, 12, 12, 3072, 86_567_656, 197),
+    "L/16": (16, 1024, 24, 16, 4096, 304_326_632, 197),
+    "H/14": (14, 1280, 32, 16, 5120, 632_045_800, 257),
+}
+
+
+def small(**changes) -> ViT:
+    """A small ViT whose every weight is random, so that nothing is hidden by a zero or a one."""
+    model = ViT(ViTConfig(**{**SMALL, **changes})).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def images(count: int = 3, size: int = 32, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(2), dtype=dtype)
+
+
+def timm_vit(pool: str = "class") -> VisionTransformer:
+    pooling = {} if pool == "class" else {"class_token": False, "global_pool": "avg", "fc_norm": False}
+    return VisionTransformer(
+        32, 8, num_classes=7, embed_dim=48, depth=3, num_heads=4, mlp_ratio=80 / 48, **pooling
+    )
+
+
+def layer_norm(x, weight, bias):
+    mean = x.mean(-1, keepdim=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdim=True)
+    return (x - mean) / torch.sqrt(variance + 1e-6) * weight + bias
+
+
+def open_coded(w: dict, image: torch.Tensor, config: ViTConfig) -> torch.Tensor:
+    """Logits of one image [3 H W], line by line from Eq. 1-8, in loops and with no layer of PyTorch's."""
+    P, D = config.patch_size, config.dim
+    E = w["patch_embed.proj.weight"].reshape(D, -1).T  # (3 P P) x D
+    corners = [(i, j) for i in range(0, config.image_size, P) for j in range(0, config.image_size, P)]
+    patches = torch.stack([image[:, i : i + P, j : j + P].reshape(-1) for i, j in corners])
+    z = patches @ E + w["patch_embed.proj.bias"]
+    if config.pool == "class":
+        z = torch.cat([w["cls_token"][0], z])
+    z = z + w["pos_embed"][0]  # Eq. 1
+    D_h = D // config.n_heads
+    for block in range(config.depth):
+        b = {key.removeprefix(f"blocks.{block}."): value for key, value in w.items()}
+        y = layer_norm(z, b["norm1.weight"], b["norm1.bias"])
+        U, u = b["attn.qkv.weight"], b["attn.qkv.bias"]
+        q, k, v = (y @ U[i * D : (i + 1) * D].T + u[i * D : (i + 1) * D] for i in range(3))  # Eq. 5
+        heads = []
+        for h in range(config.n_heads):
+            s = slice(h * D_h, (h + 1) * D_h)
+            scores = torch.exp(q[:, s] @ k[:, s].T / math.sqrt(D_h))
+            A = scores / scores.sum(1, keepdim=True)  # Eq. 6
+            heads.append(A @ v[:, s])  # Eq. 7
+        z = torch.cat(heads, 1) @ b["attn.proj.weight"].T + b["attn.proj.bias"] + z  # Eq. 8 and 2
+        y = layer_norm(z, b["norm2.weight"], b["norm2.bias"]) @ b["mlp.fc1.weight"].T + b["mlp.fc1.bias"]
+        y = y * 0.5 * (1 + torch.erf(y / math.sqrt(2)))
+        z = y @ b["mlp.fc2.weight"].T + b["mlp.fc2.bias"] + z  # Eq. 3
+    z = layer_norm(z, w["norm.weight"], w["norm.bias"])  # Eq. 4
+    y = z[0] if config.pool == "class" else z.mean(0)
+    if config.head == "tanh":
+        y = torch.tanh(y @ w["pre_logits.fc.weight"].T + w["pre_logits.fc.bias"])
+    return y @ w["head.weight"].T + w["head.bias"]
+
+
+@pytest.mark.parametrize("name", TABLE_1)
+def test_table_1_counts(name):
+    patch, dim, depth, heads, mlp, n_parameters, n_tokens = TABLE_1[name]
+    with torch.device("meta"):
+        ours = ViT(ViTConfig(224, patch, dim, depth, heads, mlp))
+        theirs = VisionTransformer(224, patch, embed_dim=dim, depth=depth, num_heads=heads)
+    counts = [sum(p.numel() for p in model.parameters()) for model in (ours, theirs)]
+    assert counts == [n_parameters, n_parameters]
+    assert ours.pos_embed.shape == (1, n_tokens, dim)
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {
+        k: v.shape for k, v in theirs.state_dict().items()
+    }
+
+
+@pytest.mark.parametrize("pool", ["class", "gap"])
+@pytest.mark.parametrize("head", ["linear", "tanh"])
+def test_equals_the_equations_in_float64(pool, head):
+    model = small(pool=pool, head=head).double()
+    x = images(dtype=torch.float64)
+    expected = torch.stack([open_coded(model.state_dict(), image, model.config) for image in x])
+    assert expected.std() > 0.1
+    torch.testing.assert_close(model(x), expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("pool", ["class", "gap"])
+def test_equals_timm_and_weights_move_both_ways(pool):
+    ours, theirs = small(pool=pool), timm_vit(pool).eval()
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    torch.testing.assert_close(ours(images()), theirs(images()), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        ours.forward_features(images()), theirs.forward_features(images()), atol=1e-5, rtol=0
+    )
+    back = ViT(ours.config).eval()
+    back.load_state_dict(theirs.state_dict(), strict=True)
+    assert torch.equal(back(images()), ours(images()))
+
+
+def test_tanh_head_has_the_keys_of_the_old_timm_models():
+    keys = [
+        key for key in ViT(ViTConfig(**SMALL, head="tanh")).state_dict() if key.startswith(("pre", "head"))
+    ]
+    assert keys == ["pre_logits.fc.weight", "pre_logits.fc.bias", "head.weight", "head.bias"]
+
+
+def test_pre_logits_are_what_the_head_sees():
+    for head in ("linear", "tanh"):
+        model = small(head=head)
+        tokens = model.forward_features(images())
+        representation = model.forward_head(tokens, pre_logits=True)
+        assert representation.shape == (3, 48)
+        assert torch.equal(model.head(representation), model.forward_head(tokens))
+        assert torch.equal(representation, tokens[:, 0]) == (head == "linear")
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+def test_fused_attention_equals_the_open_form(dtype, atol):
+    model = ViT(ViTConfig(**SMALL)).eval()
+    nn.init.normal_(model.head.weight, std=0.05, generator=torch.Generator().manual_seed(1))
+    model = model.to(dtype)
+    fused = model(images(dtype=dtype))
+    assert fused.std() > 0.1
+    for block in model.blocks:
+        block.attn.fused_attn = False
+    torch.testing.assert_close(model(images(dtype=dtype)), fused, atol=atol, rtol=0)
+
+
+def test_a_hook_on_attn_drop_sees_attention():
+    model, seen = small(), []
+    model.blocks[1].attn.fused_attn = False
+    model.blocks[1].attn.attn_drop.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    model(images())
+    (attn,) = seen
+    assert attn.shape == (3, 4, 17, 17)
+    torch.testing.assert_close(attn.sum(-1), torch.ones(3, 4, 17))
+
+
+def test_without_positions_the_order_of_patches_does_not_matter():
+    model = small().double()
+    x = images(dtype=torch.float64)
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(3))
+    patches = x.reshape(3, 3, 4, 8, 4, 8).permute(0, 1, 2, 4, 3, 5).flatten(2, 3)  # [B 3 N P P]
+    shuffled = patches[:, :, order].unflatten(2, (4, 4)).permute(0, 1, 2, 4, 3, 5).reshape(3, 3, 32, 32)
+    assert (model(shuffled) - model(x)).abs().max() > 1e-3
+    nn.init.zeros_(model.pos_embed)
+    torch.testing.assert_close(model(shuffled), model(x), atol=1e-12, rtol=0)
+
+
+def test_a_new_model_gives_zero_logits():
+    for head in ("linear", "tanh"):
+        assert not ViT(ViTConfig(**SMALL, head=head))(images()).any()
+
+
+def test_dropout_is_where_the_paper_puts_it():
+    model = ViT(ViTConfig(**SMALL, head="tanh", dropout=0.1))
+    dropping = [
+        name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p == 0.1
+    ]
+    in_block = ["attn.proj_drop", "mlp.drop1", "mlp.drop2"]
+    blocks = [f"blocks.{block}.{name}" for block in range(3) for name in in_block]
+    assert dropping == ["pos_drop", *blocks, "pre_logits.drop"]
+    order = [name for name, _ in model.blocks[0].mlp.named_children()]
+    assert order == ["fc1", "act", "drop1", "fc2", "drop2"]
+
+
+def test_positions_are_added_before_dropout():
+    model, seen = small(), []
+    model.pos_drop.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    model(images())
+    tokens = torch.cat([model.cls_token.expand(3, -1, -1), model.patch_embed(images())], dim=1)
+    assert torch.equal(seen[0], tokens + model.pos_embed)
+
+
+def test_dropout_is_active_in_training_only():
+    model = small(dropout=0.5)
+    assert torch.equal(model(images()), model(images()))
+    model.train()
+    with torch.random.fork_rng():
+        assert not torch.equal(model(images()), model(images()))
+
+
+def test_initialisation_is_the_authors():
+    model = ViT(ViTConfig(224, 16, 256, 2, 4, 1024, 10, head="tanh"))
+    block = model.blocks[1]
+    bounds = {block.attn.qkv: 512, block.attn.proj: 512, block.mlp.fc1: 1280, block.mlp.fc2: 1280}
+    for layer, fans in bounds.items():  # xavier uniform, with q, k and v as three layers
+        bound = math.sqrt(6 / fans)
+        assert 0.99 * bound < layer.weight.abs().max() <= bound
+        assert layer.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.01)
+    for layer, fan_in in (
+        (model.patch_embed.proj, 768),
+        (model.pre_logits.fc, 256),
+    ):  # lecun normal, cut at 2 sigma
+        assert layer.weight.std().item() == pytest.approx(fan_in**-0.5, rel=0.01)
+        assert layer.weight.abs().max() <= 2 * fan_in**-0.5 / 0.8796
+        assert not layer.bias.any()
+    assert model.pos_embed.std().item() == pytest.approx(0.02, rel=0.02)
+    assert block.mlp.fc1.bias.std().item() == pytest.approx(1e-6, rel=0.1)
+    for zero in (
+        model.cls_token,
+        block.attn.qkv.bias,
+        block.attn.proj.bias,
+        model.head.weight,
+        model.norm.bias,
+    ):
+        assert not zero.any()
+    for one in (model.norm.weight, block.norm1.weight, block.norm2.weight):
+        assert torch.equal(one, torch.ones(256))
+
+
+def test_weights_depend_on_the_seed_alone():
+    config = ViTConfig(**SMALL)
+    state = torch.get_rng_state()
+    first = ViT(config, seed=5).state_dict()
+    assert torch.equal(torch.get_rng_state(), state)
+    with torch.random.fork_rng():
+        torch.manual_seed(99)
+        again, other = ViT(config, seed=5).state_dict(), ViT(config, seed=6).state_dict()
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first["pos_embed"], other["pos_embed"])
+    more_classes = ViT(ViTConfig(**{**SMALL, "n_classes": 9}), seed=5).state_dict()
+    assert all(torch.equal(first[key], more_classes[key]) for key in first if not key.startswith("head"))
+
+
+def test_every_parameter_gets_a_gradient():
+    for pool in ("class", "gap"):
+        model = small(pool=pool, head="tanh").train()
+        model(images()).square().sum().backward()
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+class Halves(nn.Module):
+    """A patch embedding of another kind: the upper and the lower half of the image, as two tokens."""
+
+    grid_size, patch_size = (2, 1), (16, 32)
+
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(3, 48)
+
+    def forward(self, x):
+        return self.proj(x.unflatten(2, (2, 16)).mean(dim=(3, 4)).transpose(1, 2))
+
+
+def test_another_patch_embedding_is_used_and_left_as_it_was_made():
+    with torch.random.fork_rng():
+        embed = Halves()
+    before = embed.proj.weight.clone()
+    model = ViT(ViTConfig(**SMALL), patch_embed=embed)
+    assert model.pos_embed.shape == (1, 3, 48)
+    assert model(images()).shape == (3, 7)
+    assert torch.equal(embed.proj.weight, before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image_size": 30}, "image_size 30 is not divisible by patch_size 8; use 24 or 32"),
+        ({"image_size": 5}, "image_size 5 is not divisible by patch_size 8; use 8"),
+        ({"n_heads": 5}, "dim 48 is not divisible by n_heads 5; use a dim of 45 or 50"),
+        ({"depth": 0}, "depth 0 is not possible"),
+        ({"patch_size": 0}, "patch_size 0 is not possible"),
+        ({"dropout": 1.0}, "dropout 1.0 is not a probability"),
+        ({"dropout": -0.1}, "dropout -0.1 is not a probability"),
+    ],
+)
+def test_a_configuration_says_what_is_wrong_with_it(changes, message):
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        ViTConfig(**{**SMALL, **changes})
+
+
+@pytest.mark.parametrize("field", ["head", "pool"])
+def test_unknown_words_are_refused(field):
+    with pytest.raises(
+        Exception, match="other"
+    ):  # by the configuration, or by the checked annotation before it
+        ViTConfig(**SMALL, **{field: "other"})
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 40, 32), (2, 3, 16, 16), (2, 1, 32, 32), (2, 4, 32, 32)])
+def test_images_of_another_shape_are_refused(shape):
+    with pytest.raises(ValueError, match=r"this model takes \[batch, 3, 32, 32\]"):
+        small()(torch.zeros(shape))

@@ -1,0 +1,161 @@
+"""Models of timm's and of the Hugging Face hub: building them by name, and finding their weights."""
+
+import difflib
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+HUB_PREFIXES = ("hf-hub:", "hf_hub:")
+_PREFIXES = (*HUB_PREFIXES, "local-dir:")
+_PROBE_SECONDS = 2.0
+
+
+def spelled(name: str, other_names: Sequence[str] = ()) -> str:
+    """A timm name in timm's spelling; a name that begins with "hf-hub:" or "local-dir:" as it is.
+
+    Raises:
+        ValueError: for any other, with the nearest of timm's names and `other_names`.
+    """
+    import timm
+
+    for spelling in (name, name.lower()):
+        if spelling.startswith(_PREFIXES) or timm.is_model(spelling):
+            return spelling
+    known = {candidate.lower(): candidate for candidate in (*timm.list_models(), *other_names)}
+    near = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.5)
+    hint = (
+        f"nearest: {', '.join(known[match] for match in near)}"
+        if near
+        else f"known: {', '.join(other_names)}"
+    )
+    raise ValueError(f"model {name!r} is unknown; {hint}; any name of timm.list_models() will do as well")
+
+
+def build(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> nn.Module:
+    """timm's model with fresh weights of its own initialisation, drawn from `seed` alone.
+
+    `settings` are those of `zoo.create`; `arguments` go to timm as they are.
+    """
+    import timm
+
+    if settings.get("head", "linear") != "linear":
+        raise ValueError(f"head {settings['head']!r} is not for timm's models ({name}); leave it out")
+    renamed = {"n_classes": "num_classes", "image_size": "img_size"}
+    arguments |= {renamed[key]: settings[key] for key in renamed if key in settings}
+    if "dropout" in settings:
+        arguments |= dict.fromkeys(("proj_drop_rate", "pos_drop_rate"), settings["dropout"])
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        try:
+            return timm.create_model(name, **arguments)
+        except TypeError as error:
+            given = ", ".join(settings)
+            raise ValueError(f"timm's {name} does not take these settings ({given}): {error}") from error
+
+
+def settings_of(model: nn.Module) -> dict[str, Any]:
+    """What `build` needs beside the name to make a model of the same shapes."""
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    return {"n_classes": model.num_classes} | ({"image_size": tuple(size)} if size else {})
+
+
+def converted(name: str, state: dict[str, Tensor], settings: dict[str, Any]) -> dict[str, Tensor] | None:
+    """A state dict with another project's keys (say OpenCLIP's) under timm's; None where timm cannot."""
+    overlay: dict[str, Any] = {"state_dict": state}
+    if "n_classes" in settings:  # else timm drops a head whose width is not the published one
+        overlay["num_classes"] = settings["n_classes"]
+    try:
+        return build(name, settings, 0, pretrained=True, pretrained_cfg_overlay=overlay).state_dict()
+    except (KeyError, RuntimeError):
+        return None
+
+
+def published(name: str) -> tuple[str, Path, str]:
+    """The weights timm publishes under a name, or those of "hf-hub:OWNER/MODEL" or "local-dir:FOLDER".
+
+    Returns the name to build the model by, the safetensors file, and where it came from in words.
+
+    Raises:
+        ConnectionError: within three seconds when the file would have to be downloaded and cannot be.
+        ValueError: for a name without published weights.
+    """
+    from timm.models import get_pretrained_cfg, list_pretrained
+
+    if name.startswith("local-dir:"):
+        return name, Path(name.partition(":")[2]) / "model.safetensors", name
+    if name.startswith(HUB_PREFIXES):  # its folder in the cache then holds what timm needs to build it
+        repo_id, _, revision = name.partition(":")[2].partition("@")
+        paths = [
+            hub_file(repo_id, file, name, revision or None) for file in ("config.json", "model.safetensors")
+        ]
+        return f"local-dir:{paths[0].parent}", paths[1], f"{repo_id} on the Hugging Face hub"
+    try:
+        known = get_pretrained_cfg(name)
+    except RuntimeError as error:  # an unknown tag
+        architecture = name.partition(".")[0]
+        tags = ", ".join(list_pretrained(architecture + ".*")) or "none"
+        raise ValueError(f"timm has no weights {name}; for {architecture} it has {tags}") from error
+    if known is None or not known.hf_hub_id:
+        raise ValueError(
+            f"timm has no weights for {name}; give a local file, {name}@FILE, or use untrained=True"
+        )
+    path = hub_file(known.hf_hub_id, known.hf_hub_filename or "model.safetensors", name)
+    return name, path, f"{known.hf_hub_id} on the Hugging Face hub"
+
+
+def hub_file(repo_id: str, filename: str, name: str, revision: str | None = None) -> Path:
+    """A file of a Hugging Face repository: from the local cache if there, else downloaded.
+
+    Raises:
+        ConnectionError: within three seconds when the hub cannot be reached.
+        ValueError: when the repository has no such file.
+    """
+    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+
+    cached = try_to_load_from_cache(repo_id, filename, revision=revision)
+    if isinstance(cached, str):
+        return Path(cached)
+    instead = f"or give a local file: {name}@FILE.safetensors"
+    if constants.HF_HUB_OFFLINE or not _reachable(constants.ENDPOINT):
+        why = (
+            "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} cannot be reached"
+        )
+        raise ConnectionError(
+            f"the weights of {name} ({repo_id}) are not in the local cache {constants.HF_HUB_CACHE}, "
+            f"and {why}; go online without HF_HUB_OFFLINE, point HF_HOME at a cache that has them or "
+            f"HF_ENDPOINT at a mirror, {instead}"
+        )
+    try:
+        return Path(hf_hub_download(repo_id, filename, revision=revision))
+    except (EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError) as error:
+        raise ValueError(
+            f"{repo_id} at {constants.ENDPOINT} has no {filename} for {name}; {instead}"
+        ) from error
+
+
+def _reachable(address: str) -> bool:
+    """Whether a server answers at all. In a thread, as the look-up of a name takes no time-out."""
+    answers = []
+
+    def ask() -> None:
+        try:
+            request = urllib.request.Request(address, method="HEAD")
+            urllib.request.urlopen(request, timeout=_PROBE_SECONDS).close()
+            answers.append(True)
+        except urllib.error.HTTPError:
+            answers.append(True)  # it refused, so it is there
+        except (OSError, ValueError, HTTPException):  # no answer, no address, no HTTP
+            answers.append(False)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_PROBE_SECONDS)
+    return bool(answers and answers[0])

@@ -1,0 +1,244 @@
+"""The paper's Vision Transformer, Eq. 1-8 (§3.1, App. A), under timm's names: weights move both ways."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def _multiples(value: int, unit: int) -> str:
+    """The multiples of `unit` on either side of `value`, in words for an error message."""
+    below = value // unit * unit
+    return f"{below} or {below + unit}" if below else f"{unit}"
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """Everything that determines a ViT's architecture (Table 1; the default is ViT-B/16 at 224 px).
+
+    Raises:
+        ValueError: when a value is out of range or the sizes do not divide.
+
+    >>> ViTConfig().n_patches
+    196
+    >>> ViTConfig(image_size=30, patch_size=8)
+    Traceback (most recent call last):
+    ValueError: image_size 30 is not divisible by patch_size 8; use 24 or 32
+    """
+
+    image_size: int = 224  # pixels, height = width
+    patch_size: int = 16  # pixels, P
+    dim: int = 768  # width of a token, D
+    depth: int = 12  # number of blocks, L
+    n_heads: int = 12
+    mlp_dim: int = 3072  # width of the MLP's hidden layer
+    n_classes: int = 1000
+    head: Literal["linear", "tanh"] = "linear"  # fine-tuning head; "tanh" is the pre-training head
+    pool: Literal["class", "gap"] = "class"  # class token, or mean over patches and no class token (Fig. 9)
+    dropout: float = 0.0  # probability of dropping
+
+    def __post_init__(self) -> None:
+        for name in ("image_size", "patch_size", "dim", "depth", "n_heads", "mlp_dim", "n_classes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)} is not possible; it must be at least 1")
+        if self.image_size % self.patch_size:
+            raise ValueError(
+                f"image_size {self.image_size} is not divisible by patch_size {self.patch_size}; "
+                f"use {_multiples(self.image_size, self.patch_size)}"
+            )
+        if self.dim % self.n_heads:
+            raise ValueError(
+                f"dim {self.dim} is not divisible by n_heads {self.n_heads}; "
+                f"use a dim of {_multiples(self.dim, self.n_heads)}, or another number of heads"
+            )
+        if self.head not in ("linear", "tanh"):
+            raise ValueError(f"head {self.head!r} is unknown; use 'linear' or 'tanh'")
+        if self.pool not in ("class", "gap"):
+            raise ValueError(f"pool {self.pool!r} is unknown; use 'class' or 'gap'")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout {self.dropout} is not a probability; use 0 <= dropout < 1")
+
+    @property
+    def n_patches(self) -> int:
+        """Number of patches N = HW / P²; a class token is not counted."""
+        return (self.image_size // self.patch_size) ** 2
+
+
+class PatchEmbed(nn.Module):
+    """Cut the image into P × P patches and project each flattened patch to D: x_p E of Eq. 1.
+
+    A convolution whose stride is its kernel size is that projection; E is its weight flattened, [D, 3·P·P].
+    """
+
+    def __init__(self, image_size: int, patch_size: int, dim: int) -> None:
+        super().__init__()
+        self.img_size = (image_size, image_size)
+        self.patch_size = (patch_size, patch_size)
+        self.grid_size = (image_size // patch_size, image_size // patch_size)
+        self.proj = nn.Conv2d(3, dim, kernel_size=patch_size, stride=patch_size)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
+        expected = (3, *self.img_size)
+        if tuple(images.shape[1:]) != expected:
+            raise ValueError(
+                f"images of shape {tuple(images.shape)} given, but this model takes [batch, 3, "
+                f"{self.img_size[0]}, {self.img_size[1]}]; resize them, or build the model for another size"
+            )
+        return self.proj(images).flatten(2).transpose(1, 2)  # [B D rows cols] -> [B N D], row by row
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention, Eq. 5-8: A = softmax(q kᵀ / √D_h), output = U [A₁v₁; …; A_hv_h].
+
+    With `fused_attn` (the default) PyTorch's fused kernel is used, which never forms A. Set it to False to
+    compute A in the open: it passes through `attn_drop`, where a hook sees it, [batch, heads, query, key].
+    """
+
+    def __init__(self, dim: int, n_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.num_heads = n_heads
+        self.head_dim = dim // n_heads
+        self.scale = self.head_dim**-0.5
+        self.fused_attn = True
+        self.qkv = nn.Linear(dim, 3 * dim)  # the one dense layer the paper puts no dropout after
+        self.attn_drop = nn.Dropout(0.0)  # the paper drops no attention weights; here for hooks, as in timm
+        self.proj = nn.Linear(dim, dim)
+        self.proj_drop = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        B, T, D = x.shape
+        qkv = self.qkv(x).reshape(B, T, 3, self.num_heads, self.head_dim)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # [3 B heads T D_h]
+        if self.fused_attn:
+            x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.attn_drop.p if self.training else 0.0)
+        else:
+            attn = (q * self.scale @ k.transpose(-2, -1)).softmax(dim=-1)  # [B heads query key]
+            x = self.attn_drop(attn) @ v
+        x = x.transpose(1, 2).reshape(B, T, D)  # [B heads T D_h] -> [B T D]: heads side by side
+        return self.proj_drop(self.proj(x))
+
+
+class Mlp(nn.Module):
+    """Two dense layers with a GELU between them, the same for every token (§3.1)."""
+
+    def __init__(self, dim: int, mlp_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, mlp_dim)
+        self.act = nn.GELU()  # exact, not the tanh approximation
+        self.drop1 = nn.Dropout(dropout)
+        self.fc2 = nn.Linear(mlp_dim, dim)
+        self.drop2 = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return self.drop2(self.fc2(self.drop1(self.act(self.fc1(x)))))
+
+
+class Block(nn.Module):
+    """One pre-norm encoder block, Eq. 2 and 3."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(config.dim, eps=1e-6)
+        self.attn = Attention(config.dim, config.n_heads, config.dropout)
+        self.norm2 = nn.LayerNorm(config.dim, eps=1e-6)
+        self.mlp = Mlp(config.dim, config.mlp_dim, config.dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        x = x + self.attn(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class ViT(nn.Module):
+    """The Vision Transformer (§3.1, Fig. 1): images [B 3 H W], normalised, to logits [B n_classes].
+
+    Every weight is drawn from a generator seeded with `seed`; the global random state is neither used nor
+    changed. `patch_embed` replaces the patch embedding: a module from images to tokens [B N D] that has
+    `grid_size` (rows, columns; N = rows · columns) and `patch_size` (pixels), and is initialised already.
+
+    >>> config = ViTConfig(32, patch_size=8, dim=64, depth=2, n_heads=4, mlp_dim=256, n_classes=10)
+    >>> model, images = ViT(config), torch.zeros(5, 3, 32, 32)
+    >>> model(images).shape, model.forward_features(images).shape
+    (torch.Size([5, 10]), torch.Size([5, 17, 64]))
+    """
+
+    def __init__(self, config: ViTConfig, seed: int = 0, patch_embed: nn.Module | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_dim = config.dim
+        self.num_prefix_tokens = 1 if config.pool == "class" else 0
+        with torch.random.fork_rng(devices=[]):  # the layers' constructors draw; those draws are thrown away
+            self.patch_embed = patch_embed or PatchEmbed(config.image_size, config.patch_size, config.dim)
+            rows, cols = self.patch_embed.grid_size
+            n_tokens = self.num_prefix_tokens + rows * cols
+            self.cls_token = nn.Parameter(torch.zeros(1, 1, config.dim)) if config.pool == "class" else None
+            self.pos_embed = nn.Parameter(torch.zeros(1, n_tokens, config.dim))
+            self.pos_drop = nn.Dropout(config.dropout)
+            self.blocks = nn.Sequential(*(Block(config) for _ in range(config.depth)))
+            self.norm = nn.LayerNorm(config.dim, eps=1e-6)
+            self.pre_logits = nn.Identity() if config.head == "linear" else _tanh_layer(config)
+            self.head = nn.Linear(config.dim, config.n_classes)
+        if not self.pos_embed.is_meta:  # on the meta device there is nothing to fill: shapes and counts only
+            _init_weights(self, torch.Generator().manual_seed(seed), own_embed=patch_embed is None)
+
+    def forward_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
+        """Tokens after the last LayerNorm, the class token (if any) first: Eq. 1-3 and the norm of Eq. 4."""
+        x = self.patch_embed(images)
+        if self.cls_token is not None:
+            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
+        x = self.pos_drop(x + self.pos_embed)  # Eq. 1
+        x = self.blocks(x)
+        return self.norm(x)
+
+    def forward_head(self, tokens: Float[Tensor, "B T D"], pre_logits: bool = False) -> Float[Tensor, "B K"]:
+        """Logits from the class token (y of Eq. 4) or, with pool="gap", from the mean over the patches.
+
+        With `pre_logits` the representation just before the last layer is returned instead, [B D].
+        """
+        x = tokens[:, 0] if self.config.pool == "class" else tokens.mean(dim=1)
+        x = self.pre_logits(x)
+        return x if pre_logits else self.head(x)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
+        return self.forward_head(self.forward_features(images))
+
+
+def _tanh_layer(config: ViTConfig) -> nn.Sequential:
+    """The hidden layer of the pre-training head (§3.1), D wide.
+
+    It is a dense layer, so by the paper's rule ("after every dense layer except the qkv-projections") dropout
+    follows it. The authors' released code has none there; with dropout 0 the two are the same.
+    """
+    drop = nn.Dropout(config.dropout)
+    return nn.Sequential(OrderedDict(fc=nn.Linear(config.dim, config.dim), act=nn.Tanh(), drop=drop))
+
+
+@torch.no_grad()
+def _init_weights(model: ViT, generator: torch.Generator, own_embed: bool) -> None:
+    """Initialise as the authors' code does (google-research/vision_transformer, vit_jax/models_vit.py)."""
+    for name, parameter in model.named_parameters():
+        if name.startswith("patch_embed.") and not own_embed:
+            continue
+        if name == "pos_embed":
+            parameter.normal_(std=0.02, generator=generator)  # "from BERT", says the authors' code
+        elif name.startswith("blocks.") and parameter.ndim == 2:
+            # q, k and v are three dense layers there: the fan of each is D to D, not D to 3D as stored here.
+            for weight in parameter.chunk(3) if name.endswith("qkv.weight") else [parameter]:
+                nn.init.xavier_uniform_(weight, generator=generator)
+        elif ".mlp." in name:
+            parameter.normal_(std=1e-6, generator=generator)
+        elif name in ("patch_embed.proj.weight", "pre_logits.fc.weight"):
+            _lecun_normal_(parameter, generator)  # flax's default for a layer with nothing said
+        elif "norm" in name and name.endswith("weight"):
+            parameter.fill_(1.0)
+        else:
+            parameter.zero_()  # the class token, all other biases, and the head: zero logits at the start
+
+
+def _lecun_normal_(weight: Tensor, generator: torch.Generator) -> None:
+    """Normal of variance 1 / fan-in, cut at two standard deviations and rescaled for the cut, as in flax."""
+    std = weight[0].numel() ** -0.5 / 0.87962566103423978
+    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)

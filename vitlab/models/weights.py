@@ -1,0 +1,124 @@
+"""Weights in safetensors files: reading them safely, and telling from its shapes what ViT a file holds."""
+
+import math
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from vitlab.models.vit import ViTConfig
+
+HEAD_DIM = 64  # D_h of every model in Table 1, and of nearly every published ViT
+# What makes a file a ViT: keys that must be there, with the number of dimensions each has.
+_VIT_KEYS = {
+    "patch_embed.proj.weight": 4,
+    "pos_embed": 3,
+    "blocks.0.attn.qkv.weight": 2,
+    "blocks.0.mlp.fc1.weight": 2,
+    "head.weight": 2,
+}
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the metadata of a safetensors file; nothing is ever unpickled.
+
+    Raises:
+        FileNotFoundError: when there is no such file.
+        ValueError: when it is corrupt, truncated, a pickle or of another format.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; give the path of a .safetensors file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {_diagnosis(path, error)}") from error
+
+
+def _diagnosis(path: Path, error: SafetensorError) -> str:
+    """What an unreadable file probably is, and what to do about it."""
+    with path.open("rb") as file:
+        start = file.read(24)
+    is_pickle = start[:1] == b"\x80" and start[1:2] <= b"\x05"  # the opening of pickle's protocols 2 to 5
+    if is_pickle or start[:4] == b"PK\x03\x04":
+        return (
+            "it looks like a pickle or a zip of arrays (.pt, .pth, .bin, .npz); those can run code and are "
+            "never opened here; look for a .safetensors file of the same model, or convert it once with "
+            "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')"
+        )
+    if start.startswith(b"version https://git-lfs"):
+        return "it is a Git LFS pointer, not the weights; run `git lfs pull` where it comes from"
+    return f"it is corrupt, cut short or of another format ({error}); copy or download it again"
+
+
+def difference(model: nn.Module, state: dict[str, Tensor]) -> str:
+    """How a state dict differs from a model's in keys and shapes, in words; empty when it does not."""
+    wanted = model.state_dict()
+    shapes = [
+        f"{key} {tuple(state[key].shape)}, not {tuple(wanted[key].shape)}"
+        for key in wanted
+        if key in state and state[key].shape != wanted[key].shape
+    ]
+    kinds = {
+        "missing": [key for key in wanted if key not in state],
+        "not expected": [key for key in state if key not in wanted],
+        "of another shape": shapes,
+    }
+    return "; ".join(f"{kind}: {_first(keys)}" for kind, keys in kinds.items() if keys)
+
+
+def _first(keys: list[str], count: int = 4) -> str:
+    more = f" and {len(keys) - count} more" if len(keys) > count else ""
+    return ", ".join(keys[:count]) + more
+
+
+def vit_config(state: dict[str, Tensor], path: Path) -> ViTConfig:
+    """The architecture of a foreign, timm-keyed ViT, from its shapes; heads are taken to be 64 wide.
+
+    Raises:
+        ValueError: when the file is no plain ViT, or the shapes leave its architecture open.
+    """
+    hint = named_hint(path)
+    wrong = [key for key, ndim in _VIT_KEYS.items() if key not in state or state[key].ndim != ndim]
+    if wrong:
+        raise ValueError(
+            f"{path} holds no ViT under timm's names: no {_first(wrong)}; found {_first(list(state))}; {hint}"
+        )
+    dim, _, patch_size, _ = state["patch_embed.proj.weight"].shape
+    if dim % HEAD_DIM:
+        raise ValueError(
+            f"{path} is a ViT of dim {dim}, which is not a multiple of {HEAD_DIM}, so its number of heads "
+            f"cannot be told from the shapes; {hint}"
+        )
+    has_class_token = "cls_token" in state
+    grid = grid_side(state)
+    if grid is None:
+        raise ValueError(
+            f"{path} has {state['pos_embed'].shape[1]} position embeddings, which is no square grid"
+            f"{' and a class token' if has_class_token else ''} (register tokens? other proportions?); {hint}"
+        )
+    return ViTConfig(
+        image_size=grid * patch_size,
+        patch_size=patch_size,
+        dim=dim,
+        depth=sum(key.startswith("blocks.") and key.endswith(".attn.qkv.weight") for key in state),
+        n_heads=dim // HEAD_DIM,
+        mlp_dim=state["blocks.0.mlp.fc1.weight"].shape[0],
+        n_classes=state["head.weight"].shape[0],
+        head="tanh" if "pre_logits.fc.weight" in state else "linear",
+        pool="class" if has_class_token else "gap",
+    )
+
+
+def named_hint(path: Path) -> str:
+    """What to do with a file whose architecture cannot be told from it."""
+    return f"name its architecture with NAME@{path}, where NAME is timm's or this project's"
+
+
+def grid_side(state: dict[str, Tensor]) -> int | None:
+    """Patches per side of a square image, from the number of position embeddings; None when there is none."""
+    if "pos_embed" not in state or state["pos_embed"].ndim != 3:
+        return None
+    n_patches = state["pos_embed"].shape[1] - ("cls_token" in state)
+    side = math.isqrt(n_patches)
+    return side if side > 0 and side**2 == n_patches else None

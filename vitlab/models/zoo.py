@@ -1,0 +1,247 @@
+"""Name → model: Table 1, lab sizes for a CPU, and any timm name; and models with weights, by name or file."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from vitlab.models import hub
+from vitlab.models import weights as weights_file
+from vitlab.models.pretrained import Pretrained, pretrained
+from vitlab.models.vit import ViT, ViTConfig
+
+VIT_SIZES: dict[str, dict[str, int]] = {
+    # Table 1
+    "ViT-B": {"dim": 768, "depth": 12, "n_heads": 12, "mlp_dim": 3072, "image_size": 224, "n_classes": 1000},
+    "ViT-L": {"dim": 1024, "depth": 24, "n_heads": 16, "mlp_dim": 4096, "image_size": 224, "n_classes": 1000},
+    "ViT-H": {"dim": 1280, "depth": 32, "n_heads": 16, "mlp_dim": 5120, "image_size": 224, "n_classes": 1000},
+    # lab sizes: a laptop's CPU trains them on 32-pixel images
+    "Lab-Ti": {"dim": 64, "depth": 4, "n_heads": 4, "mlp_dim": 256, "image_size": 32, "n_classes": 10},
+    "Lab-S": {"dim": 96, "depth": 6, "n_heads": 4, "mlp_dim": 384, "image_size": 32, "n_classes": 10},
+    "Lab-B": {"dim": 192, "depth": 8, "n_heads": 6, "mlp_dim": 768, "image_size": 32, "n_classes": 10},
+}
+# One body per size, as for the ViT, whose body stays when its patch changes: with a stem of stride P / 4,
+# "BiT-Lab-Ti/P" does as many FLOPs as "Lab-Ti/P", within 15 %. Of the bodies that do, shallow ones at high
+# resolution learned best in short trainings.
+BIT_SIZES: dict[str, dict[str, Any]] = {
+    "BiT-Lab-Ti": {"width": 16, "layers": (1, 1, 1, 1)},
+    "BiT-Lab-S": {"width": 32, "layers": (1, 1, 1)},
+    "BiT-Lab-B": {"width": 64, "layers": (1, 1, 1, 1)},
+}
+BUNDLED = {"lab": "vit_lab_s8_64.safetensors"}  # name → file in data/
+_FILE_ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".h5")
+_HEADS = ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight")  # whose rows are the classes
+
+
+def names() -> tuple[str, ...]:
+    """The names `create` knows beside timm's, with the usual patch sizes; any other may be written.
+
+    >>> "ViT-B/16" in names(), "Lab-Ti/8" in names(), "BiT-Lab-Ti/4" in names()
+    (True, True, True)
+    """
+    patches = {"ViT-B": (16, 32), "ViT-L": (16, 32), "ViT-H": (14,)}
+    return tuple(f"{size}/{p}" for size in (*VIT_SIZES, *BIT_SIZES) for p in patches.get(size, (4, 8)))
+
+
+def create(
+    name: str,
+    *,
+    n_classes: int | None = None,
+    image_size: int | None = None,
+    head: str | None = None,
+    dropout: float | None = None,
+    seed: int = 0,
+) -> nn.Module:
+    """A model with fresh weights, drawn from `seed` alone.
+
+    `name` is one of Table 1 ("ViT-L/16"; 224 px and 1000 classes unless said otherwise), a lab size
+    ("Lab-Ti/8"; 32 px, 10 classes), the ResNet of the same compute ("BiT-Lab-Ti/8"; "BiT-Lab-Ti" is short
+    for a patch of 4), or any name of timm's. Upper and lower case are the same.
+
+    Raises:
+        ValueError: for an unknown name (the nearest are named), or a setting the model does not have.
+
+    >>> create("lab-ti/8", n_classes=3).head
+    Linear(in_features=64, out_features=3, bias=True)
+    """
+    settings = {"n_classes": n_classes, "image_size": image_size, "head": head, "dropout": dropout}
+    return _build(name, {key: value for key, value in settings.items() if value is not None}, seed)
+
+
+def _build(name: str, settings: dict[str, Any], seed: int) -> nn.Module:
+    size, patch = _parse(name)
+    if size in VIT_SIZES:
+        return ViT(ViTConfig(patch_size=patch, **{**VIT_SIZES[size], **settings}), seed)
+    if size in BIT_SIZES:
+        return _build_bit(size, patch, settings, seed)
+    return hub.build(hub.spelled(name, names()), settings, seed)
+
+
+def _parse(name: str) -> tuple[str, int]:
+    """Size and patch size of a name of ours, in our spelling, ("Lab-Ti", 8) for "lab-ti/8"; else ("", 0)."""
+    size, _, patch = name.partition("/")
+    spelling = {known.lower(): known for known in (*VIT_SIZES, *BIT_SIZES)}.get(size.lower(), "")
+    if patch.isdecimal() and spelling:
+        return spelling, int(patch)
+    return (spelling, 4) if spelling in BIT_SIZES and patch == "" else ("", 0)
+
+
+def _build_bit(size: str, patch: int, settings: dict[str, Any], seed: int) -> nn.Module:
+    from vitlab.models.resnet import BiT, BiTConfig  # brings timm, which takes seconds
+
+    if patch != 2 and (patch < 4 or patch % 4):
+        raise ValueError(
+            f"{size}/{patch} has no stem to match a ViT's patch of {patch}; use 2, 4, 8, 12, 16 …"
+        )
+    if settings.get("head", "linear") != "linear" or settings.get("dropout", 0.0):
+        raise ValueError(f"{size} has a linear head and no dropout (Table 3); leave out head and dropout")
+    body = dict(BIT_SIZES[size])
+    if patch == 2:  # the stem cannot be finer than a pixel, so twice the width makes up for it
+        body["width"] *= 2
+    kept = {key: value for key, value in settings.items() if key in ("n_classes", "image_size")}
+    return BiT(BiTConfig(**body, stem_stride=max(1, patch // 4), **kept), seed)
+
+
+def save(path: Path | str, model: nn.Module, name: str, about: Mapping[str, Any]) -> None:
+    """Write a model's weights with what `load` needs to build it again, whole or not at all.
+
+    `name` is what `create` made it from; `about` is anything of JSON's worth telling about the weights.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "model.safetensors"
+    >>> save(path, create("Lab-Ti/8"), "Lab-Ti/8", {"steps": 100})
+    >>> load(path).name, load(path).about
+    ('Lab-Ti/8', {'steps': 100})
+    """
+    from safetensors.torch import save as to_bytes
+
+    from vitlab import files
+
+    config = getattr(model, "config", None)
+    kind = type(model).__name__ if dataclasses.is_dataclass(config) else "timm"
+    settings = dataclasses.asdict(config) if kind != "timm" else hub.settings_of(model)
+    record = {"model": name, "class": kind, "config": settings, "about": dict(about)}
+    tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    with files.writing(path) as temporary:
+        temporary.write_bytes(to_bytes(tensors, {"vitlab": json.dumps(record, sort_keys=True)}))
+
+
+def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pretrained:
+    """A model with its weights, in eval mode.
+
+    `weights` is one of
+    - "lab": the weights that come with the project;
+    - a path to a safetensors file: one that `save` wrote, or a ViT under timm's names, whose architecture
+      is then read from the shapes with heads taken to be 64 wide;
+    - "NAME@FILE": a safetensors file for any name `create` knows;
+    - a timm name, or a hub name "hf-hub:OWNER/MODEL": downloaded, or from the local Hugging Face cache.
+
+    With `untrained` the same architecture comes with fresh weights drawn from `seed`: the control.
+
+    Raises:
+        FileNotFoundError: when there is no such file.
+        ConnectionError: within three seconds, when weights would have to be downloaded and cannot be.
+        ValueError: for an unknown name, a file that cannot be read, or one that holds something else.
+    """
+    text = str(weights)
+    name, _, file = text.partition("@")
+    if text.lower() in BUNDLED:
+        found = _from_file(_bundled(text.lower()), untrained, seed)
+    elif file and not text.startswith(hub.HUB_PREFIXES) and not Path(text).is_file():
+        found = _from_named_file(name, Path(file).expanduser(), untrained, seed)
+    elif text.endswith(_FILE_ENDINGS) or Path(text).is_file():
+        found = _from_file(Path(text).expanduser(), untrained, seed)
+    else:
+        found = _from_name(text, untrained, seed)
+    found.model.eval()
+    if untrained:
+        return dataclasses.replace(found, source=f"fresh weights, seed {seed}, for {found.source}", about={})
+    return found
+
+
+def _bundled(name: str) -> Path:
+    from vitlab import files
+
+    path = files.bundled_dir() / BUNDLED[name]
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"the weights {name!r} should be at {path} and are not; restore the file with git, or give "
+            "a path to a .safetensors file or a timm name instead"
+        )
+    return path
+
+
+def _from_file(path: Path, untrained: bool, seed: int) -> Pretrained:
+    state, metadata = weights_file.read(path)
+    if "vitlab" in metadata:
+        model, record = _rebuild(metadata["vitlab"], path, seed)
+        name, about, source = record["model"], record["about"], str(path)
+        hint = "it was changed after it was written"
+    else:
+        config = weights_file.vit_config(state, path)
+        model, name, about = ViT(config, seed), path.stem, {}
+        source = f"{path}, read as a ViT with {config.n_heads} heads of {weights_file.HEAD_DIM} (assumed)"
+        hint = weights_file.named_hint(path)
+    difference = weights_file.difference(model, state)
+    if difference:
+        raise ValueError(f"{path} does not fit the model it seems to hold: {difference}; {hint}")
+    if not untrained:
+        model.load_state_dict(state)
+    return pretrained(model, name, source, about)
+
+
+def _rebuild(text: str, path: Path, seed: int) -> tuple[nn.Module, dict[str, Any]]:
+    """The model a file of ours describes, and the whole description."""
+    try:
+        record = json.loads(text)
+        settings = {key: tuple(v) if isinstance(v, list) else v for key, v in record["config"].items()}
+        record["model"], record["about"]  # must be there too
+        if record["class"] == "ViT":
+            return ViT(ViTConfig(**settings), seed), record
+        if record["class"] == "BiT":
+            from vitlab.models.resnet import BiT, BiTConfig
+
+            return BiT(BiTConfig(**settings), seed), record
+        return hub.build(hub.spelled(record["model"]), settings, seed), record
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} says it is vitlab's, but its description cannot be used "
+            f"({type(error).__name__}: {error}); it may be of another version of vitlab"
+        ) from error
+
+
+def _from_named_file(name: str, path: Path, untrained: bool, seed: int) -> Pretrained:
+    state, _ = weights_file.read(path)
+    heads = [state[key] for key in _HEADS if key in state]
+    settings: dict[str, Any] = {"n_classes": heads[0].shape[0]} if heads else {}
+    if "pre_logits.fc.weight" in state:
+        settings["head"] = "tanh"
+    model = _build(name, settings, seed)
+    side, positions = weights_file.grid_side(state), getattr(model, "pos_embed", None)
+    if side and positions is not None and positions.shape != state["pos_embed"].shape:
+        settings["image_size"] = side * model.patch_embed.patch_size[0]  # the file's is not the usual one
+        model = _build(name, settings, seed)
+    if hasattr(model, "pretrained_cfg") and state.keys() != model.state_dict().keys():
+        state = hub.converted(hub.spelled(name), state, settings) or state
+    difference = weights_file.difference(model, state)
+    if difference:
+        raise ValueError(f"{path} does not fit {name}: {difference}")
+    if not untrained:
+        model.load_state_dict(state)
+    return pretrained(model, name, str(path), {})
+
+
+def _from_name(name: str, untrained: bool, seed: int) -> Pretrained:
+    if untrained and not name.startswith(hub.HUB_PREFIXES):
+        return pretrained(_build(name, {}, seed), name, name, {})
+    if _parse(name)[0]:
+        raise ValueError(
+            f"there are no published weights for {name}: use 'lab', a file ({name}@FILE), a timm name such "
+            "as 'vit_base_patch16_224', or untrained=True"
+        )
+    build_name, path, source = hub.published(hub.spelled(name, names()))
+    found = _from_named_file(build_name, path, untrained, seed)
+    return dataclasses.replace(found, name=name, source=source)
