@@ -1,0 +1,41 @@
+"""Runs that the tests of the runner put through it: worker processes import them from here by name."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def logged(config: dict) -> list[dict]:
+    """Leaves a line in the file `log`, takes `seconds`, and returns two rows."""
+    with open(config["log"], "a") as log:
+        log.write(f"{config['size']}\n")
+    time.sleep(config.get("seconds", 0))
+    return [{"step": step, "accuracy": config["size"] / (step + 1)} for step in range(2)]
+
+
+def failing(config: dict) -> list[dict]:
+    """Fails for one size out of several."""
+    if config["size"] == config["bad"]:
+        raise ValueError("loss became NaN at step 3: lower the learning rate")
+    return logged(config)
+
+
+def dying(config: dict) -> list[dict]:
+    """Is killed, as by the system when memory runs out, as often as the file `lives` has bytes."""
+    lives = Path(config["lives"])
+    if config["size"] == config["bad"] and lives.stat().st_size:
+        lives.write_bytes(lives.read_bytes()[1:])
+        os.kill(os.getpid(), signal.SIGKILL)
+    return logged(config)
+
+
+def odd(config: dict) -> list[dict]:
+    """Returns what is no result."""
+    results = {
+        "nan": [{"accuracy": float("nan")}],
+        "empty": [],
+        "list": [{"accuracy": [1, 2]}],
+        "contradiction": [{"kind": "other"}],
+    }
+    return results[config["kind"]]

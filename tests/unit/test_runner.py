@@ -1,0 +1,291 @@
+"""Every run is computed once and kept, whoever is killed meanwhile."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sweeps
+
+from vitlab import files
+from vitlab.experiments import identity, runner
+
+HERE = Path(__file__).parent
+SWEEP = (
+    "import json, sys; sys.path.insert(0, sys.argv[1]); import sweeps\n"
+    "from vitlab.experiments import runner\n"
+    "if __name__ == '__main__':\n"
+    "    configs = json.loads(sys.argv[3])\n"
+    "    print(runner.run_all(sweeps.logged, configs, sys.argv[2], jobs=int(sys.argv[4])).to_json())"
+)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_edits_the_package(monkeypatch):
+    """Somebody may, while the tests run; only the test of that case is about it."""
+    monkeypatch.setattr(identity, "_SEEN", {})
+
+
+def configs(folder: Path, count: int = 3, **more) -> list[dict]:
+    return [{"size": size, "log": str(folder / "log")} | more for size in range(1, count + 1)]
+
+
+def log(folder: Path) -> list[int]:
+    path = folder / "log"
+    return sorted(int(line) for line in path.read_text().split()) if path.exists() else []
+
+
+def sweep(folder: Path, wanted: list[dict], jobs: int) -> subprocess.Popen:
+    import json
+
+    command = [sys.executable, "-c", SWEEP, str(HERE), str(folder / "runs"), json.dumps(wanted), str(jobs)]
+    return subprocess.Popen(
+        command,
+        cwd=files.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_a_sweep_gives_a_tidy_table_in_the_order_of_its_configurations(tmp_path, capsys):
+    wanted = configs(tmp_path)[::-1]
+    table = runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1)
+    assert list(table.columns) == ["size", "log", "step", "accuracy"]
+    assert table["size"].tolist() == [3, 3, 2, 2, 1, 1]
+    assert table["accuracy"].tolist() == [3.0, 1.5, 2.0, 1.0, 1.0, 0.5]
+    assert table.attrs["wall_s"] >= 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rsplit(":", 1)[0] for line in lines] == [
+        "[1/3] sweeps size=3",
+        "[2/3] sweeps size=2",
+        "[3/3] sweeps size=1",
+    ]
+    assert all(path.suffix == ".json" for path in (tmp_path / "runs").iterdir())
+
+
+def test_finished_runs_are_not_computed_again(tmp_path, capsys):
+    first = runner.run_all(sweeps.logged, configs(tmp_path, 2), tmp_path / "runs", jobs=1)
+    capsys.readouterr()
+    started = time.perf_counter()
+    more = runner.run_all(sweeps.logged, configs(tmp_path, 3), tmp_path / "runs", jobs=1)
+    assert time.perf_counter() - started < 1.0
+    assert log(tmp_path) == [1, 2, 3]
+    assert more[more["size"] < 3].equals(first)
+    assert capsys.readouterr().out.splitlines()[0] == "sweeps: 2 of 3 runs were finished before"
+
+
+def test_processes_give_the_table_that_one_process_gives(tmp_path):
+    alone = runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "alone", jobs=1)
+    together = runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "together", jobs=2)
+    assert together.equals(alone)
+    assert log(tmp_path) == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failing_run_is_named_after_the_others_are_stored(tmp_path, capsys, jobs):
+    wanted = configs(tmp_path, bad=1)
+    with pytest.raises(RuntimeError, match=r"1 of 3 runs failed: sweeps size=1 .*loss became NaN at step 3"):
+        runner.run_all(sweeps.failing, wanted, tmp_path / "runs", jobs=jobs)
+    assert log(tmp_path) == [2, 3]
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 2
+    assert "failed: sweeps size=1" in capsys.readouterr().err
+
+
+def test_a_killed_worker_costs_nothing_the_first_time(tmp_path, capsys):
+    lives = tmp_path / "lives"
+    lives.write_bytes(b"1")
+    table = runner.run_all(
+        sweeps.dying, configs(tmp_path, bad=2, lives=str(lives)), tmp_path / "runs", jobs=2
+    )
+    assert table["size"].tolist() == [1, 1, 2, 2, 3, 3]
+    assert log(tmp_path) == [1, 2, 3]
+    assert "killed by SIGKILL" in capsys.readouterr().err
+
+
+def test_a_run_that_kills_its_worker_twice_is_named(tmp_path):
+    lives = tmp_path / "lives"
+    lives.write_bytes(b"1234")
+    wanted = configs(tmp_path, bad=2, lives=str(lives))
+    with pytest.raises(RuntimeError, match=r"1 of 3 runs failed: sweeps size=2 .*killed by SIGKILL"):
+        runner.run_all(sweeps.dying, wanted, tmp_path / "runs", jobs=2)
+    assert lives.read_bytes() == b"34" and log(tmp_path) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "kind, message",
+    [
+        ("nan", "accuracy = nan: a result must be finite"),
+        ("empty", "one or more rows"),
+        ("list", r"accuracy = \[1, 2\]: expected a number"),
+        ("contradiction", "kind = 'other': the configuration says 'contradiction'"),
+    ],
+)
+def test_what_is_no_result_is_refused(tmp_path, kind, message):
+    with pytest.raises(RuntimeError, match=message):
+        runner.run_all(sweeps.odd, [{"kind": kind}], tmp_path, jobs=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"schema": 1, "config": {"size": 9}, "rows": [{}]}'])
+def test_a_corrupt_result_is_moved_aside_and_computed_again(tmp_path, capsys, content):
+    wanted = configs(tmp_path, 2)
+    expected = runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1)
+    broken = tmp_path / "runs" / f"{identity.run_key(sweeps.logged, wanted[0])}.json"
+    broken.write_text(content)
+    capsys.readouterr()
+    assert runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1).equals(expected)
+    assert log(tmp_path) == [1, 1, 2]
+    assert "is corrupt, moved aside" in capsys.readouterr().err
+    assert broken.with_suffix(".corrupt").read_text() == content
+
+
+def test_a_full_disk_stops_the_sweep_and_keeps_what_is_finished(tmp_path, monkeypatch):
+    fsync, calls = os.fsync, []
+
+    def full_at_the_second(handle):
+        calls.append(handle)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", full_at_the_second)
+    with pytest.raises(RuntimeError, match="disk full while writing .*free space and run again"):
+        runner.run_all(sweeps.logged, configs(tmp_path, 4), tmp_path / "runs", jobs=1)
+    assert log(tmp_path) == [1, 2]  # not the third: it could not be stored either
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+    runner.run_all(sweeps.logged, configs(tmp_path, 4), tmp_path / "runs", jobs=1)
+    assert log(tmp_path) == [1, 2, 2, 3, 4]
+
+
+def alive(group: int) -> bool:
+    import psutil
+
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                return True
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return False
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path, jobs):
+    wanted = configs(tmp_path, 6, seconds=0.3)
+    process = sweep(tmp_path, wanted, jobs)
+    process.stdout.readline(), process.stdout.readline()  # two runs are finished, others are under way
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 10
+    while alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(process.pid), "a worker outlives its killed parent"
+    finished = len(list((tmp_path / "runs").glob("*.json")))
+    assert 2 <= finished < 6
+    table = runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1)
+    assert table["size"].tolist() == [size for size in range(1, 7) for _ in range(2)]
+    done = log(tmp_path)
+    assert len(done) - len(set(done)) <= jobs  # only what was under way is done again
+    assert set(done) == set(range(1, 7))
+    assert all(path.suffix == ".json" for path in (tmp_path / "runs").iterdir()), "something is left over"
+    assert len(list((tmp_path / "runs").iterdir())) == 6
+
+
+def test_workers_do_not_compute_on_for_a_parent_that_was_killed(tmp_path):
+    process = sweep(tmp_path, configs(tmp_path, 2, seconds=60), jobs=2)
+    deadline = time.monotonic() + 60
+    while log(tmp_path) != [1, 2] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=20)  # the workers hold its pipes: ends when they end
+    assert log(tmp_path) == [1, 2]
+
+
+def test_two_sweeps_at_once_share_the_work(tmp_path):
+    wanted = configs(tmp_path, 6, seconds=0.2)
+    processes = [sweep(tmp_path, wanted, 1), sweep(tmp_path, wanted[::-1], 2)]
+    outputs = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert log(tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert len(list((tmp_path / "runs").iterdir())) == 6
+
+
+def test_a_key_covers_what_determines_a_result_and_nothing_else():
+    key = identity.run_key(sweeps.logged, {"size": 1, "rate": 0.1})
+    assert key == identity.run_key(sweeps.logged, {"rate": 0.1, "size": 1})
+    others = [
+        identity.run_key(sweeps.logged, {"size": 2, "rate": 0.1}),
+        identity.run_key(sweeps.logged, {"size": 1, "rate": 0.1, "seed": 0}),
+        identity.run_key(sweeps.failing, {"size": 1, "rate": 0.1}),
+        identity.run_key(sweeps.logged, {"size": 1, "rate": 0.1}, code="other"),
+    ]
+    assert len({key, *others}) == 5
+
+
+def test_a_key_changes_with_torch_and_the_device(monkeypatch):
+    key = identity.run_key(len, {}, code="")
+    monkeypatch.setattr(identity, "torch_minor", lambda: "99.0")
+    other = identity.run_key(len, {}, code="")
+    monkeypatch.setattr(identity, "device_type", lambda: "abacus")
+    assert len({key, other, identity.run_key(len, {}, code="")}) == 3
+
+
+def test_the_code_hash_sees_code_not_comments():
+    plain = "def f(x):\n    return x + 1\n"
+    dressed = '"""Module."""\n# comment\n\ndef f(x):\n    """Doc."""\n    return (x + 1)  # why\n'
+    assert identity.source_hash(plain) == identity.source_hash(dressed)
+    assert identity.source_hash(plain) != identity.source_hash(plain.replace("1", "2"))
+    assert identity.source_hash('def f():\n    """Doc."""\n') == identity.source_hash("def f():\n    pass\n")
+    # a string that is a value, not a docstring, counts
+    assert identity.source_hash("x = 'a'") != identity.source_hash("x = 'b'")
+
+
+def test_the_code_hash_covers_the_experiments_own_module(tmp_path, monkeypatch):
+    import importlib.util
+
+    hashes = []
+    for number in (1, 1, 2):
+        path = tmp_path / "own.py"
+        path.write_text(f"def own(config):\n    return [{{'x': {number}}}]\n")
+        os.utime(path, ns=(number, number))
+        spec = importlib.util.spec_from_file_location("own", path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "own", module)
+        spec.loader.exec_module(module)
+        hashes.append(identity.code_hash(module.own))
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert identity.code_hash() not in hashes
+
+
+def test_code_edited_under_a_running_process_is_not_mixed_with_what_it_computes(tmp_path, monkeypatch):
+    monkeypatch.setattr(identity, "_SEEN", {path: 0 for path in identity._computing_files()})
+    with pytest.raises(RuntimeError, match=r"changed after this process had started: restart it"):
+        runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "runs", jobs=1)
+    assert log(tmp_path) == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), [1], (1, 2), {"a": 1}, Path("x")])
+def test_a_configuration_holds_scalars(tmp_path, value):
+    with pytest.raises(ValueError, match="configuration size = "):
+        runner.run_all(sweeps.logged, [{"size": value}], tmp_path, jobs=1)
+
+
+def test_sweeps_that_cannot_be(tmp_path, monkeypatch):
+    def local(config):
+        return [{}]
+
+    with pytest.raises(ValueError, match="cannot be imported by worker processes"):
+        runner.run_all(local, [{"size": 1}], tmp_path, jobs=1)
+    for wanted in ([], [{"size": 1}, {"size": 1}]):
+        with pytest.raises(ValueError, match="expected ≥ 1, no repeats"):
+            runner.run_all(sweeps.logged, wanted, tmp_path, jobs=1)
+    with pytest.raises(ValueError, match="jobs=0"):
+        runner.run_all(sweeps.logged, [{"size": 1}], tmp_path, jobs=0)
+    monkeypatch.setenv("VITLAB_JOBS", "many")
+    with pytest.raises(ValueError, match="VITLAB_JOBS='many'"):
+        runner.default_jobs()
