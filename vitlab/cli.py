@@ -1,0 +1,194 @@
+"""The command line: run notebooks, build the report, look around, run one experiment without Jupyter."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import linecache
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import vitlab
+
+# Nothing here may import torch or pandas at the top: `vitlab --help` answers at once.
+
+_EPILOG = """\
+presets: smoke (the tests'), quick (a laptop, offline), full (one GPU), paper (shown, not run from here)
+examples:
+  vitlab run                          every notebook at the preset quick, then figures/quick/REPORT.md
+  vitlab run 02 08 --set SEED=1       two notebooks with another seed
+  vitlab experiment data_scaling --preset smoke
+variables: VITLAB_FIGURES, VITLAB_DATA, VITLAB_JOBS; VITLAB_DEBUG=1 shows the traceback of every error
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0 good, 1 something failed, 2 it could not begin.
+
+    >>> main(["report", "--preset", "huge"])
+    2
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except KeyboardInterrupt:
+        print("vitlab: stopped; finished results are kept", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if os.environ.get("VITLAB_DEBUG") or not _is_ours(error):
+            raise
+        print(f"vitlab: {_words(error)}", file=sys.stderr)
+        return 2
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether the error was raised by a `raise` in vitlab: then its words are meant for the user."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    path = Path(trace.tb_frame.f_code.co_filename)
+    inside = path.is_relative_to(Path(vitlab.__file__).parent)
+    return inside and linecache.getline(str(path), trace.tb_lineno).strip().startswith("raise ")
+
+
+def _words(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="vitlab",
+        description=vitlab.__doc__,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"vitlab {vitlab.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    run = commands.add_parser("run", help="execute notebooks, then write the report")
+    run.add_argument("notebooks", nargs="*", metavar="NN", help="numbers or names; none = all")
+    _add_common(run)
+    run.set_defaults(command=_run)
+
+    report = commands.add_parser("report", help="build REPORT.md from the results that are there")
+    report.add_argument("--preset", default="quick", help="default: quick")
+    report.set_defaults(command=_report)
+
+    doctor = commands.add_parser("doctor", help="what is installed, found, and possible here")
+    doctor.set_defaults(command=_doctor)
+
+    experiment = commands.add_parser("experiment", help="run one experiment without Jupyter")
+    experiment.add_argument("name", metavar="NAME")
+    experiment.add_argument("--seed", type=int, default=0, help="default: 0")
+    _add_common(experiment)
+    experiment.set_defaults(command=_experiment)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--preset", default="quick", help="smoke, quick or full; default: quick")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="set a parameter"
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="worker processes; default: one per processor")
+
+
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    for setting in options.settings:
+        if "=" not in setting or setting.startswith("="):
+            raise ValueError(f"--set {setting}: expected KEY=VALUE, as in --set SEED=1")
+    return dict(setting.split("=", 1) for setting in options.settings)
+
+
+def _set_jobs(jobs: int | None) -> None:
+    if jobs is not None:
+        if jobs < 1:
+            raise ValueError(f"--jobs {jobs}: expected the number of worker processes, 1 or more")
+        os.environ["VITLAB_JOBS"] = str(jobs)  # the notebooks' kernels inherit it
+
+
+def _run(options: argparse.Namespace) -> int:
+    from vitlab import notebooks
+    from vitlab.experiments import presets
+
+    presets.check_runnable(options.preset)
+    _set_jobs(options.jobs)
+    settings = _settings(options)
+    if any(key.upper() == "PRESET" for key in settings):
+        raise ValueError("--set PRESET=…: choose the preset with --preset")
+    chosen = [notebooks.find(which) for which in options.notebooks] or notebooks.all_notebooks()
+    if not chosen:
+        notebooks.find("00")  # raises: there are none here
+    paths = list(dict.fromkeys(chosen))
+    failures = notebooks.run(paths, options.preset, notebooks.check_settings(paths, settings))
+    report = _write_report(options.preset)
+    if failures:
+        print(f"vitlab: {len(failures)} of {len(paths)} notebooks failed:", file=sys.stderr)
+        print("\n".join(f"  {failure}" for failure in failures), file=sys.stderr)
+    print(report)
+    return 1 if failures else 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    print(_write_report(options.preset))
+    return 0
+
+
+def _write_report(preset: str) -> Path:
+    from vitlab import notebooks
+    from vitlab.experiments import report
+
+    return report.write(preset, [path.stem for path in notebooks.all_notebooks()])
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from vitlab import doctor
+
+    print(doctor.describe())
+    return 0
+
+
+def _experiment(options: argparse.Namespace) -> int:
+    from vitlab import experiments, files
+    from vitlab.experiments import presets
+
+    presets.check_runnable(options.preset)
+    _set_jobs(options.jobs)
+    function = experiments.find(options.name)
+    values = _own_settings(function, _settings(options))
+    table = function(preset=options.preset, seed=options.seed, jobs=options.jobs, **values)
+    path = files.figures_dir() / options.preset / "experiments" / f"{options.name}.csv"
+    with files.writing(path) as temporary:
+        table.to_csv(temporary, index=False)
+    print(table.to_string(index=False, max_rows=60))
+    print(path)
+    return 0
+
+
+def _own_settings(function: Any, texts: dict[str, str]) -> dict[str, Any]:
+    """The settings given for an experiment, as the types of its defaults; `**settings` takes any other."""
+    from vitlab import notebooks
+
+    declared = inspect.signature(function).parameters.values()
+    known = {each.name: each.default for each in declared if each.kind is not each.VAR_KEYWORD}
+    for common in ("preset", "seed", "jobs", "folder"):
+        known.pop(common, None)
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in declared)
+    values = {}
+    for key, text in texts.items():
+        name = key.lower()
+        if name not in known and not takes_any:
+            there = ", ".join(known) or "none"
+            raise ValueError(f"--set {key}: {function.__name__} has no such setting. There are: {there}")
+        values[name] = notebooks.parse(key, text, known.get(name))
+    return values
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""What is installed and found on this machine, and which presets it can run (paper §4.1 needs a cluster)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import vitlab
+from vitlab import files, notebooks
+from vitlab.experiments import identity, presets
+
+_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scikit-learn", "matplotlib")
+_PACKAGES += ("jupyterlab", "ipywidgets", "papermill", "jupytext")
+_DATA_SETS = ("cifar10", "cifar100", "flowers102", "pets", "photos")
+_VARIABLES = ("VITLAB_FIGURES", "VITLAB_DATA", "VITLAB_JOBS", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE")
+_GIB = 2**30
+
+
+def describe() -> str:
+    """Everything `vitlab doctor` prints, as one text.
+
+    >>> describe().splitlines()[0].startswith("vitlab ")
+    True
+    """
+    sections = {
+        f"vitlab {vitlab.__version__}": [f"checkout {files.ROOT}", *_notebooks()],
+        "installed": _installed(),
+        "machine": _machine(),
+        "data sets": _data_sets(),
+        "bundled weights": _weights(),
+        "presets": [f"{name:<6} {_ability(preset)}" for name, preset in presets.PRESETS.items()],
+        "variables": [f"{name} = {os.environ.get(name) or '(not set)'}" for name in _VARIABLES],
+    }
+    return "\n".join(
+        f"{title}\n" + "\n".join(f"  {line}" for line in lines) for title, lines in sections.items()
+    )
+
+
+def _notebooks() -> Iterator[str]:
+    numbers = [path.stem[:2] for path in notebooks.all_notebooks()]
+    yield f"notebooks {' '.join(numbers)}" if numbers else f"no notebooks in {notebooks.notebooks_dir()}"
+    yield f"figures go to {files.figures_dir()}"
+
+
+def _installed() -> Iterator[str]:
+    yield f"python {platform.python_version()} ({sys.executable})"
+    for package in _PACKAGES:
+        try:
+            yield f"{package} {importlib.metadata.version(package)}"
+        except importlib.metadata.PackageNotFoundError:
+            yield f"{package} is not installed"
+
+
+def _machine() -> Iterator[str]:
+    import psutil
+    import torch
+
+    memory = psutil.virtual_memory()
+    yield f"{platform.platform()}, {identity.cpu_count()} processors"
+    yield f"torch uses {torch.get_num_threads()} threads"
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            device = torch.cuda.get_device_properties(index)
+            yield f"GPU {index}: {device.name}, {device.total_memory / _GIB:.0f} GiB"
+    else:
+        yield "no GPU that torch can use: everything runs on the CPU"
+    yield f"memory {memory.total / _GIB:.1f} GiB, {memory.available / _GIB:.1f} GiB available"
+    yield f"disk {shutil.disk_usage(_existing(files.figures_dir())).free / _GIB:.1f} GiB free for figures"
+
+
+def _existing(path: Path) -> Path:
+    return next(parent for parent in (path, *path.parents) if parent.exists())
+
+
+def _data_sets() -> Iterator[str]:
+    yield "world    made on the spot"
+    yield "digits   come with scikit-learn"
+    for name in _DATA_SETS:
+        folder = files.data_dir() / name
+        yield f"{name:<10} {'found in' if folder.is_dir() else 'not found, looked at'} {folder}"
+    yield "to use a copy of your own: VITLAB_DATA=FOLDER, one folder per set in it"
+
+
+def _weights() -> Iterator[str]:
+    found = sorted(files.bundled_dir().rglob("*.safetensors"))
+    for path in found:
+        yield f"{path.relative_to(files.bundled_dir())} ({path.stat().st_size / 2**20:.1f} MiB)"
+    if not found:
+        yield f"none in {files.bundled_dir()}: WEIGHTS must name a model or a file"
+
+
+def _ability(preset: presets.Preset) -> str:
+    if not preset.runs_here:
+        return f"not run from here: needs {preset.hardware}; shown and validated in the notebooks"
+    if "GPU" in preset.hardware and identity.device_type() == "cpu":
+        return f"no GPU here: would take {preset.time} on {preset.hardware}, far more on this CPU"
+    return f"runs here: {preset.purpose}; {preset.time} on {preset.hardware}"
