@@ -1,0 +1,158 @@
+"""Cost of the attention analyses: time and memory against the plain forward and against keeping every map.
+
+Every row is a ratio of interleaved pairs in one run: plain, ours, plain, ours … and the median of the pairs'
+ratios, so that other load on the machine meets both. Memory is the allocator's own record, peak above what
+was there before.
+
+    python benchmarks/analysis.py                                   # ViT-B/16 at 224 px, batch 8
+    python benchmarks/analysis.py --model vit_tiny_patch16_224 --pairs 20
+    python benchmarks/analysis.py --model vit_large_patch16_384 --batch 4 --images 32 --resident
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import time
+from collections.abc import Callable
+
+import timm
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from vitlab.analysis.capture import grid_size, n_prefix_tokens, patch_stride, reduce_attention
+from vitlab.analysis.distance import distance_and_mass, distance_reducer, mass_reducer
+from vitlab.analysis.geometry import has_class_token
+from vitlab.analysis.rollout import attention_rollout, rollout_reducer
+
+
+def plain(model: nn.Module, images: Tensor) -> None:
+    """The forward alone, with fused attention."""
+    with torch.no_grad():
+        model(images)
+
+
+def one_pass(model: nn.Module, images: Tensor) -> None:
+    """Distance, rollout and prefix mass of every image from one forward."""
+    grid, n_prefix = grid_size(model, images), n_prefix_tokens(model)
+    update, finish = rollout_reducer(grid, n_prefix, has_class_token(model))
+    reducers = {
+        "distance": distance_reducer(grid, patch_stride(model), n_prefix),
+        "mass": mass_reducer(n_prefix),
+        "rollout": update,
+    }
+    reduce_attention(model, images, reducers, by_heads=True)
+    finish()
+
+
+def rollout_keeping_maps(model: nn.Module, images: Tensor) -> Tensor:
+    """Rollout as most tools have it: fused attention off, a hook on its dropout, all maps, matrices multiplied."""
+    kept, handles = [], []
+    for block in model.blocks:
+        block.attn.fused_attn = False
+        handles.append(block.attn.attn_drop.register_forward_hook(lambda m, i, attn: kept.append(attn)))
+    with torch.no_grad():
+        model(images)
+    for block, handle in zip(model.blocks, handles, strict=True):
+        block.attn.fused_attn = True
+        handle.remove()
+    identity = torch.eye(kept[0].shape[-1])
+    product = identity
+    for attn in kept:
+        mixed = attn.mean(1) + identity
+        product = (mixed / mixed.sum(-1, keepdim=True)) @ product
+    n_prefix = n_prefix_tokens(model)
+    return product[:, 0, n_prefix:].unflatten(-1, grid_size(model, images))
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def paired(first: Callable[[], object], second: Callable[[], object], pairs: int) -> tuple[float, float, float]:
+    """Medians over interleaved pairs: seconds of each, and the ratio second / first within a pair."""
+    first(), second()  # warm up
+    times = []
+    for i in range(pairs):
+        if i % 2:
+            b, a = seconds(second), seconds(first)
+        else:
+            a, b = seconds(first), seconds(second)
+        times.append((a, b, b / a))
+    return tuple(statistics.median(column) for column in zip(*times, strict=True))
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Largest amount of tensor memory that was allocated at once during the call, above the start."""
+    call()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        call()
+    events = [event for event in prof.profiler.kineto_results.events() if event.name() == "[memory]"]
+    now = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        peak = max(peak, now)
+    return peak
+
+
+def time_and_memory(model: nn.Module, images: Tensor, pairs: int) -> None:
+    """Print the table of ratios and of memory."""
+    ours = {
+        "distance + rollout + mass": lambda: one_pass(model, images),
+        "distance and mass": lambda: distance_and_mass(model, images),
+        "rollout": lambda: attention_rollout(model, images),
+    }
+    print(f"{'':28}{'plain s':>9}{'ours s':>9}{'ratio':>8}")
+    for name, call in ours.items():
+        print("{:28}{:9.3f}{:9.3f}{:8.3f}".format(name, *paired(lambda: plain(model, images), call, pairs)))
+    print(f"{'':28}{'kept s':>9}{'ours s':>9}{'ratio':>8}")
+    keeping = paired(lambda: rollout_keeping_maps(model, images), ours["rollout"], pairs)
+    print("{:28}{:9.3f}{:9.3f}{:8.3f}".format("rollout, maps kept / ours", *keeping))
+    difference = (rollout_keeping_maps(model, images) - attention_rollout(model, images)).abs().max().item()
+    print(f"largest difference of the two rollouts {difference:.1e}")
+
+    n_tokens = n_prefix_tokens(model) + grid_size(model, images)[0] * grid_size(model, images)[1]
+    layer = 4 * len(images) * model.blocks[0].attn.num_heads * n_tokens**2
+    base = peak_bytes(lambda: plain(model, images))
+    print(f"\npeak memory (MB): plain forward {base / 1e6:.1f}, attention of one layer {layer / 1e6:.1f}")
+    for name, call in (*ours.items(), ("rollout, maps kept", lambda: rollout_keeping_maps(model, images))):
+        extra = peak_bytes(call) - base
+        print(f"{name:28}{extra / 1e6:9.1f} MB more, {extra / layer:6.2f} layers' attention")
+
+
+def resident(model: nn.Module, images: Tensor, batch: int) -> None:
+    """Print the process's peak resident memory after distance, mass and rollout of many images."""
+    took = seconds(lambda: [one_pass(model, part) for part in images.split(batch)])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"{len(images)} images in batches of {batch}: {took:.1f} s, peak resident {peak / 1e9:.2f} GB")
+
+
+def main() -> None:
+    """Parse the command line and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="vit_base_patch16_224", help="timm name, randomly initialised")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--images", type=int, default=None, help="with --resident: images in all")
+    parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--resident", action="store_true", help="only the process's peak memory")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    model = timm.create_model(arguments.model).eval()
+    size = model.patch_embed.img_size
+    images = torch.randn(arguments.images or arguments.batch, 3, *size)
+    print(f"{arguments.model}, {len(images)} images of {size[0]} x {size[1]}, {arguments.threads} threads")
+    if arguments.resident:
+        resident(model, images, arguments.batch)
+    else:
+        time_and_memory(model, images, arguments.pairs)
+
+
+if __name__ == "__main__":
+    main()

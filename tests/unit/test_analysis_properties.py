@@ -1,0 +1,205 @@
+"""What holds of every attention: bounds, sums, order of the batch, and the same in float64 written out."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from vitlab.analysis.capture import reduce_attention, stream_attention
+from vitlab.analysis.distance import (
+    attention_distance,
+    distance_reducer,
+    mass_reducer,
+    pixel_distances,
+    prefix_mass,
+)
+from vitlab.analysis.filters import filter_components, filter_tiles, low_frequency_share
+from vitlab.analysis.masks import area_share, mass_inside
+from vitlab.analysis.positions import CONVENTIONS, position_similarity, resize_positions
+from vitlab.analysis.rollout import overlay, rollout_from_maps, rollout_matrix
+from vitlab.models.vit import ViT, ViTConfig
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+sides = st.integers(1, 6)
+seeds = st.integers(0, 2**31)
+quick = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+@st.composite
+def attention(draw, layers: int = 1, dtypes=(torch.float64, torch.float32)):
+    """(maps [B H T T], grid, n_prefix) of random sharpness."""
+    grid = draw(st.tuples(sides, sides))
+    n_prefix, batch, heads = draw(st.integers(0, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    n_tokens = n_prefix + grid[0] * grid[1]
+    generator = torch.Generator().manual_seed(draw(seeds))
+    sharpness = draw(st.sampled_from([0.0, 1.0, 5.0, 30.0]))
+    shape = (batch, heads, n_tokens, n_tokens)
+    dtype = draw(st.sampled_from(dtypes))
+    maps = [
+        (sharpness * torch.randn(shape, generator=generator, dtype=torch.float64)).softmax(-1) for _ in range(layers)
+    ]
+    return [attn.to(dtype) for attn in maps], grid, n_prefix
+
+
+def close(a: Tensor, b: Tensor, dtype: torch.dtype, scale: float = 1.0) -> bool:
+    return bool((a.double() - b.double()).abs().max() <= TOLERANCE[dtype] * max(scale, 1e-12))
+
+
+@quick
+@given(attention(dtypes=tuple(TOLERANCE)), st.tuples(st.integers(1, 32), st.integers(1, 32)))
+def test_distance_lies_between_zero_and_the_diagonal_and_equals_float64(case, stride):
+    (attn,), grid, n_prefix = case
+    diagonal = float(pixel_distances(grid, stride).max())
+    table = pixel_distances(grid, stride, torch.float64)
+    patches = attn.double()[..., n_prefix:, n_prefix:]
+    for mode in ("paper", "renormalized"):
+        found = attention_distance(attn, grid, stride, n_prefix, mode)
+        assert found.isfinite().all()
+        slack = TOLERANCE[attn.dtype] * diagonal
+        assert -slack <= found.min() and found.max() <= diagonal + slack
+        total = patches.sum(-1)
+        rows = (patches * table).sum(-1)
+        wanted = (rows if mode == "paper" else rows / total.clamp_min(1e-300)).mean(-1)
+        if mode == "paper" or total.min() > 1e-3:  # else the little mass left is rounded away
+            assert close(found, wanted, attn.dtype, diagonal)
+
+
+@quick
+@given(attention())
+def test_distance_and_prefix_mass_add_up(case):
+    (attn,), grid, n_prefix = case
+    mass = prefix_mass(attn, n_prefix)
+    assert ((mass >= 0) & (mass <= 1 + 1e-6)).all()
+    on_patches = attn[..., n_prefix:, n_prefix:].sum(-1).mean(-1)
+    assert close(mass + on_patches, torch.ones_like(mass), attn.dtype)
+    if n_prefix == 0:
+        paper, again = (attention_distance(attn, grid, 16, 0, mode) for mode in ("paper", "renormalized"))
+        assert close(paper, again, attn.dtype, 16 * sum(grid))
+
+
+@quick
+@given(attention(), st.randoms(use_true_random=False))
+def test_permuting_batch_and_heads_permutes_distance(case, random):
+    (attn,), grid, n_prefix = case
+    order = random.sample(range(len(attn)), len(attn))
+    heads = random.sample(range(attn.shape[1]), attn.shape[1])
+    found = attention_distance(attn, grid, 16, n_prefix)
+    moved = attention_distance(attn[order][:, heads], grid, 16, n_prefix)
+    assert close(found[order][:, heads], moved, attn.dtype, 16 * sum(grid))
+
+
+@quick
+@given(
+    attention(layers=4),
+    st.sampled_from(["mean", "max", "min"]),
+    st.sampled_from([0.0, 0.3, 0.9]),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_rollout_is_a_share_of_one_and_follows_the_batch(case, fusion, ratio, class_token, random):
+    maps, grid, n_prefix = case
+    options = {"class_token": class_token and n_prefix > 0, "head_fusion": fusion, "discard_ratio": ratio}
+    found = rollout_from_maps(maps, grid, n_prefix, **options)
+    assert found.shape == (len(maps[0]), *grid)
+    assert (found >= 0).all()
+    assert (found.sum((1, 2)) <= 1 + 1e-5).all()
+    if n_prefix == 0:
+        assert close(found.sum((1, 2)), torch.ones(len(found)), found.dtype)
+    order = random.sample(range(len(found)), len(found))
+    moved = rollout_from_maps([attn[order] for attn in maps], grid, n_prefix, **options)
+    assert close(found[order], moved, found.dtype)
+
+
+@quick
+@given(attention(layers=5), st.sampled_from(["mean", "max", "min"]))
+def test_rollout_equals_the_float64_product(case, fusion):
+    maps, grid, n_prefix = case
+    found = rollout_from_maps(maps, grid, n_prefix, head_fusion=fusion)
+    product = rollout_matrix([attn.double() for attn in maps], fusion)
+    assert close(product.sum(-1), torch.ones(product.shape[:2]), found.dtype)
+    rows = product[:, 0] if n_prefix else product.mean(1)
+    assert close(found.flatten(1), rows[:, n_prefix:], found.dtype)
+
+
+@quick
+@given(attention(layers=2), st.integers(1, 3), seeds)
+def test_overlay_and_masks(case, scale, seed):
+    maps, grid, n_prefix = case
+    rollout = rollout_from_maps(maps, grid, n_prefix)
+    size = (grid[0] * scale, grid[1] * scale)
+    exact = overlay(rollout, size, smooth=False)
+    assert exact.shape == (len(rollout), *size)
+    assert overlay(rollout, size).amax() <= 1
+    assert ((exact.amax((1, 2)) == 1) | (rollout.sum((1, 2)) == 0)).all()
+    masks = torch.rand(len(rollout), *size, generator=torch.Generator().manual_seed(seed)) > 0.5
+    assert torch.allclose(mass_inside(torch.ones_like(rollout), masks).float(), area_share(masks), atol=1e-5)
+    if (rollout.sum((1, 2)) > 0).all():
+        inside, outside = mass_inside(rollout, masks), mass_inside(rollout, ~masks)
+        assert torch.allclose(inside + outside, torch.ones_like(inside), atol=1e-4)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 3),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from(["class", "gap"]),
+    st.integers(1, 3),
+    st.sampled_from([torch.float32, torch.float64]),
+    seeds,
+)
+def test_streaming_by_heads_equals_whole_layers_and_leaves_the_output(side, heads, pool, batch, dtype, seed):
+    config = ViTConfig(8 * side, 8, dim=16, depth=2, n_heads=heads, mlp_dim=16, n_classes=3, pool=pool)
+    model = ViT(config, seed=seed % 1000).to(dtype).eval()
+    images = torch.randn(batch, 3, 8 * side, 8 * side, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    n_prefix = int(pool == "class")
+    reducers = {"distance": distance_reducer((side, side), 8, n_prefix), "mass": mass_reducer(n_prefix)}
+    whole, parts = (reduce_attention(model, images, reducers, by_heads=by_heads) for by_heads in (False, True))
+    for name in reducers:
+        for a, b in zip(whole[name], parts[name], strict=True):
+            assert a.shape == b.shape == (batch, heads)
+            assert a.dtype == dtype
+            assert close(a, b, torch.float32, 8 * side)
+    with torch.no_grad():
+        assert torch.equal(model(images), stream_attention(model, images, lambda *_: None, by_heads=True))
+
+
+@quick
+@given(
+    sides,
+    sides,
+    st.integers(1, 9),
+    st.sampled_from(sorted(CONVENTIONS)),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    seeds,
+)
+def test_positions(rows, cols, dim, convention, new_rows, new_cols, seed):
+    pos = torch.randn(rows * cols, dim, generator=torch.Generator().manual_seed(seed))
+    similarity = position_similarity(pos, (rows, cols)).reshape(rows * cols, -1)
+    assert similarity.abs().max() <= 1
+    assert torch.allclose(similarity.diagonal(), torch.ones(rows * cols), atol=1e-5)
+    assert torch.allclose(similarity, similarity.T)
+    scaled = pos * torch.linspace(0.1, 9, len(pos))[:, None]  # a cosine does not see lengths
+    assert torch.allclose(position_similarity(scaled, (rows, cols)).reshape(rows * cols, -1), similarity, atol=1e-5)
+    resized = resize_positions(pos, (rows, cols), (new_rows, new_cols), convention)
+    assert resized.shape == (new_rows * new_cols, dim)
+    constant = resize_positions(torch.full_like(pos, 2.5), (rows, cols), (new_rows, new_cols), convention)
+    assert torch.allclose(constant, torch.tensor(2.5), atol=1e-5)
+
+
+@quick
+@given(st.integers(2, 40), st.integers(2, 5), seeds)
+def test_filters(count, side, seed):
+    filters = torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(seed))
+    n = min(count, 3 * side * side)
+    components, explained = filter_components(filters, n)
+    assert torch.isclose(explained.sum(), torch.tensor(1.0), atol=1e-5)
+    assert (explained.diff() <= 1e-6).all()
+    rank = min(n, count - 1)  # the mean is gone: one direction fewer than samples
+    gram = components[:rank].flatten(1) @ components[:rank].flatten(1).T
+    assert torch.allclose(gram, torch.eye(rank), atol=1e-4)
+    tiles = filter_tiles(components)
+    assert tiles.min() >= 0 and tiles.max() <= 1
+    share = low_frequency_share(components)
+    assert ((share >= 0) & (share <= 1 + 1e-6)).all()
+    assert torch.allclose(low_frequency_share(components, 0.8), torch.ones(n), atol=1e-5)

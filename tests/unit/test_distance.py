@@ -1,0 +1,167 @@
+"""Attention distance: the values known in closed form, both modes, hybrids, rectangles and bad input."""
+
+import math
+
+import pytest
+import timm
+import torch
+from torch import Tensor
+
+from vitlab.analysis.capture import attention_maps
+from vitlab.analysis.distance import (
+    attention_distance,
+    depth_trend,
+    distance_and_mass,
+    head_spread,
+    local_share,
+    mean_attention_distance,
+    mean_interval,
+    pixel_distances,
+    prefix_mass,
+)
+
+SMALL = {"img_size": 32, "depth": 2, "embed_dim": 32, "num_heads": 2, "num_classes": 0}
+
+
+def uniform(n_tokens: int, batch: int = 1, heads: int = 1) -> Tensor:
+    return torch.full((batch, heads, n_tokens, n_tokens), 1 / n_tokens)
+
+
+def random_attention(n_tokens: int, batch: int = 2, heads: int = 3) -> Tensor:
+    return (3 * torch.randn(batch, heads, n_tokens, n_tokens, generator=torch.Generator().manual_seed(0))).softmax(-1)
+
+
+def open_coded(attn: Tensor, grid: tuple[int, int], stride: tuple[int, int], n_prefix: int, mode: str) -> Tensor:
+    """Every query, key and distance written out, in float64."""
+    rows, cols = grid
+    places = [(r * stride[0], c * stride[1]) for r in range(rows) for c in range(cols)]
+    result = torch.zeros(attn.shape[:2], dtype=torch.float64)
+    for b, h in torch.cartesian_prod(*map(torch.arange, attn.shape[:2])).tolist():
+        a = attn[b, h, n_prefix:, n_prefix:].double()
+        for i, here in enumerate(places):
+            total = 1.0 if mode == "paper" else float(a[i].sum())
+            result[b, h] += sum(float(a[i, j]) * math.dist(here, there) for j, there in enumerate(places)) / total
+    return result / len(places)
+
+
+class TestKnownAnswers:
+    @pytest.mark.parametrize(
+        ("grid", "mode", "pixels"),
+        [
+            ((14, 14), "renormalized", 116.49),
+            ((14, 14), "paper", 115.90),
+            ((24, 24), "renormalized", 200.0),
+        ],
+    )
+    def test_uniform_attention_known_answers(self, grid, mode, pixels):
+        found = attention_distance(uniform(1 + grid[0] * grid[1]), grid, 16, n_prefix=1, mode=mode)
+        assert found.item() == pytest.approx(pixels, abs=0.05 if pixels == 200 else 0.005)
+
+    @pytest.mark.parametrize("mode", ["paper", "renormalized"])
+    @pytest.mark.parametrize("n_prefix", [0, 1, 2, 5])
+    def test_identity_is_zero_known_answers(self, mode, n_prefix):
+        attn = torch.eye(n_prefix + 12).expand(2, 3, -1, -1)
+        assert attention_distance(attn, (3, 4), 16, n_prefix, mode).eq(0).all()
+
+    def test_half_of_the_mass_on_the_class_token_known_answers(self):
+        attn = torch.full((1, 1, 197, 197), 0.5 / 196)
+        attn[..., 0] = 0.5
+        assert attention_distance(attn, (14, 14), 16, 1).item() == pytest.approx(58.2, abs=0.05)
+        assert attention_distance(attn, (14, 14), 16, 1, "renormalized").item() == pytest.approx(116.49, abs=0.005)
+        assert prefix_mass(attn, 1).item() == pytest.approx(0.5)
+
+    def test_one_patch_to_the_right_known_answers(self):
+        shift = torch.eye(4)[[1, 2, 3, 3]].reshape(1, 1, 4, 4)  # the last looks at itself
+        assert attention_distance(shift, (1, 4), 16, 0).item() == pytest.approx(12.0)
+        assert attention_distance(shift, (4, 1), (8, 99), 0).item() == pytest.approx(6.0)
+
+    def test_pixel_distances_known_answers(self):
+        table = pixel_distances((2, 3), (3, 4))
+        assert table[0].tolist() == [0, 4, 8, 3, 5, pytest.approx(73**0.5)]
+        assert table.equal(table.T)
+
+    @pytest.mark.parametrize("mode", ["paper", "renormalized"])
+    @pytest.mark.parametrize(("grid", "stride", "n_prefix"), [((3, 3), 16, 1), ((2, 5), (8, 32), 0), ((4, 1), 7, 3)])
+    def test_open_coded_float64_known_answers(self, grid, stride, n_prefix, mode):
+        attn = random_attention(n_prefix + grid[0] * grid[1])
+        both = stride if isinstance(stride, tuple) else (stride, stride)
+        found = attention_distance(attn, grid, stride, n_prefix, mode)
+        torch.testing.assert_close(found.double(), open_coded(attn, grid, both, n_prefix, mode), rtol=1e-5, atol=0)
+
+    def test_quantities_of_the_claims_known_answers(self):
+        rising = torch.arange(12.0).reshape(1, 4, 3)
+        assert depth_trend(rising).tolist() == [1.0]
+        assert depth_trend(rising.flip(1)).tolist() == [-1.0]
+        assert depth_trend(torch.ones(1, 4, 3)).isnan().all()
+        assert head_spread(rising).tolist() == [[2.0] * 4]
+        assert local_share(rising, below=4).tolist() == [[1.0, pytest.approx(1 / 3), 0.0, 0.0]]
+
+    def test_interval_known_answers(self):
+        mean, low, high = mean_interval(torch.tensor([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]))
+        assert mean.tolist() == [2.0, 5.0]
+        half = 4.302652729911275 / 3**0.5  # Student's t, two degrees of freedom, 97.5 %
+        assert (low[0].item(), high[0].item()) == (pytest.approx(2 - half), pytest.approx(2 + half))
+        assert low[1] == high[1] == 5
+
+
+def test_class_mass_is_distance_zero_only_in_the_papers_mode():
+    attn = random_attention(10)
+    paper, renormalized = (attention_distance(attn, (3, 3), 16, 1, mode) for mode in ("paper", "renormalized"))
+    assert (paper < renormalized).all()
+    # With the same mass on the class token in every row, the two differ by that factor exactly.
+    attn[..., 0], attn[..., 1:] = 0.3, 0.7 * attn[..., 1:] / attn[..., 1:].sum(-1, keepdim=True)
+    paper, renormalized = (attention_distance(attn, (3, 3), 16, 1, mode) for mode in ("paper", "renormalized"))
+    torch.testing.assert_close(paper, 0.7 * renormalized)
+
+
+def test_prefix_queries_do_not_count():
+    attn = random_attention(11)
+    changed = attn.clone()
+    changed[:, :, :2] = 1 / 11
+    assert attention_distance(attn, (3, 3), 16, 2).equal(attention_distance(changed, (3, 3), 16, 2))
+    assert prefix_mass(attn, 2).equal(prefix_mass(changed, 2))
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "deit_tiny_distilled_patch16_224", "vit_tiny_r_s16_p8_224"])
+@pytest.mark.parametrize("mode", ["paper", "renormalized"])
+def test_model_equals_its_maps(name, mode):
+    side = 64 if "_r_" in name else 32
+    model = timm.create_model(name, **{**SMALL, "img_size": side}).eval()
+    images = torch.randn(3, 3, side, side)
+    stride = 32 if "_r_" in name else 16  # a hybrid's total stride, in pixels of the input
+    found, mass = distance_and_mass(model, images, mode, batch_size=2)
+    for layer, attn in enumerate(attention_maps(model, images)):
+        n_prefix = attn.shape[-1] - 4
+        wanted = attention_distance(attn, (2, 2), stride, n_prefix, mode)
+        torch.testing.assert_close(found[:, layer], wanted, rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(mass[:, layer], prefix_mass(attn, n_prefix), rtol=1e-5, atol=1e-6)
+    assert found.equal(mean_attention_distance(model, images, mode, batch_size=2))
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(("grid", "n_prefix"), [((14, 13), 1), ((14, 14), 0), ((14, 14), 2), ((7, 7), 1)])
+    def test_grid_or_prefix_that_does_not_fit(self, grid, n_prefix):
+        with pytest.raises(ValueError, match=r"attn has shape \[1, 1, 197, 197\], expected \[batch, heads"):
+            attention_distance(uniform(197), grid, 16, n_prefix)
+
+    def test_nan(self):
+        attn = uniform(10)
+        attn[0, 0, 3, 4] = float("nan")
+        with pytest.raises(ValueError, match="attn holds NaN"):
+            attention_distance(attn, (3, 3), 16, 1)
+        with pytest.raises(ValueError, match="attn holds NaN"):
+            prefix_mass(attn, 1)
+
+    def test_rows_that_do_not_sum_to_one(self):
+        with pytest.raises(ValueError, match=r"sum differs from 1 by 0\.1"):
+            attention_distance(uniform(10)[..., 1:, 1:], (3, 3), 16, 0)  # the class column was cut off before
+
+    def test_mode_sizes_and_counts(self):
+        with pytest.raises(ValueError, match="'renormalised' given, expected 'paper' or 'renormalized'"):
+            attention_distance(uniform(4), (2, 2), 16, 0, "renormalised")
+        with pytest.raises(ValueError, match="expected sizes of at least 1"):
+            pixel_distances((0, 3), 16)
+        with pytest.raises(ValueError, match="expected 0…9 for 10 tokens"):
+            prefix_mass(uniform(10), 10)
+        with pytest.raises(ValueError, match="at least 2"):
+            mean_interval(torch.ones(1, 3))

@@ -1,0 +1,218 @@
+"""Rollout: closed forms, the matrix product, heads and discarding, models of every prefix, and masks."""
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from vitlab.analysis.capture import attention_gradients, attention_maps
+from vitlab.analysis.masks import area_share, mass_inside, patch_coverage, pointing_chance, pointing_hit
+from vitlab.analysis.rollout import (
+    attention_rollout,
+    class_attention,
+    gradient_rollout,
+    last_layer_attention,
+    overlay,
+    rollout_from_maps,
+    rollout_matrix,
+    rollout_reducer,
+)
+
+SMALL = {"img_size": 32, "embed_dim": 32, "num_heads": 2, "num_classes": 5}
+
+
+def random_maps(n_tokens: int = 10, layers: int = 5, batch: int = 3, heads: int = 2) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    return [(3 * torch.randn(batch, heads, n_tokens, n_tokens, generator=draw)).softmax(-1) for _ in range(layers)]
+
+
+def small_model(name: str = "vit_tiny_patch16_224", depth: int = 3, **options) -> nn.Module:
+    torch.manual_seed(0)
+    model = timm.create_model(name, depth=depth, **{**SMALL, **options}).eval()
+    for block in model.blocks:
+        nn.init.normal_(block.attn.qkv.weight, std=0.3)
+    return model
+
+
+class TestKnownAnswers:
+    @pytest.mark.parametrize("fusion", ["mean", "max", "min"])
+    def test_rows_sum_to_one_known_answers(self, fusion):
+        torch.testing.assert_close(rollout_matrix(random_maps(), fusion).sum(-1), torch.ones(3, 10))
+
+    def test_identity_attention_known_answers(self):
+        maps = [torch.eye(10).expand(2, 3, 10, 10)] * 6
+        assert rollout_matrix(maps).equal(torch.eye(10).expand(2, 10, 10))
+        assert rollout_from_maps(maps, (3, 3)).eq(0).all()  # all stays on the class token
+        assert torch.allclose(rollout_from_maps(maps, (2, 5), n_prefix=0), torch.tensor(1 / 10))
+
+    @pytest.mark.parametrize("layers", [1, 4, 12])
+    def test_uniform_attention_closed_form_known_answers(self, layers):
+        # (I/2 + U/2)^L = I/2^L + (1 - 1/2^L) U, because U·U = U
+        maps = [torch.full((1, 2, 10, 10), 1 / 10)] * layers
+        wanted = torch.eye(10) / 2**layers + (1 - 0.5**layers) / 10
+        torch.testing.assert_close(rollout_matrix(maps)[0], wanted)
+        torch.testing.assert_close(rollout_from_maps(maps, (3, 3))[0].flatten(), wanted[0, 1:])
+
+    @pytest.mark.parametrize("layers", [1, 2, 7])  # 7 layers of 2 heads: the oldest are multiplied together
+    @pytest.mark.parametrize("fusion", ["mean", "max", "min"])
+    def test_row_vector_equals_matrix_product_known_answers(self, layers, fusion):
+        maps = random_maps(layers=layers)
+        row = rollout_from_maps(maps, (3, 3), head_fusion=fusion)
+        assert (row.flatten(1) - rollout_matrix(maps, fusion)[:, 0, 1:]).abs().max() <= 1e-6
+
+    def test_layers_are_multiplied_in_order_known_answers(self):
+        # The class token reads patch 1 in layer 2, where patch 1 has read patch 2 in layer 1: mass reaches patch 2.
+        first, second = torch.eye(3), torch.eye(3)
+        first[1], second[0] = torch.tensor([0.0, 0, 1]), torch.tensor([0.0, 1, 0])
+        maps = [layer[None, None] for layer in (first, second)]
+        assert rollout_from_maps(maps, (1, 2)).flatten().tolist() == [0.25, 0.25]
+        assert rollout_from_maps(maps[::-1], (1, 2)).flatten().tolist() == [0.5, 0.0]
+
+    def test_no_class_token_is_the_mean_over_queries_known_answers(self):
+        maps = random_maps(n_tokens=9)
+        wanted = rollout_matrix(maps).mean(1)
+        torch.testing.assert_close(rollout_from_maps(maps, (3, 3), n_prefix=0).flatten(1), wanted)
+        registers = random_maps(n_tokens=11)
+        wanted = rollout_matrix(registers)[:, 2:, 2:].mean(1)
+        found = rollout_from_maps(registers, (3, 3), n_prefix=2, class_token=False)
+        torch.testing.assert_close(found.flatten(1), wanted)
+
+    def test_raw_attention_known_answers(self):
+        attn = random_maps()[0]
+        wanted = attn[:, :, 0, 1:].mean(1).unflatten(1, (3, 3))
+        torch.testing.assert_close(class_attention(attn, (3, 3)), wanted)
+        largest = attn[:, :, 0, 1:].amax(1).unflatten(1, (3, 3))
+        assert class_attention(attn, (3, 3), head_fusion="max").equal(largest)
+
+    def test_overlay_known_answers(self):
+        rollout = torch.tensor([[[1.0, 3.0]], [[4.0, 2.0]]])
+        exact = overlay(rollout, (2, 4), smooth=False)
+        assert exact[0].tolist() == [[pytest.approx(1 / 3)] * 2 + [1.0] * 2] * 2
+        assert exact[1].tolist() == [[1.0, 1.0, 0.5, 0.5]] * 2
+        smooth = overlay(rollout, (2, 4))
+        assert smooth[1, 0].tolist() == [1.0, 0.875, 0.625, 0.5]
+        assert overlay(torch.zeros(1, 2, 2), (4, 4)).eq(0).all()
+
+    def test_masks_known_answers(self):
+        masks = torch.zeros(3, 4, 8, dtype=torch.bool)
+        masks[0, :, :4] = True  # the left half
+        masks[1, :2, :3] = True  # 6 of the 8 pixels of the upper left patch of 2 x 4
+        assert area_share(masks).tolist() == [0.5, 0.1875, 0.0]
+        assert patch_coverage(masks, (2, 2))[1].tolist() == [[0.75, 0.0], [0.0, 0.0]]
+        maps = torch.tensor([[[4.0, 1.0], [2.0, 1.0]]] * 3)
+        assert mass_inside(maps, masks).tolist() == [0.75, 0.375, 0.0]
+        assert mass_inside(torch.ones(3, 2, 2), masks).tolist() == area_share(masks).tolist()
+        assert pointing_hit(maps, masks).tolist() == [True, True, False]
+        assert pointing_hit(maps.flip(2), masks).tolist() == [False, False, False]
+        assert pointing_chance(masks, (2, 2)).tolist() == [0.5, 0.25, 0.0]
+
+
+class TestHeadsAndDiscarding:
+    def test_items_of_a_batch_do_not_mix(self):
+        maps = random_maps()
+        for options in ({}, {"discard_ratio": 0.5}, {"head_fusion": "max", "discard_ratio": 0.9}):
+            together = rollout_from_maps(maps, (3, 3), **options)
+            for i in range(3):
+                alone = rollout_from_maps([attn[i : i + 1] for attn in maps], (3, 3), **options)
+                torch.testing.assert_close(together[i : i + 1], alone)
+
+    def test_discarding_drops_each_items_lowest_entries(self):
+        attn = random_maps(layers=1)[0]
+        fused = attn.mean(1)
+        wanted = []
+        for item in fused.double():
+            limit = item[:, 1:].flatten().sort().values[int(0.5 * 90)]
+            cut = torch.cat([item[:, :1], item[:, 1:].where(item[:, 1:] >= limit, 0.0)], 1) + torch.eye(10)
+            wanted.append((cut / cut.sum(1, keepdim=True))[0, 1:])
+        found = rollout_from_maps([attn], (3, 3), discard_ratio=0.5)
+        torch.testing.assert_close(found.flatten(1).double(), torch.stack(wanted), atol=1e-6, rtol=1e-5)
+
+    def test_no_state_is_left_between_calls_and_maps_are_not_changed(self):
+        maps = random_maps()
+        copies = [attn.clone() for attn in maps]
+        first = rollout_from_maps(maps, (3, 3), discard_ratio=0.3)
+        assert first.equal(rollout_from_maps(maps, (3, 3), discard_ratio=0.3))
+        assert all(a.equal(b) for a, b in zip(maps, copies, strict=True))
+
+    @pytest.mark.parametrize("fusion", ["mean", "max", "min"])
+    def test_blocks_of_heads_give_the_same(self, fusion):
+        maps = random_maps(heads=5)
+        update, finish = rollout_reducer((3, 3), 1, True, fusion)
+        for layer, attn in enumerate(maps):
+            for part in attn.split(2, dim=1):
+                update(layer, part)
+        torch.testing.assert_close(finish(), rollout_from_maps(maps, (3, 3), head_fusion=fusion))
+
+    def test_few_layers_wait(self):
+        update, finish = rollout_reducer((3, 3), 1, True)
+        for layer, attn in enumerate(random_maps(layers=9)):  # of two heads
+            update(layer, attn)
+            kept = [cell.cell_contents for cell in update.__closure__ if isinstance(cell.cell_contents, list)]
+            assert sum(len(matrices) for matrices in kept) <= 2 + 1  # waiting, and the layer coming in
+        assert finish().shape == (3, 3, 3)
+
+
+class TestModels:
+    @pytest.mark.parametrize(
+        ("name", "options", "class_token"),
+        [
+            ("vit_tiny_patch16_224", {"depth": 4}, True),
+            ("deit_tiny_distilled_patch16_224", {}, True),
+            ("vit_small_patch14_reg4_dinov2", {"img_size": 28}, True),
+            ("vit_base_patch16_siglip_224", {}, False),
+            ("vit_medium_patch16_reg4_gap_256", {}, False),
+        ],
+    )
+    @pytest.mark.parametrize("fusion", ["mean", "max"])
+    def test_model_equals_its_maps(self, name, options, class_token, fusion):
+        model = small_model(name, **options)
+        side = options.get("img_size", 32)
+        images = torch.randn(3, 3, side, side)
+        maps = attention_maps(model, images)
+        n_prefix = maps[0].shape[-1] - 4
+        wanted = rollout_from_maps(maps, (2, 2), n_prefix, class_token=class_token, head_fusion=fusion)
+        found = attention_rollout(model, images, head_fusion=fusion, batch_size=2)
+        torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
+        if class_token:
+            matrix = rollout_matrix(maps, fusion)[:, 0, n_prefix:].unflatten(1, (2, 2))
+            torch.testing.assert_close(found, matrix, atol=1e-6, rtol=1e-5)
+        last = class_attention(maps[-1], (2, 2), n_prefix, class_token=class_token)
+        torch.testing.assert_close(last_layer_attention(model, images), last)
+
+    def test_rectangle(self):
+        model = small_model(img_size=(32, 64))
+        assert attention_rollout(model, torch.randn(2, 3, 32, 64)).shape == (2, 2, 4)
+
+    def test_gradient_rollout_equals_the_matrix_form(self):
+        model, images = small_model(depth=4), torch.randn(2, 3, 32, 32)
+        maps, grads = attention_gradients(model, images, torch.tensor([0, 3]))
+        product = torch.eye(5).expand(2, 5, 5)
+        for attn, grad in zip(maps, grads, strict=True):
+            product = product + (attn * grad).clamp_min(0).mean(1) @ product
+        found = gradient_rollout(model, images, torch.tensor([0, 3]))
+        torch.testing.assert_close(found.flatten(1), product[:, 0, 1:], atol=1e-6, rtol=1e-4)
+        assert not torch.allclose(found, gradient_rollout(model, images, torch.tensor([1, 3])))
+
+
+class TestBadInput:
+    def test_maps(self):
+        with pytest.raises(ValueError, match="no attention maps given"):
+            rollout_from_maps([], (3, 3))
+        with pytest.raises(ValueError, match=r"expected \[batch, heads, 9, 9\]"):
+            rollout_from_maps(random_maps(), (3, 3), n_prefix=0)
+        with pytest.raises(ValueError, match="sum differs from 1"):
+            rollout_from_maps([2 * attn for attn in random_maps()], (3, 3))
+
+    def test_options(self):
+        with pytest.raises(ValueError, match="discard_ratio 1.0 given"):
+            rollout_from_maps(random_maps(), (3, 3), discard_ratio=1.0)
+        with pytest.raises(ValueError, match="discard_ratio -0.1 given"):
+            rollout_from_maps(random_maps(), (3, 3), discard_ratio=-0.1)
+        with pytest.raises(ValueError, match="'median' given, expected one of mean, max, min"):
+            rollout_from_maps(random_maps(), (3, 3), head_fusion="median")
+
+    def test_masks(self):
+        with pytest.raises(ValueError, match="masks of 5 x 4 pixels given for a grid of 2 x 2"):
+            mass_inside(torch.ones(1, 2, 2), torch.ones(1, 5, 4, dtype=torch.bool))
+        with pytest.raises(ValueError, match="down to -1"):
+            mass_inside(-torch.ones(1, 2, 2), torch.ones(1, 4, 4, dtype=torch.bool))

@@ -1,0 +1,287 @@
+"""Stream every block's attention out of a Vision Transformer, a few heads at a time (§4.5, App. D.7 and D.8).
+
+One forward hands each block's attention [batch, heads, query, key] to reducers, in block order, and drops it. The
+model's own computation is not touched: its output is that of a plain forward, bit for bit (see `tap`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitlab.analysis.geometry import (
+    check_images,
+    check_model,
+    check_rows,
+    grid_size,
+    n_prefix_tokens,
+    patch_size,
+    patch_stride,
+)
+from vitlab.analysis.tap import Tap, softmax_rows
+
+__all__ = [
+    "attention_gradients",
+    "attention_maps",
+    "grid_size",
+    "n_prefix_tokens",
+    "patch_size",
+    "patch_stride",
+    "reduce_attention",
+    "stream_attention",
+]
+
+_CACHE_BYTES = 2**21  # attention formed at once on a CPU: it stays in a core's cache until it has been reduced
+_DEVICE_BYTES = 2**28  # and on an accelerator, where few large kernels are quicker
+
+# Two captures of one model would see each other's hooks and mode flags: which models are busy is the process's
+# business, whatever the thread, so it is the one thing kept here.
+_busy: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+_busy_lock = threading.Lock()
+
+
+def attention_maps(model: nn.Module, images: Tensor) -> list[Float[Tensor, "B H T T"]]:
+    """Attention of every block, in block order: a list of [batch, heads, query, key].
+
+    All layers are kept: 128 images through ViT-B/16 at 224 px are 2.9 GB. For more than a few images use
+    `reduce_attention`.
+
+    Args:
+        model: any ViT with `.blocks`: ours, or timm's vit, deit, beit, eva, CLIP, SigLIP, DINO, hybrids …
+        images: [B 3 H W], normalised as the model expects.
+
+    Raises:
+        ValueError: for a model or images whose attention cannot be had; the message says why.
+
+    >>> import timm
+    >>> model = timm.create_model("test_vit", num_classes=10)
+    >>> [tuple(a.shape) for a in attention_maps(model, torch.zeros(1, 3, 160, 160))][:2]
+    [(1, 2, 101, 101), (1, 2, 101, 101)]
+    """
+    return reduce_attention(model, images, {"maps": lambda layer, attn: attn})["maps"]
+
+
+def reduce_attention(
+    model: nn.Module,
+    images: Tensor,
+    reducers: Mapping[str, Callable[[int, Tensor], Any]],
+    *,
+    by_heads: bool = False,
+) -> dict[str, list]:
+    """Give each block's attention to every reducer in turn and drop it: one forward, one layer in memory.
+
+    Args:
+        model, images: as for `attention_maps`.
+        reducers: name → function of (layer, attn [B H T T]), called in block order. What it returns is kept.
+        by_heads: give the reducers a few heads at a time, [B h T T], small enough for the cache; faster. What a
+            reducer returns for the heads of a layer is joined along dimension 1 when it is a tensor.
+
+    Returns:
+        name → list over layers of what the reducer returned.
+
+    Raises:
+        ValueError: as for `attention_maps`. Whatever a reducer raises comes through; the model is restored.
+
+    >>> import timm
+    >>> model = timm.create_model("test_vit", num_classes=10)
+    >>> to_class = {"on class token": lambda layer, attn: attn[..., 0].mean()}
+    >>> len(reduce_attention(model, torch.zeros(1, 3, 160, 160), to_class)["on class token"])
+    6
+    """
+    parts: dict[str, list[list]] = {name: [] for name in reducers}
+
+    def consume(layer: int, heads: slice, attn: Tensor) -> None:
+        for name, reducer in reducers.items():
+            if heads.start == 0:
+                parts[name].append([])
+            parts[name][layer].append(reducer(layer, attn))
+
+    stream_attention(model, images, consume, by_heads=by_heads)
+    return {name: [_join(of_layer) for of_layer in layers] for name, layers in parts.items()}
+
+
+def stream_attention(
+    model: nn.Module,
+    images: Tensor,
+    consume: Callable[[int, slice, Tensor], object],
+    *,
+    by_heads: bool = False,
+) -> Any:
+    """Run the model on the images in evaluation mode, without gradients; hand all attention to `consume`.
+
+    `consume(layer, heads, attn)` is called in block order with attn [B h T T], the heads of that slice, after the
+    softmax, float32 (float64 in a float64 model). Without `by_heads` a layer comes whole.
+
+    Returns:
+        What the model returned, equal to the last bit to what it returns without capture.
+
+    Raises:
+        ValueError: as for `attention_maps`.
+    """
+
+    def fused(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> None:
+        for heads in _head_blocks(q, k.shape[2], by_heads):
+            deliver(layer, heads, softmax_rows(q, k, heads, **options))
+
+    def open_coded(layer: int, attn: Tensor) -> None:
+        for heads in _head_blocks(attn, attn.shape[3], by_heads):
+            deliver(layer, heads, attn[:, heads])
+
+    def deliver(layer: int, heads: slice, attn: Tensor) -> None:
+        check_rows(attn, f"block {layer}")
+        consume(layer, heads, attn.to(torch.promote_types(attn.dtype, torch.float32)))
+
+    with torch.no_grad():
+        return _run(model, images, fused, open_coded)
+
+
+def attention_gradients(
+    model: nn.Module, images: Tensor, targets: Tensor | None = None
+) -> tuple[list[Float[Tensor, "B H T T"]], list[Float[Tensor, "B H T T"]]]:
+    """Attention of every block, and the gradient of one logit per image with respect to it (for Chefer et al. 2021).
+
+    The gradient needs the matrix inside the computation, so fused calls are replaced by open-coded ones; logits
+    then agree to rounding only. All layers and the graph are kept: for a few images. No parameter's `.grad` is touched.
+
+    Args:
+        targets: [B] class of each image; None takes the class with the largest logit.
+
+    Raises:
+        ValueError: as for `attention_maps`; also in inference mode, for a model that checkpoints its activations or
+            returns no logits, and for targets that are no classes of it.
+
+    >>> import timm
+    >>> model = timm.create_model("test_vit", num_classes=10)
+    >>> attn, grads = attention_gradients(model, torch.zeros(1, 3, 160, 160))
+    >>> attn[0].shape == grads[0].shape
+    True
+    """
+    if torch.is_inference_mode_enabled() or images.is_inference():
+        raise ValueError("gradients cannot be had in torch.inference_mode; leave it, and clone images made in it")
+    if getattr(model, "grad_checkpointing", False):
+        raise ValueError("the model recomputes its blocks; call model.set_grad_checkpointing(False) first")
+    maps: list[Tensor] = []
+
+    def keep(attn: Tensor) -> Tensor:
+        attn = attn if attn.requires_grad else attn.requires_grad_()
+        maps.append(attn)
+        return attn
+
+    def fused(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        attn = keep(softmax_rows(q, k, slice(None), **options))
+        check_rows(attn, f"block {layer}")
+        return (attn @ v.to(attn.dtype)).to(v.dtype)
+
+    def open_coded(layer: int, attn: Tensor) -> None:
+        check_rows(keep(attn), f"block {layer}")
+
+    with torch.enable_grad():
+        logits = _run(model, images, fused, open_coded)
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
+        raise ValueError(f"{type(model).__name__} returned no logits [batch, classes]; give a model with a classifier")
+    chosen = logits.argmax(1) if targets is None else targets.to(logits.device)
+    count, n_classes = logits.shape
+    if tuple(chosen.shape) != (count,) or not ((chosen >= 0) & (chosen < n_classes)).all():
+        raise ValueError(f"targets {chosen.tolist()} given, expected {count} classes from 0 to {n_classes - 1}")
+    score = logits.gather(1, chosen[:, None]).sum()  # one image's logit does not depend on another's attention
+    grads = torch.autograd.grad(score, maps)
+    return [attn.detach() for attn in maps], list(grads)
+
+
+def _run(
+    model: nn.Module,
+    images: Tensor,
+    fused: Callable[..., Tensor | None],
+    open_coded: Callable[[int, Tensor], None],
+) -> Any:
+    """Forward in evaluation mode under a tap, with hooks that tell it which block runs; all undone again."""
+    check_model(model)
+    check_images(model, images)
+    rows, cols = grid_size(model, images)
+    tap = Tap(fused, open_coded, n_prefix_tokens(model) + rows * cols)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_alone(model))
+        stack.enter_context(_evaluation(model))
+        if any(getattr(m, "_compiled_call_impl", None) or hasattr(m, "_orig_mod") for m in model.modules()):
+            stack.enter_context(torch.compiler.set_stance("force_eager"))  # compiled code would hide its calls
+        for layer, block in enumerate(model.blocks):
+            for handle in _hooks(block, layer, tap):
+                stack.callback(handle.remove)
+        with tap:
+            output = model(images)
+    if len(tap.done) != len(model.blocks):
+        raise ValueError(
+            f"cannot capture: {len(tap.done)} of the {len(model.blocks)} blocks of {type(model).__name__} were seen "
+            "to run; a compiled or traced model hides them"
+        )
+    return output
+
+
+def _hooks(block: nn.Module, layer: int, tap: Tap) -> Iterator[Any]:
+    """Tell the tap when its own thread enters and leaves the block; other threads may use the model meanwhile."""
+
+    def before(module: nn.Module, args: tuple, kwargs: dict) -> None:
+        if threading.get_ident() == tap.thread:
+            tap.enter(layer, args[0] if args else next(iter(kwargs.values()), None))
+
+    def after(module: nn.Module, args: tuple, output: Any) -> None:
+        if threading.get_ident() == tap.thread:
+            tap.leave()
+
+    yield block.register_forward_pre_hook(before, with_kwargs=True)
+    yield block.register_forward_hook(after)
+
+
+@contextlib.contextmanager
+def _alone(model: nn.Module) -> Iterator[None]:
+    """Refuse a second capture of a model, nested or from another thread, while the first runs."""
+    blocks = list(model.blocks)
+    with _busy_lock:
+        if any(block in _busy for block in blocks):
+            raise ValueError(
+                f"this {type(model).__name__} is being captured already, by a reducer of its own or by another "
+                "thread; capture once with several reducers, or copy the model"
+            )
+        _busy.update(blocks)
+    try:
+        yield
+    finally:
+        with _busy_lock:
+            _busy.difference_update(blocks)
+
+
+@contextlib.contextmanager
+def _evaluation(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards each module's own mode again: a model may be frozen in parts."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        for module, _ in modes:
+            module.training = False
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _head_blocks(q: Tensor, n_keys: int, by_heads: bool) -> list[slice]:
+    """Cut a layer's heads into blocks whose attention fits the cache, or leave them whole."""
+    batch, n_heads, n_queries = q.shape[:3]
+    step = n_heads
+    if by_heads:
+        limit = _CACHE_BYTES if q.device.type == "cpu" else _DEVICE_BYTES
+        step = max(1, limit // (4 * batch * n_queries * n_keys))
+    return [slice(start, min(start + step, n_heads)) for start in range(0, n_heads, step)]
+
+
+def _join(parts: list) -> Any:
+    """What a reducer returned for the blocks of heads of one layer, as one."""
+    if len(parts) == 1 or all(part is None for part in parts):
+        return parts[0]
+    return torch.cat(parts, dim=1) if all(isinstance(part, Tensor) for part in parts) else parts

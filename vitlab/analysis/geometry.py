@@ -1,0 +1,221 @@
+"""How a model cuts an image into tokens: grid, stride, prefix tokens, and which images it takes (§3.1)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+_ROW_SUM = {torch.float16: 1e-2, torch.bfloat16: 1e-2, torch.float32: 1e-4, torch.float64: 1e-8}  # tolerance
+
+
+def n_prefix_tokens(model: nn.Module) -> int:
+    """Number of tokens before the patches: 0, 1 (class), 2 (class and distillation), or more (registers).
+
+    Raises:
+        ValueError: for a model that does not say.
+
+    >>> import timm
+    >>> n_prefix_tokens(timm.create_model("test_vit"))
+    1
+    """
+    count = getattr(model, "num_prefix_tokens", None)
+    if not isinstance(count, int):
+        raise _refusal(model, "it has no `num_prefix_tokens`, so its patch tokens cannot be told from others")
+    return count
+
+
+def has_class_token(model: nn.Module) -> bool:
+    """Whether the first token is a class token; registers alone are none.
+
+    >>> import timm
+    >>> has_class_token(timm.create_model("test_vit"))
+    True
+    """
+    return n_prefix_tokens(model) > 0 and getattr(model, "cls_token", None) is not None
+
+
+def patch_stride(model: nn.Module) -> tuple[int, int]:
+    """Input pixels from one patch to the next, (down, across); for a hybrid the total stride.
+
+    Raises:
+        ValueError: for a model with no patch embedding.
+
+    >>> import timm
+    >>> patch_stride(timm.create_model("test_vit"))
+    (16, 16)
+    """
+    embed = patch_embedding(model)
+    stride = embed.feat_ratio(as_scalar=False) if hasattr(embed, "feat_ratio") else embed.patch_size
+    down, across = (stride, stride) if isinstance(stride, int) else stride
+    return int(down), int(across)
+
+
+def patch_size(model: nn.Module) -> int:
+    """Input pixels from one patch to the next: P, and for a hybrid the total stride (16 or 32 in the paper).
+
+    Raises:
+        ValueError: for a model with no patch embedding, or whose patches are not square (see `patch_stride`).
+
+    >>> import timm
+    >>> patch_size(timm.create_model("test_vit"))
+    16
+    """
+    down, across = patch_stride(model)
+    if down != across:
+        raise ValueError(f"patches of {down} x {across} pixels are not square; use patch_stride(model)")
+    return down
+
+
+def grid_size(model: nn.Module, images: Tensor) -> tuple[int, int]:
+    """Rows and columns of patches that the model makes of these images [B C H W].
+
+    Raises:
+        ValueError: for a model with no patch embedding.
+
+    >>> import timm
+    >>> grid_size(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160))
+    (10, 10)
+    """
+    embed = patch_embedding(model)
+    height, width = images.shape[-2:]
+    if hasattr(embed, "dynamic_feat_size"):  # timm's own rule, with its padding
+        rows, cols = embed.dynamic_feat_size((height, width))
+    else:
+        down, across = patch_stride(model)
+        rows, cols = height // down, width // across
+    return int(rows), int(cols)
+
+
+def patch_embedding(model: nn.Module) -> nn.Module:
+    """The module that turns images into patch tokens.
+
+    Raises:
+        ValueError: when there is none.
+
+    >>> import timm
+    >>> type(patch_embedding(timm.create_model("test_vit"))).__name__
+    'PatchEmbed'
+    """
+    embed = getattr(model, "patch_embed", None) or getattr(model, "embeds", None)  # the latter in timm's NaFlexViT
+    if not isinstance(embed, nn.Module) or not hasattr(embed, "patch_size"):
+        raise _refusal(model, "it has no patch embedding of one patch size")
+    return embed
+
+
+def check_model(model: nn.Module) -> None:
+    """Refuse what is not one sequence of transformer blocks over patch tokens.
+
+    Raises:
+        ValueError: with the reason.
+
+    >>> import timm
+    >>> check_model(timm.create_model("test_vit"))
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is {type(model).__name__}, expected a torch.nn.Module")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise _refusal(model, "TorchScript hides its calls; give the model it was made from")
+    if isinstance(getattr(model, "module", None), nn.Module):
+        raise _refusal(model, "it wraps a model; give `model.module`")
+    blocks = getattr(model, "blocks", None)
+    if not isinstance(blocks, nn.Sequential | nn.ModuleList) or len(blocks) == 0:
+        raise _refusal(
+            model,
+            "it has no `.blocks`, one sequence of transformer blocks; windowed, pyramid and convolutional networks "
+            "(Swin, MaxViT, ResNet …) have no attention between all patches. If it holds a ViT, give that part",
+        )
+    n_prefix_tokens(model)
+    patch_embedding(model)
+
+
+def check_images(model: nn.Module, images: Tensor) -> None:
+    """Refuse images that this model cannot take, before it fails somewhere inside.
+
+    Raises:
+        ValueError: naming what was given, what was expected, and what to do.
+
+    >>> import timm
+    >>> check_images(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160))
+    """
+    if not isinstance(images, Tensor) or images.ndim != 4:
+        given = list(images.shape) if isinstance(images, Tensor) else type(images).__name__
+        raise ValueError(f"images are {given}, expected a tensor [batch, channels, height, width]")
+    if len(images) == 0:
+        raise ValueError(f"images are {list(images.shape)}: an empty batch; give at least one image")
+    if not images.is_floating_point():
+        raise ValueError(
+            f"images are {images.dtype}, expected floating point, normalised as the model was trained "
+            "(vitlab.data.loader.to_float scales 0…255 to -1…1)"
+        )
+    extreme = images.detach().abs().amax().item()
+    if not extreme < 64:  # also true of NaN
+        raise ValueError(
+            f"images hold values up to {extreme:g}, expected about -3…3: not finite, or 0…255 not scaled yet "
+            "(vitlab.data.loader.to_float)"
+        )
+    _check_size(model, images)
+
+
+def check_attention(attn: Tensor, grid: tuple[int, int], n_prefix: int) -> None:
+    """Refuse what is not attention [batch, heads, query, key] over prefix tokens and the patches of this grid.
+
+    Raises:
+        ValueError: when the shape does not fit, or as `check_rows`.
+
+    >>> check_attention(torch.full((1, 2, 5, 5), 1 / 5), (2, 2), 1)
+    """
+    rows, cols = grid
+    n_tokens = n_prefix + rows * cols
+    if attn.ndim != 4 or tuple(attn.shape[2:]) != (n_tokens, n_tokens) or 0 in attn.shape:
+        raise ValueError(
+            f"attn has shape {list(attn.shape)}, expected [batch, heads, {n_tokens}, {n_tokens}] for {n_prefix} "
+            f"prefix tokens + {rows} x {cols} patches; check the grid and the number of prefix tokens"
+        )
+    check_rows(attn, "attn")
+
+
+def check_rows(attn: Tensor, name: str) -> None:
+    """Attention is a distribution over keys: refuse NaN and rows that do not sum to 1.
+
+    Raises:
+        ValueError: naming the largest deviation.
+
+    >>> check_rows(torch.full((1, 2, 5, 5), 1 / 5), "attn")
+    """
+    if not attn.is_floating_point():
+        raise ValueError(f"attention of {name} is {attn.dtype}, expected floating point")
+    sums = attn.detach().sum(-1, dtype=torch.promote_types(attn.dtype, torch.float32))
+    worst = (sums - 1).abs().amax().item()
+    if not worst <= _ROW_SUM[attn.dtype]:  # also true of NaN
+        problem = "holds NaN" if math.isnan(worst) else f"has a row whose sum differs from 1 by {worst:.3g}"
+        raise ValueError(
+            f"attention of {name} {problem}, expected rows that sum to 1 (attention after the softmax); look for NaN "
+            "or infinity in weights and images, or for a matrix that was cut or not normalised"
+        )
+
+
+def _check_size(model: nn.Module, images: Tensor) -> None:
+    embed = patch_embedding(model)
+    convolution = next((m for m in embed.modules() if isinstance(m, nn.Conv2d)), None)
+    channels = images.shape[1]
+    if convolution is not None and channels != convolution.in_channels:
+        raise ValueError(f"images have {channels} channels, expected {convolution.in_channels}")
+    size, fixed = getattr(embed, "img_size", None), getattr(embed, "strict_img_size", True)
+    given = tuple(images.shape[-2:])
+    if size is not None and fixed and given != tuple(size):
+        raise ValueError(
+            f"images are {given[0]} x {given[1]} pixels, expected {size[0]} x {size[1]}; resize them, or build the "
+            "model with another image size (timm: img_size=…, or dynamic_img_size=True for any)"
+        )
+    down, across = patch_stride(model)
+    if not getattr(embed, "dynamic_img_pad", False) and (given[0] % down or given[1] % across):
+        raise ValueError(
+            f"images are {given[0]} x {given[1]} pixels, expected multiples of the patch stride {down} x {across}; "
+            "crop or resize them"
+        )
+
+
+def _refusal(model: nn.Module, reason: str) -> ValueError:
+    return ValueError(f"cannot capture the attention of {type(model).__name__}: {reason}")

@@ -1,0 +1,74 @@
+"""Does a map over patches fall on the object? Its mass inside an object mask, and the pointing game (§4.5, Fig. 6)."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def patch_coverage(masks: Bool[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, "B rows cols"]:
+    """Share of each patch's pixels that belong to the object.
+
+    Raises:
+        ValueError: when the mask's size is not a multiple of the grid.
+
+    >>> patch_coverage(torch.tensor([[[True, True, True, False]]]), (1, 2))
+    tensor([[[1.0000, 0.5000]]])
+    """
+    height, width = masks.shape[-2:]
+    if height % grid[0] or width % grid[1]:
+        raise ValueError(
+            f"masks of {height} x {width} pixels given for a grid of {grid[0]} x {grid[1]} patches, expected "
+            "multiples; resize and crop the masks as the images were"
+        )
+    return torch.nn.functional.avg_pool2d(masks[:, None].float(), (height // grid[0], width // grid[1]))[:, 0]
+
+
+def mass_inside(maps: Float[Tensor, "B rows cols"], masks: Bool[Tensor, "B height width"]) -> Float[Tensor, " B"]:
+    """Share of a map's mass that lies inside the object, each patch's mass spread evenly over its pixels (C14).
+
+    A uniform map gives exactly `area_share`; a map with no mass at all gives NaN.
+
+    Raises:
+        ValueError: as `patch_coverage`, and for maps with negative values.
+
+    >>> mass_inside(torch.tensor([[[3.0, 1.0]]]), torch.tensor([[[True, False]]]))
+    tensor([0.7500])
+    """
+    if (maps < 0).any():
+        raise ValueError(f"maps hold values down to {maps.min().item():g}, expected none below 0")
+    coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2])).to(maps)
+    return (maps * coverage).sum((1, 2)) / maps.sum((1, 2))
+
+
+def area_share(masks: Bool[Tensor, "B height width"]) -> Float[Tensor, " B"]:
+    """Share of the image that the object covers: what `mass_inside` is to be compared with (C14).
+
+    >>> area_share(torch.tensor([[[True, False, False, False]]]))
+    tensor([0.2500])
+    """
+    return masks.float().mean((1, 2))
+
+
+def pointing_hit(maps: Float[Tensor, "B rows cols"], masks: Bool[Tensor, "B height width"]) -> Bool[Tensor, " B"]:
+    """The pointing game: is the patch of the largest value mostly object (at least half of its pixels)? (C14)
+
+    Raises:
+        ValueError: as `patch_coverage`.
+
+    >>> pointing_hit(torch.tensor([[[3.0, 1.0]]]), torch.tensor([[[True, False]]]))
+    tensor([True])
+    """
+    coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2]))
+    best = maps.flatten(1).argmax(1, keepdim=True)
+    return coverage.flatten(1).gather(1, best)[:, 0] >= 0.5
+
+
+def pointing_chance(masks: Bool[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, " B"]:
+    """Share of patches that would be a `pointing_hit`: the chance of a map that knows nothing (C14).
+
+    >>> pointing_chance(torch.tensor([[[True, False, False, False]]]), (1, 4))
+    tensor([0.2500])
+    """
+    return (patch_coverage(masks, grid) >= 0.5).float().mean((1, 2))

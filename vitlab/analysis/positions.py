@@ -1,0 +1,192 @@
+"""Position embeddings: their similarity map, and resizing them (§3.2, §4.5, Fig. 7 centre, Fig. 10)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from scipy import stats
+from torch import Tensor, nn
+
+from vitlab.analysis.geometry import n_prefix_tokens, patch_embedding
+
+# How F.interpolate is called by each. "paper": the authors' spline zoom of order 1; "timm": models resized when
+# weights are loaded or images vary; "timm-npz": its loader of the authors' files; "hf": transformers' ViT.
+CONVENTIONS = {
+    "paper": {"mode": "bilinear", "align_corners": True},
+    "timm": {"mode": "bicubic", "align_corners": False, "antialias": True},
+    "timm-npz": {"mode": "bilinear", "align_corners": False},
+    "hf": {"mode": "bicubic", "align_corners": False},
+    "torchvision": {"mode": "bicubic", "align_corners": True},
+}
+
+
+def position_grid(model: nn.Module) -> tuple[int, int]:
+    """Rows and columns of the model's position embeddings.
+
+    Raises:
+        ValueError: for a model with no learned, absolute position embeddings.
+
+    >>> import timm
+    >>> position_grid(timm.create_model("test_vit"))
+    (10, 10)
+    """
+    table, embed = _table(model), patch_embedding(model)
+    if table.ndim == 4:  # [1 rows cols D]
+        return table.shape[1], table.shape[2]
+    rows, cols = embed.grid_size
+    if not 0 <= table.shape[1] - rows * cols <= n_prefix_tokens(model):
+        raise ValueError(
+            f"{type(model).__name__} has {table.shape[1]} position embeddings for {rows} x {cols} patches and "
+            f"{n_prefix_tokens(model)} prefix tokens; expected one a patch, and at most one a prefix token"
+        )
+    return int(rows), int(cols)
+
+
+def position_embeddings(model: nn.Module) -> Float[Tensor, "N D"]:
+    """Position embedding of every patch, row by row. Those of prefix tokens, at the front, are dropped.
+
+    Raises:
+        ValueError: as `position_grid`.
+
+    >>> import timm
+    >>> position_embeddings(timm.create_model("test_vit")).shape
+    torch.Size([100, 64])
+    """
+    rows, cols = position_grid(model)
+    table = _table(model).flatten(1, -2)[0]
+    return table[len(table) - rows * cols :]
+
+
+def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Float[Tensor, "rows cols rows cols"]:
+    """Cosine similarity of every patch's position embedding with every other, -1…1.
+
+    Tile [i, j] is the map of similarities to the patch in row i, column j, as in Fig. 7 centre.
+
+    Raises:
+        ValueError: when pos does not fit the grid, holds NaN, or has a row of zeros, which has no direction.
+
+    >>> position_similarity(torch.eye(2), (1, 2))[0, 0]
+    tensor([[1., 0.]])
+    """
+    rows, cols = grid
+    _check_fit(pos, grid)
+    norms = pos.norm(dim=1)
+    if not (norms > 0).all() or not pos.isfinite().all():
+        raise ValueError("a position embedding is zero or not finite, so its cosine is undefined; were weights loaded?")
+    unit = pos / norms[:, None]
+    return (unit @ unit.T).clamp(-1, 1).reshape(rows, cols, rows, cols)
+
+
+def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> float:
+    """Spearman's rank correlation of similarity with nearness (minus the distance), over all pairs of patches (C10).
+
+    1: the nearer, the more similar; 0: no relation. A patch with itself is not counted.
+
+    Raises:
+        ValueError: for fewer than three patches.
+
+    >>> step = torch.arange(4.0)
+    >>> distance_correlation(-(step[:, None] - step).abs().reshape(1, 4, 1, 4))
+    1.0
+    """
+    down, across, values = _pairs(similarity)
+    if len(values) < 3:
+        raise ValueError(f"a grid of {tuple(similarity.shape[:2])} patches given, expected at least 3 patches")
+    return float(stats.spearmanr(-torch.hypot(down.double(), across.double()), values).statistic)
+
+
+def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple[float, float]:
+    """How much more similar patches of one row, and of one column, are than others equally far apart (C10).
+
+    Pairs in a row (column) at distance d are compared with pairs in neither at distances within half a patch of d,
+    and the difference is averaged over d: what nearness alone explains cancels.
+
+    Returns:
+        (row excess, column excess), in units of cosine similarity; NaN for a grid with no pair to compare with.
+
+    >>> same_row = torch.zeros(3, 3, 3, 3)
+    >>> for i in range(3):
+    ...     same_row[i, :, i, :] = 1
+    >>> row_column_excess(same_row)
+    (1.0, 0.0)
+    """
+    down, across, values = _pairs(similarity)
+    distance = torch.hypot(down.double(), across.double())
+    oblique = (down > 0) & (across > 0)
+
+    def excess(along: Tensor, still: Tensor) -> float:
+        found = []
+        for step in range(1, int(along.max()) + 1):
+            mine = values[(still == 0) & (along == step)]
+            others = values[oblique & ((distance - step).abs() <= 0.5)]
+            if len(mine) and len(others):
+                found.append(float(mine.mean() - others.mean()))
+        return sum(found) / len(found) if found else float("nan")
+
+    return excess(across, down), excess(down, across)
+
+
+def resize_positions(
+    pos: Float[Tensor, "N D"],
+    old: tuple[int, int],
+    new: tuple[int, int],
+    convention: str = "paper",
+    n_prefix: int = 0,
+) -> Float[Tensor, "M D"]:
+    """Position embeddings for another grid, interpolated in two dimensions (§3.2: fine-tuning at higher resolution).
+
+    Args:
+        pos: row by row; the first n_prefix rows are of prefix tokens and are kept as they are.
+        old, new: rows and columns.
+        convention: "paper" is bilinear with aligned corners, equal to the authors' spline zoom of order 1. The others
+            are named after the library that resizes so: "timm", "timm-npz", "hf", "torchvision".
+
+    Raises:
+        ValueError: for an unknown convention, or when pos does not fit the old grid.
+
+    >>> resize_positions(torch.tensor([[0.0], [2.0]]), (1, 2), (1, 3)).T
+    tensor([[0., 1., 2.]])
+    """
+    if convention not in CONVENTIONS:
+        raise ValueError(f"convention {convention!r} given, expected one of {', '.join(CONVENTIONS)}")
+    if min(new) < 1:
+        raise ValueError(f"new grid {new} given, expected at least 1 x 1")
+    prefix, patches = pos[:n_prefix], pos[n_prefix:]
+    _check_fit(patches, old)
+    if old == new:
+        return pos
+    picture = patches.T.reshape(1, -1, *old)  # [N D] -> [1 D rows cols]
+    exact = torch.promote_types(pos.dtype, torch.float32)
+    resized = F.interpolate(picture.to(exact), size=new, **CONVENTIONS[convention]).to(pos.dtype)
+    return torch.cat([prefix, resized.flatten(2)[0].T])
+
+
+def _table(model: nn.Module) -> Tensor:
+    table = getattr(model, "pos_embed", None)
+    if table is None:
+        table = getattr(getattr(model, "embeds", None), "pos_embed", None)
+    if not isinstance(table, Tensor) or table.ndim not in (3, 4):
+        raise ValueError(
+            f"{type(model).__name__} has no learned absolute position embeddings (`pos_embed`): its positions are "
+            "relative, rotary, or none"
+        )
+    return table.detach()
+
+
+def _check_fit(pos: Tensor, grid: tuple[int, int]) -> None:
+    rows, cols = grid
+    if pos.ndim != 2 or len(pos) != rows * cols:
+        raise ValueError(
+            f"pos has shape {list(pos.shape)}, expected [{rows * cols}, D] for {rows} x {cols} patches; prefix tokens "
+            "come first and are no patches"
+        )
+
+
+def _pairs(similarity: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Every two distinct patches once: rows apart, columns apart, similarity."""
+    rows, cols = similarity.shape[:2]
+    y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
+    first, second = torch.triu_indices(rows * cols, rows * cols, offset=1)
+    values = similarity.detach().cpu().reshape(rows * cols, -1)[first, second]
+    return (y[first] - y[second]).abs(), (x[first] - x[second]).abs(), values
