@@ -63,7 +63,8 @@ class World:
 
 
 def with_difficulty(world: World, factor: float) -> World:
-    """The same world with every strength multiplied by `factor` (0: one clean picture a class; 1: as it was).
+    """The same world with every strength multiplied by `factor` (1: as it was; 0: a class's pictures
+    differ in the colour behind and the texture's phase alone).
 
     >>> with_difficulty(World(occlusion=0.3), 0.0).occlusion
     0.0

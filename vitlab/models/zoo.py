@@ -150,6 +150,7 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
     name, _, file = text.partition("@")
     if text.lower() in BUNDLED:
         found = _from_file(_bundled(text.lower()), untrained, seed)
+        found = dataclasses.replace(found, source=f"data/{BUNDLED[text.lower()]}")  # the same on every machine
     elif file and not text.startswith(hub.HUB_PREFIXES) and not Path(text).is_file():
         found = _from_named_file(name, Path(file).expanduser(), untrained, seed)
     elif text.endswith(_FILE_ENDINGS) or Path(text).is_file():
@@ -182,7 +183,8 @@ def _from_file(path: Path, untrained: bool, seed: int) -> Pretrained:
         hint = "it was changed after it was written"
     else:
         config = weights_file.vit_config(state, path)
-        model, name, about = ViT(config, seed), path.stem, {}
+        name = path.parent.name if path.stem == "model" else path.stem  # as hubs lay folders out
+        model, about = ViT(config, seed), {}
         source = f"{path}, read as a ViT with {config.n_heads} heads of {weights_file.HEAD_DIM} (assumed)"
         hint = weights_file.named_hint(path)
     difference = weights_file.difference(model, state)

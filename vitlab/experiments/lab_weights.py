@@ -1,0 +1,112 @@
+"""Trains the bundled lab weights that notebooks 06–09 look at, and writes their model card (§3.1, §4.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from vitlab import files
+from vitlab.data.world import HELD_OUT, World, image_set, stream
+from vitlab.experiments import ledger, presets
+from vitlab.models import zoo
+from vitlab.training.loop import Recipe, default_device, evaluate, train
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One preset: which model on which world for how long."""
+
+    model: str
+    world: World
+    recipe: Recipe
+    n_held_out: int  # images of the final evaluation; as many others follow the training
+
+
+FULL = Settings(
+    "Lab-S/8",
+    World(n_classes=10, image_size=64),
+    Recipe(steps=4000, batch_size=128, learning_rate=1e-3, warmup_steps=400, eval_every=250),
+    5000,
+)
+SETTINGS = {
+    "smoke": Settings("Lab-Ti/8", World(image_size=32), Recipe(steps=8, batch_size=16, warmup_steps=2), 50),
+    "quick": dataclasses.replace(FULL, recipe=Recipe(steps=200, warmup_steps=20, eval_every=100), n_held_out=1000),
+    "full": FULL,
+}
+
+
+def lab_weights(
+    preset: str = "quick", seed: int = 0, jobs: int | None = None, folder: Path | None = None
+) -> pd.DataFrame:
+    """Pre-train on the endless world; returns the training's rows (see `training.loop.train`).
+
+    Writes weights (safetensors, with their history), MODEL_CARD.md and the log into `folder`, by default
+    figures/<preset>/lab_weights. The committed weights are those of `full`, copied to data/. One training, so
+    `jobs` has nothing to share out. A killed training goes on where it was.
+    """
+    presets.check_runnable(preset)
+    settings = SETTINGS[preset]
+    folder = Path(folder) if folder else files.figures_dir() / preset / "lab_weights"
+    world = settings.world
+    model = zoo.create(
+        settings.model, n_classes=world.n_classes, image_size=world.image_size, head="tanh", seed=seed
+    ).to(default_device())
+    recipe = dataclasses.replace(settings.recipe, seed=seed)
+    watched = image_set(world, settings.n_held_out, HELD_OUT + settings.n_held_out)  # not the images reported on
+    rows = train(
+        model,
+        stream(world, recipe.batch_size, default_device()),
+        recipe,
+        validation=watched,
+        folder=folder,
+        save_every=250,
+        report=lambda row: print(f"step {row['step']}: held-out accuracy {row['val_accuracy']:.3f}", flush=True),
+    )
+    held_out = evaluate(model, image_set(world, settings.n_held_out, HELD_OUT))
+    about = {
+        "world": dataclasses.asdict(world),
+        "recipe": dataclasses.asdict(recipe),
+        "held_out": held_out | {"n": settings.n_held_out},
+        "preset": preset,
+        "provenance": ledger.provenance(rows[-1]["seconds"]),
+    }
+    name = zoo.BUNDLED["lab"]
+    zoo.save(folder / name, model, settings.model, about)
+    with files.writing(folder / "MODEL_CARD.md") as path:
+        path.write_text(model_card(name, settings.model, about), encoding="utf-8")
+    return pd.DataFrame(rows)
+
+
+def model_card(name: str, model: str, about: dict) -> str:
+    """The model card as Markdown, from what the weights' own metadata says."""
+    world, recipe, held_out, made = about["world"], about["recipe"], about["held_out"], about["provenance"]
+    accuracy, n = held_out["accuracy"], held_out["n"]
+    margin = 1.96 * math.sqrt(accuracy * (1 - accuracy) / n)
+    strengths = ", ".join(f"{key} {value}" for key, value in world.items() if isinstance(value, float))
+    return f"""# {name}
+
+**What it is.** {model} of `vitlab.models.zoo` for {world["image_size"]}-pixel images, with the paper's tanh
+pre-training head (§3.1): the small Vision Transformer that notebooks 06–09 look at.
+
+**Trained on** the procedural world (`vitlab.data.world`): {world["n_classes"]} classes, world seed {world["seed"]},
+strengths {strengths}. {recipe["steps"] * recipe["batch_size"]:,} images, none seen twice; no photograph, no person,
+nothing downloaded.
+
+**Recipe.** AdamW, {recipe["steps"]} steps of {recipe["batch_size"]} images, learning rate {recipe["learning_rate"]},
+{recipe["warmup_steps"]} steps of warm-up, {recipe["decay"]} decay, weight decay {recipe["weight_decay"]}, gradient
+norm clipped at {recipe["grad_clip"]}, no dropout, seed {recipe["seed"]}.
+
+**Result.** Held-out accuracy {accuracy:.1%} ± {margin:.1%} (95 %, {n} images the training never saw; chance is
+{1 / world["n_classes"]:.0%}).
+
+**Made by** `vitlab experiment lab_weights --preset {about["preset"]}`; code {made["code_hash"][:12]}, torch
+{made["versions"]["torch"]}, {made["device"]}, {made["wall_s"] / 60:.0f} minutes of training on
+{made["threads"]} thread(s). The file's metadata holds all of this.
+
+**Use it** to look at what a trained ViT does (`WEIGHTS = "lab"`). **Do not use it** to recognise photographs: it has
+never seen one. Licence: Apache-2.0, as the project.
+"""
