@@ -161,3 +161,8 @@ class TestBadInput:
             resize_positions(noise(4), (2, 2), (0, 3))
         with pytest.raises(ValueError, match="at least 3 patches"):
             distance_correlation(torch.ones(1, 2, 1, 2))
+
+
+def test_equal_similarities_have_no_rank():
+    with pytest.raises(ValueError, match=r"same similarity, 1\.000"):
+        distance_correlation(torch.ones(2, 3, 2, 3))

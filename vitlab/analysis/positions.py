@@ -84,7 +84,7 @@ def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> fl
     1: the nearer, the more similar; 0: no relation. A patch with itself is not counted.
 
     Raises:
-        ValueError: for fewer than three patches.
+        ValueError: for fewer than three patches, or where all similarities are equal.
 
     >>> step = torch.arange(4.0)
     >>> distance_correlation(-(step[:, None] - step).abs().reshape(1, 4, 1, 4))
@@ -93,6 +93,11 @@ def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> fl
     down, across, values = _pairs(similarity)
     if len(values) < 3:
         raise ValueError(f"a grid of {tuple(similarity.shape[:2])} patches given, expected at least 3 patches")
+    if values.max() == values.min():
+        raise ValueError(
+            f"every pair of patches has the same similarity, {float(values[0]):.3f}: equal values have no rank; "
+            "are these position embeddings all zero, or copies of one vector?"
+        )
     return float(stats.spearmanr(-torch.hypot(down.double(), across.double()), values).statistic)
 
 
