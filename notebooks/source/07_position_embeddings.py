@@ -1,0 +1,443 @@
+# ---
+# jupyter:
+#   jupytext: {text_representation: {extension: .py, format_name: percent}}
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+# ---
+
+# %% [markdown]
+# # 07 · Where a patch is: position embeddings
+#
+# **Claim (C10).** Position embeddings, learned as a plain list with no idea of a grid, come to encode two dimensions:
+# near patches are similar, and rows and columns show.
+#
+# Paper: §4.5, Fig. 7 centre and Fig. 10; §3.2 for the resizing; Dosovitskiy et al., *An Image is Worth 16x16 Words*,
+# ICLR 2021.
+#
+# | preset | what runs | time on 2 CPU cores |
+# |---|---|---|
+# | `smoke` | a few controls | seconds |
+# | `quick` | more untrained models and shuffled tables, finer intervals | seconds |
+# | `full` | a hundred untrained models, a thousand shuffled tables | about a minute |
+
+# %% [markdown]
+# ## What you will learn
+#
+# - how to make and read the grid of grids of Fig. 7 centre, and two quiet ways to get it wrong;
+# - how to put "near patches are similar" and "rows and columns show" into three numbers with controls;
+# - what happens to the table when the image grows (§3.2), and that libraries do not agree on it.
+#
+# **Prerequisites.** Notebook 01 (Eq. 1); cosine similarity; rank correlation.
+
+# %% [markdown]
+# ## Parameters
+#
+# `WEIGHTS` is `"lab"` (the model that comes with the project), a timm name such as `"vit_base_patch16_224"`, or the
+# path of a `.safetensors` file.
+
+# %% tags=["parameters"]
+PRESET = "quick"
+SEED = 0
+WEIGHTS = "lab"
+
+# %% [markdown]
+# One cell of imports. `study` is this execution: what it finds goes to `figures/<preset>/07_position_embeddings`.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from IPython.display import Markdown, display
+from scipy import ndimage
+
+from vitlab import plots
+from vitlab.analysis import positions
+from vitlab.experiments import ledger, position_similarity
+from vitlab.models import zoo
+
+study = ledger.study("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
+
+# %% [markdown]
+# ## Prediction
+#
+# **The paper** shows the cosine similarities of ViT-L/32's position embeddings and says that closer patches tend to have
+# more similar embeddings, and that patches in the same row or column have similar embeddings. It gives no number.
+#
+# **We expect** the same, more weakly. What the table learns depends on the task: objects anywhere in the frame reward
+# knowing which patches are neighbours; objects in the middle reward telling middle from edge, which makes *opposite* edges
+# alike and works against nearness.
+#
+# **Decision rule, fixed before the run.** Three quantities: the rank correlation of similarity with nearness over all
+# pairs of patches; the *row excess*, by how much two patches of a row are more similar than two others equally far apart;
+# and the *column excess*. A quantity holds if its whole 95 % interval over the embedding's dimensions lies above every
+# control of three kinds: models with random weights; the trained table with its patches shuffled; and the trained table
+# with its patches shuffled among those equally far from the edge. The last is the strict one. A table that knows nothing but
+# middle and edge has a top row of patches that are alike, and so a row excess, without knowing rows. The rank
+# correlation must also be at least 0.3, a medium one by the usual reckoning. *Reproduced*: all three hold. *Partly
+# reproduced*: one or two. *Not reproduced*: none. With a single row or column of patches: *not testable at this scale*.
+
+# %% [markdown]
+# ## Idea
+#
+# Eq. 1 adds a learned vector to every token, $\mathbf{z}_0 = [\mathbf{x}_\text{class}; \mathbf{x}_p^1\mathbf{E}; …;
+# \mathbf{x}_p^N\mathbf{E}] + \mathbf{E}_{pos}$, with $\mathbf{E}_{pos} \in \mathbb{R}^{(N+1) \times D}$. Patch 9 and patch 10
+# are two rows of a table; that they are neighbours is nowhere in the model. The class token's row comes **first**.
+
+# %%
+trained = zoo.load(WEIGHTS)
+rows, cols = positions.position_grid(trained.model)
+pos = positions.position_embeddings(trained.model)  # the patches' rows only
+N, D = pos.shape
+assert rows * cols == N
+print(f"{trained.name}: {rows} × {cols} patches, {D} numbers each")
+
+# %% [markdown]
+# The picture shows, for every patch $i$, the cosine of the angle between its embedding and every other:
+#
+# $$S_{ij} = \frac{\mathbf{e}_i \cdot \mathbf{e}_j}{\lVert\mathbf{e}_i\rVert \lVert\mathbf{e}_j\rVert} \in [-1, 1].$$
+#
+# Row $i$ of $S$, folded into the grid, is one tile; the tiles stand where their patches stand.
+
+# %%
+unit = pos / pos.norm(dim=1, keepdim=True)
+S = (unit @ unit.T).reshape(rows, cols, rows, cols)  # [N N] → grid of grids
+assert S.shape == (rows, cols, rows, cols)
+assert torch.allclose(S, positions.position_similarity(pos, (rows, cols)), atol=1e-6)
+assert torch.allclose(S.reshape(N, N).diagonal(), torch.ones(N), atol=1e-5)  # everybody is like himself
+
+# %% [markdown]
+# Before looking at learned numbers, a table whose picture we know: a one-hot code of the row next to a one-hot code of
+# the column. Two patches share both codes, one, or none, so the similarity is 1, ½ or 0: a cross in every tile.
+
+# %%
+row_code = torch.eye(rows).repeat_interleave(cols, dim=0)  # [N rows]
+col_code = torch.eye(cols).repeat(rows, 1)  # [N cols]
+hand_made = torch.cat([row_code, col_code], dim=1)
+cross = positions.position_similarity(hand_made, (rows, cols))
+expected = torch.zeros(rows, cols)
+expected[0], expected[:, 0], expected[0, 0] = 0.5, 0.5, 1.0
+assert torch.allclose(cross[0, 0], expected)
+
+# %% [markdown]
+# Trained, untrained, and the hand-made cross, in the layout and on the colour scale of the paper.
+
+# %%
+untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
+random = positions.position_similarity(positions.position_embeddings(untrained.model), (rows, cols))
+with plots.style():
+    fig, axes = plt.subplots(1, 3, figsize=(13, 4.4))
+    maps = {"Trained": S, "Untrained": random, "Made by hand: row and column codes": cross}
+    for ax, (title, similarity) in zip(axes, maps.items(), strict=True):
+        plots.plot_similarity_grid(similarity.numpy(), ax, colorbar=ax is axes[-1])
+        ax.set_title(title)
+alt = "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, and a cross in every tile."
+ledger.save_figure(study, fig, "similarity", alt)
+plt.show()
+
+# %% [markdown]
+# Untrained, every patch is like itself and no other. In the trained picture look for three things: a bright spot around
+# each patch's own place (nearness), a bright row or column through it (the cross), and bright patches far away, on the
+# opposite edge perhaps, which would be some other kind of knowledge than nearness.
+
+# %% [markdown]
+# ## How others get this wrong
+#
+# **`[:-1]` instead of `[1:]`.** A circulating snippet drops the *last* row of the stored table to get rid of the class
+# token, which is the *first*. The number of rows is right and nothing fails: every patch is taken for the next one, each row
+# of the picture begins with the end of the row above, and tile (1, 1) belongs to the class token.
+#
+# **Dot product instead of cosine.** Its range has no bounds, and a patch with a long vector looks similar to everything.
+
+# %%
+stored = getattr(trained.model, "pos_embed", pos[None]).flatten(1, -2)[0].detach()
+if len(stored) == N:  # a model without a class token's row: a stand-in for it
+    stored = torch.cat([pos.mean(dim=0, keepdim=True), stored])
+shifted = positions.position_similarity(stored[:N], (rows, cols))  # the snippet's [:-1]
+dot = pos @ pos.T
+found = {"cosine, [1:]": S, "cosine, [:-1]": shifted, "dot product, [1:]": dot.reshape(S.shape)}
+pd.DataFrame(
+    {
+        "rank correlation": positions.distance_correlation(similarity),
+        **dict(zip(("row excess", "column excess"), positions.row_column_excess(similarity), strict=True)),
+        "largest value": similarity.max().item(),
+        "patches most similar to another": int((similarity.reshape(N, N).argmax(1) != torch.arange(N)).sum()),
+    }
+    for similarity in found.values()
+).set_index(pd.Index(found, name="")).round(3)  # fmt: skip
+
+# %% [markdown]
+# The numbers move without an alarm going off. The picture gives it away: the tile of the first patch in the second row,
+# cut out of all three, in the colours of the figure above (the dot product divided by its largest value).
+
+# %%
+second = min(1, rows - 1)
+with plots.style():
+    fig, ax = plt.subplots(figsize=(7, 2.7))
+    tiles = {name: (similarity / similarity.max())[second, 0].numpy() for name, similarity in found.items()}
+    plots.plot_maps(tiles, ax, cmap="viridis")
+    ax.set_ylabel(f"Tile of patch\n(row {second + 1}, column 1)")
+alt = "One tile of the similarity map three times: right, shifted by one patch, and as a dot product."
+ledger.save_figure(study, fig, "wrong", alt)
+plt.show()
+
+# %% [markdown]
+# In the second tile the brightest square is again where it should be, since a patch is like itself wherever it is drawn;
+# but what surrounds it belongs to the last patch of the *first* row, at the other end of the picture.
+
+# %% [markdown]
+# ## Experiment
+#
+# One call: the three quantities, and the mean similarity at each distance, for the trained table, for it with one group of
+# dimensions left out at a time (the interval: a jackknife, as in notebook 06), and for the three kinds of control. A row
+# is one number.
+
+# %%
+table = position_similarity.position_similarity(PRESET, seed=SEED, weights=WEIGHTS)
+table.head()
+
+# %% [markdown]
+# ## Figure
+#
+# Left, similarity against distance; right, the three quantities beside their controls.
+
+# %%
+measures = position_similarity.compare(table)
+with plots.style():
+    fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
+    plots.plot_similarity_curves(table, left)
+    plots.plot_measures(measures, right)
+    right.set_xlabel("Rank correlation; excess of cosine similarity")
+alt = (
+    "Left: mean cosine similarity against the distance between patches in one row, one column and neither. "
+    "Right: rank correlation, row and column excess with intervals beside the range of the controls."
+)
+ledger.save_figure(study, fig, "distance", alt)
+plt.show()
+
+# %% [markdown]
+# If near patches are similar, the curves fall from left to right. If rows and columns show, blue and vermilion lie above
+# green at the same distance. Curves that rise again at the far end mean that opposite edges are alike; that lowers the
+# rank correlation. Grey on the left is what random tables give, wider where the grid has few pairs that far apart. Grey on
+# the right holds all three kinds of control: where it reaches far from zero, that much is what middle and edge alone
+# explain.
+
+# %% [markdown]
+# ## Verdict
+#
+# The rule from above, in code.
+
+# %%
+holds = (measures.low > measures.control_high).to_dict()
+holds["rank correlation"] &= measures.value["rank correlation"] >= 0.3
+verdict = {0: "not reproduced", 3: "reproduced"}.get(sum(holds.values()), "partly reproduced")
+verdict = "not testable at this scale" if len(measures) < len(position_similarity.MEASURES) else verdict
+measures.assign(holds=holds).round(4)
+
+# %% [markdown]
+# The entries in the ledger, and the sentence.
+
+# %%
+controls = table[table.model != "trained"].groupby("model").replicate.max()
+note = (
+    f"{trained.name}, {rows} × {cols} patches, against {controls['untrained']} untrained models and the table shuffled "
+    f"{controls['shuffled']} times, and as often within rings around the middle; interval by jackknife over the dimensions "
+    "of one table. The paper shows ViT-L/32's map and gives no number"
+)
+names = {"rank correlation": "rank correlation of similarity with nearness"}
+for name, row in measures.iterrows():
+    ledger.record(
+        study, claim="C10", metric=names.get(name, f"{name} of cosine similarity"), value=row.value,
+        interval=(row.low, row.high), n=D, verdict=verdict, note=note, table=measures.reset_index(),
+    )  # fmt: skip
+words = "; ".join(
+    f"{name} {row.value:.3f} [{row.low:.3f}, {row.high:.3f}] ({'holds' if holds[name] else 'does not hold'}; "
+    f"controls up to {row.control_high:.3f})"
+    for name, row in measures.iterrows()
+)
+display(Markdown(f"**C10: {verdict}.** {words[0].upper() + words[1:]} (n = {D} dimensions of {trained.name})."))
+
+# %% [markdown]
+# Whether position embeddings help, and in which form (none, 1-D, 2-D, relative; Table 8, claim C09), cannot be read from
+# one table: it takes training each variant, and is left to a later version of this notebook.
+
+# %% [markdown]
+# ## Second part: another resolution (§3.2)
+#
+# Fine-tuning on larger images keeps the patch size, so there are more patches than embeddings. The paper interpolates the
+# table in two dimensions, according to the patches' places in the original image. The authors' code does so with
+# a spline zoom of order 1, which is linear interpolation between the four neighbours with the corners of the two grids
+# on each other: new row $i$ of $R'$ samples the old rows at $u_i = i\,\frac{R - 1}{R' - 1}$. Three ways to write it:
+
+# %%
+new = (max(2, round(1.5 * rows)), max(2, round(1.5 * cols)))
+picture = pos.T.reshape(1, D, rows, cols)  # every dimension is a picture
+opened = F.interpolate(picture, size=new, mode="bilinear", align_corners=True)[0].flatten(1).T
+assert opened.shape == (new[0] * new[1], D)
+ours = positions.resize_positions(pos, (rows, cols), new, "paper")
+zoomed = ndimage.zoom(pos.reshape(rows, cols, D).numpy(), (new[0] / rows, new[1] / cols, 1), order=1)
+assert torch.allclose(ours, opened, atol=1e-6)
+assert np.abs(zoomed.reshape(-1, D) - ours.numpy()).max() < 1e-5 * max(1, pos.abs().max())
+
+# %% [markdown]
+# Libraries differ: in where the grids are laid on each other, in the order of the spline, in whether to smooth. The same
+# table, and one of white noise for the worst case, resized by each convention and compared with the paper's.
+
+# %%
+noise = torch.randn(pos.shape, generator=torch.Generator().manual_seed(SEED))
+conventions = pd.DataFrame(
+    {
+        "convention": convention,
+        "positions": kind,
+        "difference": ((other - paper).norm() / paper.norm()).item(),
+    }
+    for kind, values in {f"{trained.name}'s table": pos, "white noise": noise}.items()
+    for paper in [positions.resize_positions(values, (rows, cols), new, "paper")]
+    for convention in positions.CONVENTIONS
+    for other in [positions.resize_positions(values, (rows, cols), new, convention)]
+)
+by_kind = conventions.pivot(index="convention", columns="positions", values="difference")
+by_kind.loc[list(positions.CONVENTIONS)].round(3)
+
+# %% [markdown]
+# As bars, without the paper's own zero; and what it looks like: the table's strongest direction as a map, before
+# and after.
+
+# %%
+strongest = torch.linalg.svd(pos - pos.mean(dim=0), full_matrices=False)[2][0]
+offset = pos.mean(dim=0) @ strongest
+maps = {f"{rows} × {cols}": ((pos @ strongest) - offset).reshape(rows, cols).numpy()}
+for convention in positions.CONVENTIONS:
+    resized = positions.resize_positions(pos, (rows, cols), new, convention)
+    maps[convention] = ((resized @ strongest) - offset).reshape(new).numpy()
+with plots.style():
+    fig, (top, bottom) = plt.subplots(2, 1, figsize=(9, 5.4), height_ratios=[1, 1.6])
+    plots.plot_maps(maps, top)
+    plots.plot_resize_differences(conventions[conventions.convention != "paper"], bottom)
+alt = "Top: one map of the position table resized by five conventions. Bottom: their relative difference from the paper's."
+ledger.save_figure(study, fig, "resize", alt)
+plt.show()
+
+# %% [markdown]
+# The maps look alike; the numbers are not. On noise, where neighbours have nothing in common, it matters most how the
+# samples are laid. The smoother a table is, the less the convention matters, and how smooth it is, is what the first part
+# of this notebook measured. To reproduce the paper's fine-tuning, or to compare two libraries' accuracy at a new
+# resolution, the convention has to be the same: `vitlab` uses the paper's unless another is named.
+
+# %% [markdown]
+# ## Exercises
+#
+# ### 1 · Next door (★, 5 minutes)
+#
+# How similar are direct neighbours? Write `neighbour_similarity(S)`: the mean over all pairs one step apart in a
+# row, and the mean over all pairs one step apart in a column.
+#
+# <details><summary>Hint</summary>The maps of neighbours are <code>S[:, :-1, :, 1:]</code>; of those, take the entries
+# with equal rows and equal columns. <code>torch.einsum("ijij->ij", …)</code> takes a diagonal.</details>
+
+
+# %%
+def neighbour_similarity(S):
+    ### BEGIN SOLUTION
+    along_row = torch.einsum("ijij->ij", S[:, :-1, :, 1:])
+    along_column = torch.einsum("ijij->ij", S[:-1, :, 1:, :])
+    return along_row.mean().item(), along_column.mean().item()
+    ### END SOLUTION
+
+
+counting = torch.arange(6.0)  # of a 2 × 3 grid; a made-up "similarity" of i and j that tells the pair: 10 i + j
+pairs = (10 * counting[:, None] + counting).reshape(2, 3, 2, 3)
+assert neighbour_similarity(pairs) == (23.0, 14.0)  # means of 01 12 34 45, and of 03 14 25
+print("trained, along a row and a column: {:.2f} {:.2f}".format(*neighbour_similarity(S)))
+
+# %% [markdown]
+# ### 2 · Find two bugs (★★, 10 minutes)
+#
+# Correct this function. `stored` is the whole table, class token included.
+#
+# ```python
+# def map_of(stored, grid):
+#     pos = stored[:-1]
+#     return (pos @ pos.T).reshape(*grid, *grid)
+# ```
+#
+# <details><summary>Hint</summary>Which row of the table is no patch? And what if one embedding is three times as
+# long as another of the same direction?</details>
+
+
+# %%
+def map_of(stored, grid):
+    ### BEGIN SOLUTION
+    pos = stored[1:]
+    pos = pos / pos.norm(dim=1, keepdim=True)
+    return (pos @ pos.T).reshape(*grid, *grid)
+    ### END SOLUTION
+
+
+lengths = torch.linspace(0.5, 3, 6)[:, None]
+two_codes = torch.cat([torch.eye(2).repeat_interleave(3, dim=0), torch.eye(3).repeat(2, 1)], dim=1)
+answer = map_of(torch.cat([torch.ones(1, 5), lengths * two_codes]), (2, 3))
+assert torch.allclose(answer[0, 0], torch.tensor([[1.0, 0.5, 0.5], [0.5, 0.0, 0.0]]), atol=1e-6)
+assert torch.allclose(answer[1, 2], torch.tensor([[0.0, 0.0, 0.5], [0.5, 0.5, 1.0]]), atol=1e-6)
+
+# %% [markdown]
+# ### 3 · Build a table (★★, 15 minutes)
+#
+# Make a table for a grid of 6 × 5 patches in which *only nearness* counts: no row excess, no column excess, and the
+# farther the less similar. (The cross from above is the opposite: no nearness at all beyond the row and the column.)
+#
+# <details><summary>Hint</summary>Give patch i the values of a Gaussian bump around it, at all points of a
+# fine grid that reaches well beyond the picture: two such vectors overlap by a function of the distance alone.</details>
+
+# %%
+height, width = 6, 5
+### BEGIN SOLUTION
+y = torch.arange(height).repeat_interleave(width)[:, None].float()
+x = torch.arange(width).repeat(height)[:, None].float()
+line = torch.arange(-10, 17, 0.5)
+point_y, point_x = line.repeat_interleave(len(line)), line.repeat(len(line))
+bumps = torch.exp(-((y - point_y) ** 2 + (x - point_x) ** 2) / (2 * 2.0**2))
+### END SOLUTION
+near = positions.position_similarity(bumps, (height, width))
+assert torch.allclose(near[0, 0, 3, 4], near[0, 0, 4, 3], atol=1e-4)  # equally far: 3-4-5 triangles
+assert torch.allclose(near[0, 0, 5, 0], near[0, 0, 3, 4], atol=1e-4)
+assert positions.distance_correlation(near) > 0.99
+assert max(abs(excess) for excess in positions.row_column_excess(near)) < 0.1
+
+# %% [markdown]
+# ### 4 · Resize by hand (★★★, 20 minutes)
+#
+# Write the paper's resizing as two small matrices: `weights(old, new)` of shape `[new, old]` holds the shares with
+# which each new place takes from the old ones, so that the resized picture is `weights(R, R′) @ picture @ weights(C, C′).T`.
+#
+# <details><summary>Hint</summary>Place <code>u = i (old − 1) / (new − 1)</code> lies between two old places; each
+# counts as <code>1 − distance</code>, and nothing farther than 1 counts: <code>(1 − |u − j|).clamp(min=0)</code>.</details>
+
+
+# %%
+def weights(old, new):
+    ### BEGIN SOLUTION
+    place = torch.linspace(0, old - 1, new)
+    return (1 - (place[:, None] - torch.arange(old)).abs()).clamp(min=0)
+    ### END SOLUTION
+
+
+assert torch.equal(weights(2, 3), torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]))
+square = torch.randn(7, 5, generator=torch.Generator().manual_seed(SEED))
+by_hand = weights(7, 12) @ square @ weights(5, 8).T
+assert np.allclose(by_hand, ndimage.zoom(square.numpy(), (12 / 7, 8 / 5), order=1), atol=1e-5)
+
+# %% [markdown]
+# ## Summary
+#
+# - The picture of Fig. 7 centre is one matrix of cosines, folded twice. Drop the class token's row from the front.
+# - Nearness, rows and columns are three different findings. Each is measured against untrained and shuffled tables, and
+#   a table can have one without the others.
+# - A resized table depends on the library. The paper's way is bilinear with aligned corners.
+#
+# ## References
+#
+# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*, ICLR 2021,
+#   arXiv:2010.11929: Eq. 1, §3.2, §4.5, App. D.4, Fig. 7 centre, Fig. 10, Table 8.
+# - N. Mantel, *The detection of disease clustering and a generalized regression approach*, Cancer Research 27, 1967:
+#   shuffling the places as a test of similarity against distance.

@@ -1,0 +1,462 @@
+# ---
+# jupyter:
+#   jupytext: {text_representation: {extension: .py, format_name: percent}}
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+# ---
+
+# %% [markdown]
+# # 09 · Attention rollout
+#
+# **Followed back through all layers, the attention of the class token falls on what matters for the class.**
+#
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 6, Fig. 14, App. D.8; the method is Abnar and
+# Zuidema's (2020).
+#
+# | preset | what runs | time on 2 CPU cores |
+# |---|---|---|
+# | `smoke` | 16 images with masks, 1 untrained control | under 15 s |
+# | `quick` | 256 images, 2 controls | about 20 s |
+# | `full` | 512 images, 5 controls | about 1 min |
+#
+# The times are for the bundled lab model. A model at 224 pixels takes minutes: `WEIGHTS` says which one.
+
+# %% [markdown]
+# **What you will learn**
+#
+# - how attention of many layers becomes one map, and what the identity matrix has to do with skip connections
+# - how to turn a pretty picture into a number: mass inside an object mask, against three controls
+# - whether rollout tells more than the last layer's attention alone
+# - which mistakes in circulating code make pictures that look just as convincing
+#
+# **Prerequisites**: self-attention as in notebook 01; matrix products; confidence intervals.
+
+# %% [markdown]
+# `WEIGHTS` takes `"lab"` (trained by this collection), a timm name such as `"vit_base_patch16_224"`, or the path of a
+# safetensors file.
+
+# %% tags=["parameters"]
+PRESET = "quick"
+SEED = 0
+WEIGHTS = "lab"
+
+# %% [markdown]
+# One cell of imports. `study` knows where the figures and the verdict of this run are written.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from IPython.display import Markdown
+
+from vitlab import plots
+from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens
+from vitlab.analysis.geometry import has_class_token
+from vitlab.analysis.masks import pointing_chance, pointing_hit
+from vitlab.analysis.rollout import attention_rollout, overlay, rollout_from_maps
+from vitlab.data import datasets
+from vitlab.experiments import attention_distances, ledger, rollout_masks
+from vitlab.models import zoo
+
+study = ledger.study("09_attention_rollout", PRESET, SEED, weights=WEIGHTS)
+pretrained = zoo.load(WEIGHTS)
+control = zoo.load(WEIGHTS, untrained=True, seed=SEED)
+print(f"{pretrained.name}, input {pretrained.image_size} px\nweights: {pretrained.source}")
+
+# %% [markdown]
+# ## Prediction
+#
+# **The paper** (Fig. 6, Fig. 14) shows photographs in which rollout is bright on the object. It gives pictures, chosen by
+# hand or at random, and no number.
+#
+# **Here** the world knows where its objects are, so there can be a number: the share of the rollout's mass that lies
+# inside the mask of the labelled object, minus the share of the image that the object covers. A map that knows nothing
+# scores 0. We expect clearly more than 0 for a model that has learned these classes, and a little more than 0 even for
+# untrained ones: random attention already prefers patches that stand out.
+#
+# **The rule**, fixed before the run; intervals are 95 % bootstrap intervals over images, differences are paired by image.
+#
+# 1. *mass − area* of the trained model lies above 0;
+# 2. so does its difference to untrained models (averaged);
+# 3. and its difference to the same score with **another image's mask**: a map that is merely bright in the middle, where
+#    objects are more often, gains nothing there.
+#
+# All three: reproduced. The first and one other: partly reproduced. Otherwise: not reproduced.
+
+# %% [markdown]
+# ## Idea
+#
+# Average each layer's attention over its heads to $\bar A_l$. A block adds its input to what attention brings, so a token
+# keeps half of itself: $\hat A_l = \tfrac12 \bar A_l + \tfrac12 I$. Multiply from the last layer to the first,
+#
+# $$ R = \hat A_L \hat A_{L-1} \cdots \hat A_1 . $$
+#
+# Row $i$ of $R$ says how much of token $i$'s final state is drawn from each input token, if attention were all there is.
+# The class token's row, without the class token's own entry, is the picture. In the open:
+
+
+# %%
+def open_rollout(maps, grid, n_prefix):
+    rolled = torch.eye(maps[0].shape[-1])
+    for attn in maps:  # first layer first
+        mixed = attn.mean(1) + torch.eye(attn.shape[-1])  # [images tokens tokens]
+        mixed = mixed / mixed.sum(-1, keepdim=True)
+        rolled = mixed @ rolled
+    return rolled, rolled[:, 0, n_prefix:].unflatten(-1, grid)
+
+
+# %% [markdown]
+# The package carries only the class token's row, from the last layer down: a row vector times a matrix, in place of a
+# matrix times a matrix. The result must be the same, and every row of $R$ must be a distribution.
+
+# %%
+world = attention_distances.world_at(pretrained.image_size, 6, SEED)
+x = pretrained.prepare(world.images)  # [images 3 height width]
+with torch.inference_mode():
+    maps = attention_maps(pretrained.model, x)
+grid, n_prefix = grid_size(pretrained.model, x), n_prefix_tokens(pretrained.model)
+rolled, rollout = open_rollout(maps, grid, n_prefix)
+assert rolled.shape == maps[0][:, 0].shape and rollout.shape == (6, *grid)
+assert torch.allclose(rolled.sum(-1), torch.ones(()), atol=1e-4)
+if has_class_token(pretrained.model):
+    assert torch.allclose(rollout, attention_rollout(pretrained.model, x), atol=1e-6)
+print(f"{len(maps)} layers of {maps[0].shape[1]} heads → one map of {grid[0]} × {grid[1]} patches per image")
+
+# %% [markdown]
+# ### See it: the world
+#
+# As in the paper, the map is enlarged to the image's size, divided by its maximum, and multiplied with the image: dark is
+# what the class token does not draw on. The labelled object is outlined in the input. Below the trained model's rollout
+# stand its last block's raw attention and the rollout of an untrained model.
+
+
+# %%
+def overlays(found, images):
+    """The rows of the figure: name → weights [images height width]."""
+    both = rollout_masks.both_maps(found.model, images)
+    return {name: overlay(maps, images.shape[-2:]).numpy() for name, maps in both.items()}
+
+
+def gallery(images, width=1.2, masks=None):
+    trained, untrained = overlays(pretrained, images), overlays(control, images)
+    rows = {"rollout": trained["rollout"], "last block": trained["last block"], "untrained": untrained["rollout"]}
+    mean, std = (torch.tensor(values)[:, None, None] for values in (pretrained.mean, pretrained.std))
+    shown = (images * std + mean).clamp(0, 1).permute(0, 2, 3, 1).numpy()
+    fig, axes = plt.subplots(4, len(shown), figsize=(width * len(shown) + 0.3, 4 * width), squeeze=False)
+    plots.plot_overlay_rows(shown, rows, axes, masks)
+    return fig
+
+
+with plots.style():
+    fig = gallery(x, masks=world.masks.numpy())
+    alt = ("Six images of the world with the labelled object outlined; below each the image lit by the trained model's "
+           "rollout, by its last block's attention, and by an untrained model's rollout.")
+    ledger.save_figure(study, fig, "world", alt)
+
+# %% [markdown]
+# Compare the second row with the outlines in the first: what lies outside them should be dark. The untrained model lights
+# almost everything, since its attention is close to uniform.
+
+# %% [markdown]
+# ### See it: photographs
+#
+# Photographs that come with the dependencies, and those in `photos/` of the folder `VITLAB_DATA` names. **For the lab
+# model they are out of its domain**: it has seen painted contours only, at few pixels, and has no class for a pagoda, a
+# flower or a portrait. What it lights there says which patches its features respond to, not that it knows the object.
+# The paper's picture needs `WEIGHTS` trained on photographs; for such a model it is the world that is foreign.
+
+# %%
+photographs = datasets.photographs(limit=6)
+x_photographs = torch.cat([pretrained.prepare(picture[None]) for _, picture in photographs])
+with plots.style():
+    fig = gallery(x_photographs, width=1.2 if len(photographs) > 3 else 1.8)
+    alt = ("Photographs (" + ", ".join(name for name, _ in photographs) + "); below each the photograph lit by the "
+           "trained model's rollout, by its last block's attention, and by an untrained model's rollout.")
+    ledger.save_figure(study, fig, "photographs", alt)
+
+# %% [markdown]
+# Pictures like these convince too easily: an eye finds the object in any blob. Hence the masks.
+
+# %% [markdown]
+# ## Experiment
+#
+# Held-out images of the world with exact masks of the visible part of the labelled object; trained model and untrained
+# controls; rollout and the last block's attention; the image's own mask and another image's.
+
+# %%
+table = rollout_masks.rollout_masks(PRESET, seed=SEED, weights=WEIGHTS)
+table[["model", "method", "image", "mass", "area", "shuffled_mass", "hit", "chance"]].head()
+
+# %% [markdown]
+# ## Figure
+#
+# Left, every image: the share of rollout mass on the object over the object's share of the image. Right, the means that
+# decide, as mass − area; the lower three are differences paired by image.
+
+# %%
+pairs = rollout_masks.per_image(table)
+found = rollout_masks.comparisons(pairs, "rollout", SEED)
+with plots.style():
+    fig, axes = plt.subplots(1, 2, figsize=(10, 4.2))
+    shown = table[(table["method"] == "rollout") & ((table["model"] == "trained") | (table["model_seed"] == SEED))]
+    plots.plot_mass_against_area(shown, axes[0])
+    plots.plot_comparisons(found, axes[1])
+    alt = ("Left: share of rollout mass on the object over the object's area, one dot per image, trained and untrained. "
+           "Right: mean mass minus area of the trained model, of untrained ones and with another image's mask, and the "
+           "paired differences, with intervals.")
+    ledger.save_figure(study, fig, "mass_on_object", alt)
+
+# %% [markdown]
+# Dots above the dashed line are images whose object gets more than its share. The second and third row on the right say
+# how much of that comes for free: from patches that stand out, which untrained attention favours too, and from the
+# middle of the frame, where most objects are. What is left is in the fourth and fifth row. The last compares rollout
+# with the last block's raw attention: to the left of 0, the extra layers only blur the map.
+
+# %% [markdown]
+# The pointing game asks a blunter question: is the brightest patch mostly object?
+
+# %%
+share = table.groupby(["model", "method"], sort=False)[["mass", "area", "hit", "chance"]].mean()
+share.rename(columns={"hit": "pointing hits", "chance": "hits by chance"}).round(3)
+
+# %% [markdown]
+# Mass and pointing need not agree: a sharp map may put much of its mass on the object and yet have its one brightest
+# patch in a corner that the model uses as scratch space.
+
+# %% [markdown]
+# ## Verdict
+#
+# The rule from above, applied as it stands.
+
+# %%
+decided = found.set_index("what")
+above = [bool(decided.loc[what, "low"] > 0) for what in ("trained", "trained − untrained", "trained − another mask")]
+verdict = "reproduced" if all(above) else "partly reproduced" if above[0] and any(above[1:]) else "not reproduced"
+own = pairs[pairs["method"] == "rollout"]
+low, high = attention_distances.interval(own["trained_hit"], SEED)
+results = {"rollout mass on the object minus its area": decided.loc["trained"],
+           "the same, minus untrained models'": decided.loc["trained − untrained"],
+           "pointing game: hits minus chance": {"mean": own["trained_hit"].mean(), "low": low, "high": high}}
+beside = decided.loc["rollout − last block"]
+hits = own[["trained_hit", "untrained_hit"]].mean() * 100
+note = (f"{pretrained.name} on {len(own)} held-out images of the world at {pretrained.image_size[0]} px with exact masks; "
+        f"the paper shows photographs and no number. Rollout − last block's attention: {100 * beside['mean']:+.1f} "
+        f"[{100 * beside['low']:+.1f}, {100 * beside['high']:+.1f}] points. Pointing game, hits − chance: "
+        f"{hits['trained_hit']:+.1f} points, untrained {hits['untrained_hit']:+.1f}")
+for metric, row in results.items():
+    ledger.record(study, claim="C14", metric=metric, value=100 * row["mean"], interval=(100 * row["low"], 100 * row["high"]),
+                  n=len(own), unit="percentage points", verdict=verdict, note=note, table=found,
+                  data_hash=table["data_hash"].iloc[0])
+row = decided.loc["trained"]
+Markdown(f"**C14: {verdict}.** The object gets {100 * row['mean']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}] "
+         f"percentage points of rollout mass beyond its area. {note}.")
+
+# %% [markdown]
+# The intervals cover other images, not other trainings: there is one trained model. And mass on the object is not yet
+# *use* of the object: rollout follows attention weights and knows nothing of values, MLPs or the head.
+
+# %% [markdown]
+# ## How others get this wrong
+#
+# **Rows divided without `keepdim`.** `a / a.sum(-1)` divides column $j$ by the sum of row $j$. With the paper's mean over
+# heads the mistake is invisible, because every row of $\bar A + I$ sums to 2. It bites when rows differ, as after taking
+# the maximum over heads, or discarding small attention:
+
+
+# %%
+def rollout_of_one(maps, fuse, keepdim):
+    row = torch.eye(maps[0].shape[-1])[0]
+    for attn in reversed(maps):
+        mixed = fuse(attn[0]) + torch.eye(attn.shape[-1])
+        row = row @ (mixed / mixed.sum(-1, keepdim=keepdim))
+    return row[n_prefix:].reshape(grid).numpy()
+
+
+fusions = {"mean": lambda attn: attn.mean(0), "max": lambda attn: attn.amax(0)}
+versions = {name: [rollout_of_one(maps, fuse, keepdim) for keepdim in (True, False)] for name, fuse in fusions.items()}
+for name, (right, wrong) in versions.items():
+    print(f"{name:4} over heads: largest relative difference {np.abs(wrong - right).max() / right.max():.2g}")
+
+# %% [markdown]
+# **One item of a batch.** A much copied implementation discards the smallest attention with
+# `flat[0, indices] = 0`, where `indices` belong to the whole batch. Only the first image is thinned out, with everybody's
+# indices, so its picture depends on which images happen to be beside it:
+
+
+# %%
+def thinned(fused, ratio, index):
+    flat = fused.flatten(1).clone()
+    lowest = flat.topk(int(ratio * flat.shape[1]), dim=1, largest=False).indices
+    flat[index(len(flat)), lowest] = 0
+    return flat.view_as(fused)
+
+
+def discarding(maps, index):
+    row = torch.eye(maps[0].shape[-1])[None, :1].repeat(len(maps[0]), 1, 1)
+    for attn in reversed(maps):
+        mixed = thinned(attn.mean(1), 0.5, index) + torch.eye(attn.shape[-1])
+        row = row @ (mixed / mixed.sum(-1, keepdim=True))
+    return row[0, 0, n_prefix:].reshape(grid).numpy()
+
+
+right = discarding(maps, lambda n: torch.arange(n)[:, None])
+alone = discarding([attn[:1] for attn in maps], lambda n: 0)
+wrong = discarding(maps, lambda n: 0)
+print(f"wrong code, image 0 alone:        differs by {np.abs(alone - right).max() / right.max():.2g}")
+print(f"wrong code, image 0 among {len(x)}:      differs by {np.abs(wrong - right).max() / right.max():.2g}")
+
+# %% [markdown]
+# Both mistakes in pictures, for the first image of the world above:
+
+# %%
+with plots.style():
+    fig, axes = plt.subplots(2, 3, figsize=(6.6, 4.6))
+    plots.plot_maps_compared(*versions["max"], axes[0])
+    plots.plot_maps_compared(right, wrong, axes[1])
+    for ax, label in zip(axes[:, 0], ("no keepdim\n(max over heads)", "item 0 only\n(half discarded)"), strict=True):
+        ax.text(-0.08, 0.5, label, transform=ax.transAxes, rotation=90, ha="right", va="center")
+    alt = ("Two mistakes: rows normalised without keepdim, and discarding in item 0 of a batch only. For each the right "
+           "map, the wrong one, and their difference.")
+    ledger.save_figure(study, fig, "mistakes", alt)
+
+# %% [markdown]
+# A wrong map is still a map: without the right one beside it nobody would ask. A test with one image, or with the mean
+# over heads and nothing discarded, passes on both programs.
+
+# %% [markdown]
+# ## Exercises
+#
+# ### 1 · ★ · 10 minutes: uniform attention, by hand
+#
+# Every layer attends to all $T$ tokens alike. What is the class token's rollout for one *other* token after $L$ layers?
+#
+# <details><summary>Hint</summary>With $U$ the matrix of entries $1/T$, $U U = U$, so a product of $L$ factors
+# $\tfrac12 I + \tfrac12 U$ is again a mixture of $I$ and $U$. Half of what is still $I$ stays $I$ in each
+# layer.</details>
+
+
+# %%
+def uniform_rollout(n_tokens, n_layers):
+    ### BEGIN SOLUTION
+    return (1 - 0.5**n_layers) / n_tokens
+    ### END SOLUTION
+
+
+# %% [markdown]
+# One layer of five tokens by hand: half of a fifth. Then the product itself.
+
+# %%
+assert np.isclose(uniform_rollout(5, 1), 0.1)
+for n_layers in (1, 2, 12):
+    product, _ = open_rollout([torch.full((1, 1, 5, 5), 1 / 5)] * n_layers, (2, 2), 1)
+    assert np.isclose(uniform_rollout(5, n_layers), product[0, 0, 1].item(), rtol=1e-5)
+
+# %% [markdown]
+# ### 2 · ★★ · 10 minutes: find the bug
+#
+# `mixed / mixed.sum(-1)` on a batch `[images, tokens, tokens]` either fails or, when the sizes happen to fit, scales the
+# wrong axis. Write the step that adds the identity and makes every row sum to 1, for any attention.
+#
+# <details><summary>Hint</summary><code>keepdim=True</code> keeps the summed axis, with length 1.</details>
+
+
+# %%
+def with_skip(fused):
+    """[images tokens tokens] → the same shape, rows that sum to 1."""
+    ### BEGIN SOLUTION
+    mixed = fused + torch.eye(fused.shape[-1])
+    return mixed / mixed.sum(-1, keepdim=True)
+    ### END SOLUTION
+
+
+# %% [markdown]
+# Rows with different sums, as many images as tokens (the size at which the wrong version does not fail), and one matrix
+# by hand.
+
+# %%
+uneven = torch.rand(4, 4, 4, generator=torch.Generator().manual_seed(0))
+assert torch.allclose(with_skip(uneven).sum(-1), torch.ones(4, 4))
+by_hand = with_skip(torch.tensor([[[1.0, 2.0], [0.0, 0.0]]]))
+assert torch.allclose(by_hand, torch.tensor([[[0.5, 0.5], [0.0, 1.0]]]))
+
+# %% [markdown]
+# ### 3 · ★★ · 15 minutes: only one row is wanted
+#
+# The product of $T \times T$ matrices costs $T^3$ per layer, but the picture is one row of it. Compute the class token's
+# row with $T^2$ per layer.
+#
+# <details><summary>Hint</summary>$e_0^\top \hat A_L$ is a row vector. Multiply it with $\hat A_{L-1}$, and so on: which
+# layer comes first?</details>
+
+
+# %%
+def class_row(maps):
+    """Maps [images heads tokens tokens], first layer first → [images tokens]."""
+    ### BEGIN SOLUTION
+    row = torch.eye(maps[0].shape[-1])[:1].repeat(len(maps[0]), 1, 1)
+    for attn in reversed(maps):
+        row = row @ with_skip(attn.mean(1))
+    return row[:, 0]
+    ### END SOLUTION
+
+
+# %% [markdown]
+# The order matters, and this model's layers differ, so a loop in the wrong direction is caught.
+
+# %%
+assert torch.allclose(class_row(maps), rolled[:, 0], atol=1e-5)
+assert torch.allclose(class_row(maps)[3], class_row([attn[3:4] for attn in maps])[0], atol=1e-6)
+if has_class_token(pretrained.model):
+    assert torch.allclose(class_row(maps)[:, n_prefix:].unflatten(-1, grid), rollout_from_maps(maps, grid, n_prefix), atol=1e-6)
+
+# %% [markdown]
+# ### 4 · ★★★ · 20 minutes: does it grow with depth?
+#
+# Roll out only the first $k$ layers, for every $k$, and compute the mean share of mass on the object over the six images.
+# Where does the object appear?
+#
+# <details><summary>Hint</summary><code>open_rollout(maps[:k], grid, n_prefix)</code>; the share of a patch that is object
+# is <code>patch_coverage</code> of <code>vitlab.analysis.masks</code>, or the function
+# <code>mass_inside</code>.</details>
+
+
+# %%
+def mass_by_depth(maps, masks):
+    """A list of length L: mean mass on the object after the first k layers."""
+    ### BEGIN SOLUTION
+    from vitlab.analysis.masks import mass_inside
+
+    depths = range(1, len(maps) + 1)
+    return [mass_inside(open_rollout(maps[:k], grid, n_prefix)[1], masks).mean().item() for k in depths]
+    ### END SOLUTION
+
+
+# %% [markdown]
+# If everything is object all mass is on it, whatever the depth; on the left and the right half together lies all mass.
+
+# %%
+everything = torch.ones_like(world.masks)
+left = everything.clone()
+left[..., left.shape[-1] // 2 :] = False
+assert np.allclose(mass_by_depth(maps, everything), 1)
+assert np.allclose(np.add(mass_by_depth(maps, left), mass_by_depth(maps, ~left)), 1)
+print("mass on the object:", [round(mass, 3) for mass in mass_by_depth(maps, world.masks)])
+print(f"pointing hits: {pointing_hit(rollout, world.masks).sum()} of 6, by chance {pointing_chance(world.masks, grid).sum():.1f}")
+
+# %% [markdown]
+# ## Summary
+#
+# - Rollout is the product of all layers' attention, each mixed half and half with the identity; the class token's row is
+#   the picture.
+# - A mask and three controls turn the picture into a number that can be wrong: area, untrained weights, another image's
+#   mask.
+# - The paper's averaging over heads hides a normalisation mistake that every other fusion shows.
+#
+# ## References
+#
+# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale.* ICLR 2021,
+#   arXiv:2010.11929.
+# - S. Abnar, W. Zuidema. *Quantifying Attention Flow in Transformers.* ACL 2020, arXiv:2005.00928.
+# - H. Chefer, S. Gur, L. Wolf. *Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder
+#   Transformers.* ICCV 2021, arXiv:2103.15679: gradient-weighted rollout, specific to a class.
+# - J. Zhang et al. *Top-down Neural Attention by Excitation Backprop.* ECCV 2016, arXiv:1608.00507: the pointing game.
+# - T. Darcet et al. *Vision Transformers Need Registers.* ICLR 2024, arXiv:2309.16588: bright patches that are no object.
