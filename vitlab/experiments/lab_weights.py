@@ -86,7 +86,7 @@ def model_card(name: str, model: str, about: dict) -> str:
     world, recipe, held_out, made = about["world"], about["recipe"], about["held_out"], about["provenance"]
     accuracy, n = held_out["accuracy"], held_out["n"]
     margin = 1.96 * math.sqrt(accuracy * (1 - accuracy) / n)
-    strengths = ", ".join(f"{key} {value}" for key, value in world.items() if isinstance(value, float))
+    strengths = ", ".join(f"{key} {value}" for key, value in sorted(world.items()) if isinstance(value, float))
     return f"""# {name}
 
 **What it is.** {model} of `vitlab.models.zoo` for {world["image_size"]}-pixel images, with the paper's tanh
