@@ -69,14 +69,12 @@ def test_centre_crop_is_the_centre():
 
 @pytest.mark.parametrize("name", sorted(datasets.TORCHVISION))
 def test_missing_set_says_where_which_variable_and_how_within_a_second(data, name):
-    import torchvision.datasets  # its import is not what is timed
-
-    assert torchvision.datasets
     start = time.perf_counter()
     with pytest.raises(FileNotFoundError) as error:
         datasets.load(name, "test")
     assert time.perf_counter() - start < 1
-    for part in (str(data / name / "test"), "VITLAB_DATA", "download=True"):
+    own = data / datasets.TORCHVISION[name][1]
+    for part in (str(data / name / "test"), str(own), "VITLAB_DATA", f"load('{name}', 'test', download=True)"):
         assert part in str(error.value)
 
 
@@ -86,8 +84,74 @@ def test_truncated_image_is_named_or_left_out(data):
     cut.write_bytes(whole.read_bytes()[:60])
     with pytest.raises(ValueError, match=r"cut\.png cannot be read"):
         datasets.load(data / "t")
-    with pytest.warns(UserWarning, match=r"left out 1 unreadable images: cut\.png"):
+    with pytest.warns(UserWarning, match=r"left out 1 of 2 images, unreadable: .*cut\.png"):
         assert len(datasets.load(data / "t", skip_broken=True)) == 1
+
+
+def test_no_readable_image_and_no_image_at_all(data):
+    for name in ("1.png", "2.webp"):
+        picture(data / "t/a" / name, (1, 1, 1)).write_bytes(b"nothing that is an image")
+    with pytest.raises(ValueError, match="none of the 2 images can be read"):
+        datasets.load(data / "t", skip_broken=True)
+
+
+def test_labels_mean_the_same_in_both_splits(data):
+    picture(data / "mine/train/ant/1.png", (1, 1, 1))
+    picture(data / "mine/train/bee/1.png", (1, 1, 1))
+    picture(data / "mine/test/bee/1.png", (2, 2, 2))
+    picture(data / "mine/.ipynb_checkpoints/1.png", (3, 3, 3))
+    picture(data / "mine/test/__MACOSX/1.png", (3, 3, 3))
+    picture(data / "mine/test/bee/._1.png", (3, 3, 3))
+    test = datasets.load("mine", "test")  # by its name in VITLAB_DATA
+    assert (test.classes, test.labels.tolist()) == (("ant", "bee"), [1])
+
+
+def test_a_split_that_is_not_there_is_not_another_one(data):
+    picture(data / "mine/train/a/1.png", (1, 1, 1))
+    with pytest.raises(FileNotFoundError, match=r"has train/ with class folders but no such test/"):
+        datasets.load(data / "mine", "test")
+
+
+def test_sixteen_bits_and_the_camera_held_upright(data):
+    (data / "s/a").mkdir(parents=True)
+    Image.fromarray(np.full((4, 6), 40_000, np.uint16)).save(data / "s/a/1.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned by 90°
+    Image.fromarray(np.full((6, 4, 3), 7, np.uint8)).save(data / "s/a/2.png", exif=exif)
+    found = datasets.load(data / "s")
+    assert found.images.shape == (2, 3, 4, 6)
+    assert found.images[:, 0, 0, 0].tolist() == [40_000 >> 8, 7]
+
+
+def test_torchvisions_own_layout(data):
+    """A CIFAR-100 as its makers pack it; torchvision's check of the files is told to expect these."""
+    import hashlib
+    import pickle
+
+    import torchvision.datasets
+
+    folder = data / "cifar-100-python"
+    folder.mkdir()
+    batches = {
+        "train": {"data": np.arange(2 * 3072, dtype=np.int64).astype(np.uint8).reshape(2, 3072), "fine_labels": [1, 0]},
+        "test": {"data": np.zeros((1, 3072), np.uint8), "fine_labels": [1]},
+        "meta": {"fine_label_names": ["apple", "bear"]},
+    }
+    sums = {}
+    for name, batch in batches.items():
+        (folder / name).write_bytes(pickle.dumps(batch))
+        sums[name] = hashlib.md5((folder / name).read_bytes()).hexdigest()
+    with pytest.MonkeyPatch.context() as patch:
+        kind = torchvision.datasets.CIFAR100
+        patch.setattr(kind, "train_list", [["train", sums["train"]]])
+        patch.setattr(kind, "test_list", [["test", sums["test"]]])
+        patch.setattr(kind, "meta", {"filename": "meta", "key": "fine_label_names", "md5": sums["meta"]})
+        found = datasets.load("cifar100")
+        assert (found.labels.tolist(), found.classes) == ([1, 0], ("apple", "bear"))
+        assert torch.equal(found.images.flatten(), torch.arange(2 * 3072).to(torch.uint8))
+        (folder / "test").write_bytes(b"cut")
+        with pytest.raises(FileNotFoundError, match="not found or corrupted.*VITLAB_DATA"):
+            datasets.load("cifar100", "test")
 
 
 @pytest.mark.parametrize(
@@ -106,6 +170,8 @@ def test_empty_folders(data, make, message):
 def test_unknown_names():
     with pytest.raises(ValueError, match="did you mean 'digits'"):
         datasets.load("digit")
+    with pytest.raises(ValueError, match="image_size is 0"):
+        datasets.load("digits", image_size=0)
     with pytest.raises(ValueError, match="'train' or 'test'"):
         datasets.load("digits", "validation")
 
@@ -116,6 +182,16 @@ def test_photographs(data):
     assert [name for name, _ in found] == ["china", "flower", "grace hopper", "my cat"]
     assert all(image.shape == (3, 24, 24) and image.dtype == torch.uint8 for _, image in found)
     assert datasets.photographs()[0][1].shape == (3, 427, 640)
+
+
+def test_photographs_of_several_classes_take_turns(data):
+    for name, colour in (("b/1", 1), ("b/2", 2), ("a/3", 3), ("c/4", 4)):
+        picture(data / f"imagenette-sample/{name}.png", (colour,) * 3)
+    found = datasets.photographs(image_size=8, limit=6)
+    assert [name for name, _ in found] == ["china", "flower", "grace hopper", "3", "1", "4"]
+    (data / "imagenette-sample/a/3.png").write_bytes(b"cut")
+    with pytest.raises(ValueError, match=r"3\.png cannot be read"):
+        datasets.photographs(image_size=8)
 
 
 @pytest.mark.skipif("VITLAB_DATA" not in os.environ, reason="VITLAB_DATA is not set: no local data sets to read")

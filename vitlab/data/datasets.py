@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps
 from torch import Tensor
 
 from vitlab import files
@@ -19,12 +20,12 @@ from vitlab.data.loader import ImageSet
 
 Split = str  # "train" or "test"
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
-# name → torchvision's class and its split's spelling; what `download=True` fetches
+# name → torchvision's class, the folder it keeps its files in, and its spelling of the splits
 TORCHVISION = {
-    "cifar10": ("CIFAR10", {"train": {"train": True}, "test": {"train": False}}),
-    "cifar100": ("CIFAR100", {"train": {"train": True}, "test": {"train": False}}),
-    "flowers102": ("Flowers102", {"train": {"split": "train"}, "test": {"split": "test"}}),
-    "pets": ("OxfordIIITPet", {"train": {"split": "trainval"}, "test": {"split": "test"}}),
+    "cifar10": ("CIFAR10", "cifar-10-batches-py", {"train": {"train": True}, "test": {"train": False}}),
+    "cifar100": ("CIFAR100", "cifar-100-python", {"train": {"train": True}, "test": {"train": False}}),
+    "flowers102": ("Flowers102", "flowers-102", {"train": {"split": "train"}, "test": {"split": "test"}}),
+    "pets": ("OxfordIIITPet", "oxford-iiit-pet", {"train": {"split": "trainval"}, "test": {"split": "test"}}),
 }
 NAMES = ("digits", *TORCHVISION)
 _DIGITS_TEST = 360  # of 1,797
@@ -41,12 +42,13 @@ def load(
     """A labelled set in memory: "digits", "cifar10", "cifar100", "flowers102", "pets", or a folder of class folders.
 
     A named set other than the digits is looked for under `$VITLAB_DATA` as <name>/<split>/<class>/<image>, then in
-    torchvision's own layout; `download=True` fetches it there. `image_size` (pixels) resizes the shorter side and
-    crops the centre; sets whose images differ in size need it. `skip_broken` leaves unreadable images out, with a
-    warning that names them.
+    torchvision's own layout; `download=True` fetches it there. A folder is a path or a name under `$VITLAB_DATA`;
+    with train/ and test/ in it, labels count the classes of both, so they mean the same in either; without, it is
+    one set, whole under any `split`. `image_size` (pixels) resizes the shorter side and crops the centre; sets
+    whose images differ in size need it. `skip_broken` leaves unreadable images out, with a warning that names them.
 
-    Raises FileNotFoundError where a set is missing (which path was looked at, which variable sets it, what would
-    download it), ValueError for an unknown name or split, an unreadable image, or images of several sizes.
+    Raises FileNotFoundError where a set or its split is missing (which path was looked at, which variable sets it,
+    what would download it), ValueError for an unknown name or split, an unreadable image, images of several sizes.
 
     >>> digits = load("digits", "test")
     >>> digits.images.shape, digits.classes[3]
@@ -54,21 +56,23 @@ def load(
     """
     if split not in ("train", "test"):
         raise ValueError(f"split is {split!r}; it is 'train' or 'test'")
+    if image_size is not None and image_size < 1:
+        raise ValueError(f"image_size is {image_size}; it is a number of pixels, at least 1, or None")
     if name == "digits":
         return _resized(_digits(split), image_size)
-    if name not in TORCHVISION:
-        if not Path(name).is_dir():
-            near = difflib.get_close_matches(str(name), NAMES, 1, 0.6)
-            raise ValueError(
-                f"unknown data set {str(name)!r}{f'; did you mean {near[0]!r}?' if near else ''}; "
-                f"it is one of {', '.join(NAMES)}, or an existing folder with one sub-folder a class"
-            )
-        folder = Path(name)
-        return image_folder(folder / split if (folder / split).is_dir() else folder, image_size, skip_broken)
-    folder = files.data_dir() / name / split
-    if folder.is_dir():
-        return image_folder(folder, image_size, skip_broken)
-    return _from_torchvision(str(name), split, image_size, download)
+    local = files.data_dir() / name
+    if name in TORCHVISION:
+        if (local / split).is_dir():
+            return _split_folder(local, split, image_size, skip_broken)
+        return _from_torchvision(str(name), split, image_size, download)
+    for folder in (Path(name), local):
+        if folder.is_dir():
+            return _split_folder(folder, split, image_size, skip_broken)
+    near = difflib.get_close_matches(str(name), NAMES, 1, 0.6)
+    raise ValueError(
+        f"unknown data set {str(name)!r}{f'; did you mean {near[0]!r}?' if near else ''}; it is one of "
+        f"{', '.join(NAMES)}, or a folder with one sub-folder a class; there is no folder {local} either"
+    )
 
 
 def _digits(split: Split) -> ImageSet:
@@ -93,65 +97,95 @@ def _digits(split: Split) -> ImageSet:
 
 
 def _from_torchvision(name: str, split: Split, image_size: int | None, download: bool) -> ImageSet:
-    import torchvision.datasets
-
-    kind, spelling = TORCHVISION[name]
+    kind, folder, spelling = TORCHVISION[name]
     root = files.data_dir()
     try:
+        if not download and not (root / folder).is_dir():
+            raise FileNotFoundError("it is not there")  # said before torchvision is imported, which takes seconds
+        import torchvision.datasets
+
         found = getattr(torchvision.datasets, kind)(root, download=download, **spelling[split])
-    except (RuntimeError, FileNotFoundError) as error:
+    except (RuntimeError, OSError) as error:
+        sized = "" if image_size is None else f", image_size={image_size}"
         raise FileNotFoundError(
-            f"{name} ({split}) is not here: looked for {root / name / split} with a folder a class, and for "
-            f"torchvision's own files in {root}. Set VITLAB_DATA to the folder that holds {name}/, or download it "
-            f'where there is a network: python -c "from vitlab.data import datasets; '
-            f"datasets.load('{name}', '{split}', image_size={image_size}, download=True)\""
+            f"no {name} ({split}): looked for {root / name / split} with a folder a class, and for torchvision's "
+            f"own files in {root / folder} ({error}). Set VITLAB_DATA to the folder that holds {name}/, or download "
+            f'it where there is a network: python -c "from vitlab.data import datasets; '
+            f"datasets.load('{name}', '{split}'{sized}, download=True)\""
         ) from error
-    pictures, labels = [], []
-    for i in range(len(found)):  # decoded once: the whole sequence is never held as PIL images
-        image, label = found[i]
-        pictures.append(_fitted(image.convert("RGB"), image_size))
-        labels.append(int(label))
-    classes = tuple(getattr(found, "classes", map(str, range(max(labels) + 1))))
-    return ImageSet(_stacked(pictures, [str(i) for i in range(len(pictures))]), torch.tensor(labels), classes)
+    labels = torch.zeros(len(found), dtype=torch.int64)
+
+    def read(i: int) -> np.ndarray:
+        image, labels[i] = found[i]
+        return _fitted(_rgb(image), image_size)
+
+    images, _ = _gathered(read, [f"image {i} of {name} ({split}) in {root}" for i in range(len(found))])
+    classes = tuple(getattr(found, "classes", map(str, range(int(labels.max()) + 1))))
+    return ImageSet(images, labels, classes)
 
 
-def image_folder(folder: Path, image_size: int | None = None, skip_broken: bool = False) -> ImageSet:
-    """Images of a folder with one sub-folder a class; classes in alphabetical order.
+def _split_folder(folder: Path, split: Split, image_size: int | None, skip_broken: bool) -> ImageSet:
+    """One split of a folder that has train/ and test/, labelled by the classes of both; else the whole folder."""
+    parts = {part: _class_folders(folder / part) for part in ("train", "test")}
+    if not any(parts.values()):
+        return image_folder(folder, image_size, skip_broken)
+    if not parts[split]:
+        other = "test" if split == "train" else "train"
+        raise FileNotFoundError(
+            f"{folder} has {other}/ with class folders but no such {split}/; add it, or name {folder / other} itself"
+        )
+    return image_folder(folder / split, image_size, skip_broken, sorted({*parts["train"], *parts["test"]}))
+
+
+def _class_folders(folder: Path) -> list[str]:
+    """Names of the sub-folders, sorted; not those that systems and editors hide (.ipynb_checkpoints, __MACOSX)."""
+    if not folder.is_dir():
+        return []
+    return sorted(e.name for e in folder.iterdir() if e.is_dir() and not e.name.startswith((".", "__")))
+
+
+def image_folder(
+    folder: Path, image_size: int | None = None, skip_broken: bool = False, classes: Sequence[str] = ()
+) -> ImageSet:
+    """Images of a folder with one sub-folder a class; classes in alphabetical order, or those given.
 
     Raises as `load` does.
     """
-    classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir()))
+    classes = tuple(classes or _class_folders(folder))
     if not classes:
         raise ValueError(f"{folder} has no sub-folders; expected one folder a class with images in it")
     paths, labels = [], []
     for label, name in enumerate(classes):
-        own = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in ENDINGS)
+        own = _image_files(folder / name)
         paths += own
         labels += [label] * len(own)
     if not paths:
         raise ValueError(f"no image in the class folders of {folder}; expected files ending in {', '.join(ENDINGS)}")
-    pictures = _read_all(paths, image_size, skip_broken)
-    kept = [i for i, picture in enumerate(pictures) if picture is not None]
-    if not kept:
-        raise ValueError(f"none of the {len(paths)} images in {folder} can be read; expected whole image files")
-    images = _stacked([pictures[i] for i in kept], [str(paths[i]) for i in kept])
-    return ImageSet(images, torch.tensor([labels[i] for i in kept]), classes)
+    images, kept = _gathered(lambda i: _read(paths[i], image_size), [str(path) for path in paths], skip_broken)
+    return ImageSet(images, torch.tensor(labels)[kept], classes)
 
 
-def _read_all(paths: Sequence[Path], image_size: int | None, skip_broken: bool) -> list[np.ndarray | None]:
-    """Decode in threads (the decoders leave the interpreter free); None where a broken image was let go."""
-    broken: list[str] = []
+def _image_files(folder: Path) -> list[Path]:
+    """Image files in a folder and the folders in it, in alphabetical order."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
+    return sorted(path for path in found if not path.name.startswith("."))
 
-    def read(path: Path) -> np.ndarray | None:
+
+def _gathered(
+    read: Callable[[int], np.ndarray], names: Sequence[str], skip_broken: bool = False
+) -> tuple[UInt8[Tensor, "N 3 H W"], list[int]]:
+    """Images 0, 1, … decoded in threads (the decoders leave the interpreter free), and which of them were readable."""
+    broken: dict[int, str] = {}
+
+    def attempt(i: int) -> np.ndarray | None:
         try:
-            with Image.open(path) as image:
-                return _fitted(image.convert("RGB"), image_size)
-        except (OSError, UnidentifiedImageError, SyntaxError) as error:
+            return read(i)
+        except Exception as error:  # decoders raise what they like on bytes that are no image
             if not skip_broken:
                 raise ValueError(
-                    f"{path} cannot be read ({error}); replace or remove it, or pass skip_broken=True"
+                    f"{names[i]} cannot be read ({error}); replace or remove it, or pass skip_broken=True"
                 ) from error
-            broken.append(path.name)
+            broken[i] = names[i]
             return None
 
     if ImageFile.LOAD_TRUNCATED_IMAGES:
@@ -159,10 +193,28 @@ def _read_all(paths: Sequence[Path], image_size: int | None, skip_broken: bool) 
             "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is set, which would hide truncated images; set it to False"
         )
     with ThreadPoolExecutor() as pool:
-        pictures = list(pool.map(read, paths))
+        pictures = list(pool.map(attempt, range(len(names))))
+    kept = [i for i, picture in enumerate(pictures) if picture is not None]
+    left_out = ", ".join(broken[i] for i in sorted(broken)[:5])
+    if not kept:
+        raise ValueError(f"none of the {len(names)} images can be read ({left_out}); expected whole image files")
     if broken:
-        warnings.warn(f"left out {len(broken)} unreadable images: {', '.join(sorted(broken)[:5])}", stacklevel=3)
-    return pictures
+        warnings.warn(f"left out {len(broken)} of {len(names)} images, unreadable: {left_out}", stacklevel=5)
+    return _stacked([pictures[i] for i in kept], [names[i] for i in kept]), kept
+
+
+def _read(path: Path, image_size: int | None) -> np.ndarray:
+    with Image.open(path) as image:
+        return _fitted(_rgb(image), image_size)
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """Three bytes a pixel, upright as the camera was held; of 16-bit grey the upper byte (PIL would clip it)."""
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError(f"its pixels are numbers of no fixed range, mode {image.mode}; expected 8 or 16 bits each")
+    return ImageOps.exif_transpose(image).convert("RGB")
 
 
 def _fitted(image: Image.Image, image_size: int | None) -> np.ndarray:
@@ -177,14 +229,16 @@ def _fitted(image: Image.Image, image_size: int | None) -> np.ndarray:
 
 
 def _stacked(pictures: Sequence[np.ndarray], names: Sequence[str]) -> UInt8[Tensor, "N 3 H W"]:
-    first = pictures[0].shape
-    for picture, name in zip(pictures, names, strict=True):
-        if picture.shape != first:
+    height, width = pictures[0].shape[:2]
+    images = np.empty((len(pictures), 3, height, width), np.uint8)
+    for i, picture in enumerate(pictures):
+        if picture.shape != (height, width, 3):
             raise ValueError(
-                f"{name} has {picture.shape[1]}×{picture.shape[0]} pixels, the first image {first[1]}×{first[0]}; "
+                f"{names[i]} has {picture.shape[1]}×{picture.shape[0]} pixels, the first image {width}×{height}; "
                 "give image_size to bring them to one size"
             )
-    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
+        images[i] = picture.transpose(2, 0, 1)
+    return torch.from_numpy(images)
 
 
 def _resized(images: ImageSet, image_size: int | None) -> ImageSet:
@@ -198,7 +252,10 @@ def photographs(image_size: int | None = None, limit: int | None = None) -> list
     """Real photographs (name, picture): three that come with the dependencies, then those under `$VITLAB_DATA`.
 
     The three: a Chinese temple and a flower (scikit-learn), Grace Hopper (matplotlib). Then every image of
-    $VITLAB_DATA/photos and $VITLAB_DATA/imagenette-sample, in alphabetical order. `limit` keeps the first so many.
+    $VITLAB_DATA/photos in alphabetical order, and of $VITLAB_DATA/imagenette-sample, whose classes take turns.
+    `limit` keeps the first so many.
+
+    Raises ValueError where an image cannot be read; the message names it.
 
     >>> [name for name, _ in photographs(image_size=32, limit=3)]
     ['china', 'flower', 'grace hopper']
@@ -213,13 +270,16 @@ def photographs(image_size: int | None = None, limit: int | None = None) -> list
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as handle:
         found.append(("grace hopper", Image.open(handle).convert("RGB")))
     chosen = [(name, _fitted(image, image_size)) for name, image in found][:limit]
-    own = [
-        path
-        for folder in ("photos", "imagenette-sample")
-        for path in sorted((files.data_dir() / folder).rglob("*"))
-        if path.suffix.lower() in ENDINGS
-    ]
-    own = own[: None if limit is None else max(0, limit - len(chosen))]
-    pictures = _read_all(own, image_size, skip_broken=False)
-    chosen += [(path.stem.replace("_", " "), picture) for path, picture in zip(own, pictures, strict=True)]
+    own = _image_files(files.data_dir() / "photos") + _taking_turns(files.data_dir() / "imagenette-sample")
+    for path in own[: None if limit is None else max(0, limit - len(chosen))]:
+        try:
+            chosen.append((path.stem.replace("_", " "), _read(path, image_size)))
+        except Exception as error:
+            raise ValueError(f"{path} cannot be read ({error}); replace or remove it") from error
     return [(name, torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()) for name, picture in chosen]
+
+
+def _taking_turns(folder: Path) -> list[Path]:
+    """The first image of every class folder, then the second of every one, and so on."""
+    columns = (_image_files(folder / name) for name in _class_folders(folder))
+    return [path for row in itertools.zip_longest(*columns) for path in row if path is not None]

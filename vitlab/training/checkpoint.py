@@ -10,6 +10,8 @@ import torch
 
 from vitlab import files
 
+_REFUSED = "{path} is no resume state of vitlab ({reason}); delete it to start that run again from step 0"
+
 
 def save_resume_state(path: Path, state: dict) -> None:
     """Write tensors and plain values whole or not at all; the previous state stays until the new one is safe.
@@ -31,9 +33,10 @@ def load_resume_state(path: Path) -> dict:
     Raises ValueError naming the file where it is truncated, foreign or carries code.
     """
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"{path} is no resume state of vitlab ({reason}); delete it to start that run again from step 0"
-        ) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(_REFUSED.format(path=path, reason=reason)) from error
+    if not isinstance(state, dict) or "step" not in state:
+        raise ValueError(_REFUSED.format(path=path, reason="it holds something else"))
+    return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
@@ -99,14 +100,14 @@ def train(
 ) -> list[dict]:
     """Train `model` in place, on the device it is on, and return one row for every evaluation.
 
-    Rows: step (updates done), samples, learning_rate, train_loss (mean since the last row), seconds (training so
-    far), and val_accuracy, val_loss where there is a validation set. With `patience` the weights of the best
-    evaluation are put back at the end. With a `folder` the log (log.jsonl) and the resume state (resume.pt, every
-    `save_every` steps) are kept there, and a killed run goes on from them: batches are functions of the step, so it
-    sees what it would have seen. `report` is called with every new row.
+    Rows: step (updates done), samples, learning_rate (of the last update), train_loss (mean since the last row),
+    seconds (training so far), and val_accuracy, val_loss where there is a validation set. With `patience` the weights
+    of the best evaluation are put back at the end. With a `folder` the log (log.jsonl) and the resume state
+    (resume.pt, every `save_every` steps) are kept there, and a killed run goes on from them: batches are functions of
+    the step, so it sees what it would have seen. `report` is called with every new row.
 
     Raises DivergedError where the loss becomes NaN or infinite, naming the step and the learning rate, and ValueError
-    where `patience` is set without a validation set.
+    where `patience` is set without a validation set, or the state in `folder` is of another recipe.
 
     >>> from vitlab.data.world import World, stream
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
@@ -118,11 +119,12 @@ def train(
         raise ValueError(f"patience is {recipe.patience} but there is no validation set to stop on; give one")
     optimizer = adamw(model, recipe)
     device = next(model.parameters()).device
-    state = {"step": 0, "seconds": 0.0, "loss_sum": 0.0, "loss_steps": 0, "rows": [], "best": None}
+    state = {"step": 0, "seconds": 0.0, "learning_rate": 0.0, "loss_sum": 0.0, "loss_steps": 0}
+    state |= {"rows": [], "best": None}
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         if folder is not None and (folder / "resume.pt").exists():
-            _restore(load_resume_state(folder / "resume.pt"), state, model, optimizer)
+            _restore(folder / "resume.pt", state, model, optimizer, recipe)
         model.train()
         while state["step"] < recipe.steps and not _patience_is_over(state["rows"], recipe):
             _advance(state, model, optimizer, batches, recipe, device)
@@ -134,7 +136,7 @@ def train(
                 if report is not None:
                     report(row)
             if folder is not None and (step % save_every == 0 or step == recipe.steps):
-                _save(folder, state, model, optimizer)
+                _save(folder, state, model, optimizer, recipe)
         model.eval()
     if state["best"] is not None:
         model.load_state_dict(state["best"])
@@ -157,24 +159,30 @@ def _advance(state: dict, model: nn.Module, optimizer, batches: Batches, recipe:
         nn.utils.clip_grad_norm_(model.parameters(), recipe.grad_clip)
     optimizer.step()
     state["step"] += 1
+    state["learning_rate"] = rate
     state["loss_sum"] = state["loss_sum"] + loss.detach()
     state["loss_steps"] += 1
-    if device.type == "cpu" or state["step"] % 50 == 0 or state["step"] == recipe.steps:  # a look costs a GPU a wait
-        total = float(state["loss_sum"])
-        if not math.isfinite(total):
-            raise DivergedError(
-                f"the loss became {total} by step {state['step']} at learning rate {rate:.2g}; "
-                "lower the learning rate, lengthen the warm-up or clip gradients (grad_clip)"
-            )
+    if device.type == "cpu" or state["step"] % 50 == 0:  # a look costs a GPU a wait
+        _check_finite(state)
     state["seconds"] += time.perf_counter() - start
+
+
+def _check_finite(state: dict) -> None:
+    total = float(state["loss_sum"])
+    if not math.isfinite(total):
+        raise DivergedError(
+            f"the loss became {total} by step {state['step']} at learning rate {state['learning_rate']:.2g}; "
+            "lower the learning rate, lengthen the warm-up or clip gradients (grad_clip)"
+        )
 
 
 def _row(state: dict, model: nn.Module, recipe: Recipe, validation: ImageSet | None) -> dict:
     """Evaluate, append the row, and keep the weights if they are the best so far."""
+    _check_finite(state)
     row = {
         "step": state["step"],
         "samples": state["step"] * recipe.batch_size,
-        "learning_rate": recipe.learning_rate,
+        "learning_rate": state["learning_rate"],
         "train_loss": float(state["loss_sum"]) / max(1, state["loss_steps"]),
         "seconds": state["seconds"],
     }
@@ -202,18 +210,25 @@ def _write_log(folder: Path, rows: list[dict]) -> None:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def _save(folder: Path, state: dict, model: nn.Module, optimizer) -> None:
+def _save(folder: Path, state: dict, model: nn.Module, optimizer, recipe: Recipe) -> None:
     saved = dict(state) | {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     saved |= {"cpu_rng": torch.get_rng_state(), "loss_sum": float(state["loss_sum"])}
+    saved["recipe"] = dataclasses.asdict(recipe)
     if torch.cuda.is_available():
         saved["cuda_rng"] = torch.cuda.get_rng_state()
     save_resume_state(folder / "resume.pt", saved)
 
 
-def _restore(saved: dict, state: dict, model: nn.Module, optimizer) -> None:
+def _restore(path: Path, state: dict, model: nn.Module, optimizer, recipe: Recipe) -> None:
+    saved = load_resume_state(path)
+    asked = dataclasses.asdict(recipe)
+    before = saved.get("recipe", asked)  # states written before recipes were kept have none
+    if changed := [name for name in asked if before.get(name) != asked[name]]:
+        values = ", ".join(f"{name} was {before.get(name)!r} and is {asked[name]!r}" for name in changed)
+        raise ValueError(f"{path} was written by another recipe: {values}; give the run another folder, or delete it")
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     torch.set_rng_state(saved["cpu_rng"])
     if "cuda_rng" in saved and torch.cuda.is_available():
         torch.cuda.set_rng_state(saved["cuda_rng"])
-    state.update({name: saved[name] for name in state})
+    state.update({name: saved[name] for name in state if name in saved})

@@ -9,7 +9,7 @@ Decay = Literal["linear", "cosine", "constant"]
 LINEAR_END = 1e-5  # where the authors' linear decay ends, not at zero
 
 
-def learning_rate(step: int, *, base: float, total: int, warmup: int, decay: Decay) -> float:
+def learning_rate(step: int, *, base: float, total: int, warmup: int, decay: Decay | str) -> float:
     """The learning rate used at `step` (0 … total−1), as in the authors' code: decay × min(1, step / warmup).
 
     Progress runs from 0 at the end of the warm-up to 1 at `total`.

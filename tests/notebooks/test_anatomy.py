@@ -1,0 +1,70 @@
+"""Every notebook has the parts a reader relies on, and the committed pair says the same thing twice."""
+
+import re
+
+import nbformat
+import pytest
+
+from vitlab import authoring, notebooks
+
+ALL = notebooks.all_notebooks()
+EACH = pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+
+
+def read(path):
+    return nbformat.read(path, as_version=4)
+
+
+def test_pairs_and_exercises_are_in_step():
+    assert authoring.problems(notebooks.notebooks_dir()) == []
+
+
+@EACH
+def test_parts_in_order(path):
+    """Title, parameters, prediction, verdict, exercises, references; 00 argues nothing, so it predicts nothing."""
+    text = "\n".join(cell.source for cell in read(path).cells)
+    parts = [r"^# ", r"PRESET = ", r"[Ee]xercise", r"[Rr]eferences"]
+    if not path.stem.startswith("00"):
+        parts[2:2] = [r"[Pp]rediction"] + ([] if path.stem.startswith("02") else [r"[Vv]erdict"])
+    places = [re.search(part, text, re.MULTILINE) for part in parts]
+    assert all(places), [part for part, place in zip(parts, places, strict=True) if not place]
+
+
+@EACH
+def test_parameters_are_scalars_and_preset_is_quick(path):
+    parameters = notebooks.parameters(path)
+    assert parameters["PRESET"] == "quick"
+    assert isinstance(parameters["SEED"], int)
+    assert all(isinstance(value, str | bool | int | float) for value in parameters.values())
+
+
+@EACH
+def test_cells_can_be_read(path):
+    """No code cell is longer than 25 lines, and each has text before it."""
+    cells = read(path).cells
+    for before, cell in zip([None, *cells], cells, strict=False):
+        if cell.cell_type == "code":
+            assert len(cell.source.splitlines()) <= 25, cell.source[:80]
+            assert before is not None and before.cell_type == "markdown", cell.source[:80]
+
+
+@EACH
+def test_three_to_five_exercises_with_hints(path):
+    text = "\n".join(cell.source for cell in read(path).cells)
+    n = text.count("### BEGIN SOLUTION")
+    assert n == text.count("### END SOLUTION")
+    assert 2 <= n <= 6
+    assert len(re.findall(r"<summary>\s*Hint", text)) >= 2
+    assert "★" in text and re.search(r"\d+ min", text)
+
+
+@EACH
+def test_committed_outputs_are_clean(path):
+    """Executed at quick, figures inside, no stderr, no error, no place of somebody's machine."""
+    notebook = read(path)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert any("image/png" in output.get("data", {}) for output in outputs), "not executed, or without figures"
+    assert all(output.output_type != "error" and output.get("name") != "stderr" for output in outputs)
+    shown = str(outputs)
+    assert not re.search(r"/(home|Users|root)/\w", shown)
+    assert notebook.metadata.kernelspec.name == "python3" and notebook.metadata.kernelspec.language == "python"

@@ -1,0 +1,52 @@
+"""Every notebook runs at `smoke` from first cell to last, silently, and leaves a whole result with figures behind."""
+
+import json
+import re
+
+import matplotlib.image
+import nbformat
+import pytest
+
+from vitlab import notebooks
+from vitlab.experiments import ledger
+from vitlab.experiments.claims import CLAIMS
+
+ALL = notebooks.all_notebooks()
+CLAIMED = {
+    "01": {"C01", "C02"},
+    "04": {"C03"},
+    "06": {"C11"},
+    "07": {"C10"},
+    "08": {"C12"},
+    "09": {"C14"},
+}
+
+
+def test_the_collection_is_there():
+    assert [path.stem[:2] for path in ALL] == ["00", "01", "02", "04", "06", "07", "08", "09"]
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+def test_runs_at_smoke(path, figures):
+    assert notebooks.run([path], "smoke", {path: {"SEED": 1}}) == []
+    folder = figures / "smoke" / path.stem
+    executed = nbformat.read(folder / "notebook.ipynb", as_version=4)
+    for cell in executed.cells:
+        for output in cell.get("outputs", ()):
+            assert output.output_type != "error"
+            assert output.get("name") != "stderr", f"{cell.source[:60]!r} wrote to stderr: {output.text[:300]}"
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["preset"], result["seed"], result["notebook"]) == ("smoke", 1, path.stem)
+    assert {entry["claim"] for entry in result["results"]} >= CLAIMED.get(path.stem[:2], set())
+    for entry in result["results"]:
+        assert entry["claim"] in CLAIMS
+        assert entry["verdict"] in ledger.VERDICTS
+        assert entry["interval"] is None or entry["interval"][0] <= entry["interval"][1]
+    assert result["figures"]
+    for figure in result["figures"].values():
+        assert len(figure["alt"]) > 20
+        picture = matplotlib.image.imread(folder / figure["png"])
+        assert picture[..., :3].std() > 0.01, f"{figure['png']} is blank"
+        assert (folder / figure["svg"]).read_text().lstrip().startswith("<?xml")
+    leftovers = [p.name for p in folder.iterdir() if re.match(r"\.partial-", p.name)]
+    assert leftovers == []

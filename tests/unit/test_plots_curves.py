@@ -1,0 +1,147 @@
+"""Training and scaling figures: what is drawn is what was given, axes say what and in which unit."""
+
+import itertools
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from vitlab import plots
+from vitlab.plots.curves import family
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def curves():
+    """Two models, two seeds 0.1 apart, three evaluations."""
+    rows = itertools.product(("Lab-Ti/8", "BiT-Lab-Ti/8"), (0, 1), (0, 10, 20))
+    return pd.DataFrame(
+        {
+            "model": m,
+            "seed": s,
+            "step": t,
+            "samples": 100 * t,
+            "seconds": t / 10 + s,
+            "test_accuracy": 0.1 + t / 50 + s / 10,
+        }
+        for m, s, t in rows
+    )
+
+
+@pytest.fixture
+def runs():
+    rows = itertools.product(("Lab-Ti/8", "BiT-Lab-Ti/8"), (0, 1), (100, 1000, 10000))
+    return pd.DataFrame({"model": m, "seed": s, "n_train": n, "test_accuracy": n / 20000 + s / 10} for m, s, n in rows)
+
+
+def test_families_by_name():
+    assert [family(name) for name in ("ViT-B/16", "Lab-Ti/2", "BiT-Lab-S")] == ["ViT", "ViT", "BiT"]
+
+
+def test_training_curves_draw_the_mean_and_the_band(curves):
+    ax = plots.plot_training_curves(curves)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["Lab-Ti/8", "BiT-Lab-Ti/8"]
+    x, y = ax.lines[0].get_data()
+    np.testing.assert_allclose(x, [0, 1, 2])  # thousands of images
+    np.testing.assert_allclose(y, [0.15, 0.35, 0.55])
+    band = ax.collections[0].get_paths()[0].vertices
+    assert band[:, 1].min() == pytest.approx(0.1) and band[:, 1].max() == pytest.approx(0.6)
+    assert ax.get_xlabel() == "training images seen (thousands)" and ax.get_ylabel() == "test accuracy (%)"
+    assert ax.yaxis.get_major_formatter()(0.5) in ("50", "50.0")
+    assert ax.lines[0].get_color() != ax.lines[1].get_color()
+
+
+def test_training_curves_against_seconds_average_the_clock_too(curves):
+    ax = plots.plot_training_curves(curves, x="seconds")
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), [0.5, 1.5, 2.5])
+    assert "(s)" in ax.get_xlabel()
+
+
+def test_another_x_is_refused(curves):
+    with pytest.raises(ValueError, match="x='epochs': expected one of samples, seconds"):
+        plots.plot_training_curves(curves, x="epochs")
+
+
+def test_schedules_are_drawn_step_by_step():
+    ax = plots.plot_schedules({"rising": lambda t: t / 10, "flat": lambda t: 0.3}, 5)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [0, 0.1, 0.2, 0.3, 0.4])
+    assert ax.get_xlabel() == "training step" and ax.get_ylabel() == "learning rate"
+    assert ax.lines[0].get_linestyle() != ax.lines[1].get_linestyle()
+
+
+def test_confusion_writes_shares_of_the_true_class():
+    ax = plots.plot_confusion(np.array([[3, 1], [0, 0]]), ["a", "b"])  # no image of class b: no division by zero
+    written = {tuple(text.get_position()): text.get_text() for text in ax.texts}
+    assert written == {(0, 0): "75", (1, 0): "25"}
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["a", "b"]
+    assert ax.get_xlabel() == "predicted class" and ax.get_ylabel().startswith("true class")
+
+
+def test_captions_stand_below_their_pictures():
+    images = [np.full((8, 8, 3), value, dtype=np.uint8) for value in (10, 200)]
+    ax = plots.plot_captioned(images, ["dark", "bright"])
+    strip = ax.images[0].get_array()
+    assert strip.shape == (8, 17, 3)  # a gap of one pixel
+    for place, value in zip(ax.get_xticks(), (10, 200), strict=True):
+        assert (strip[:, int(place)] == value).all()
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["dark", "bright"]
+
+
+def test_histories_mark_the_best_evaluation():
+    rows = pd.DataFrame(
+        {
+            "n_train": [10] * 3 + [100] * 3,
+            "step": [0, 5, 10] * 2,
+            "val_accuracy": [0.1, 0.4, 0.3, 0.1, 0.5, 0.6],
+            "train_loss": [None, 1.0, 0.1, None, 2.0, 1.5],
+        }
+    )
+    ax = plots.plot_histories(rows)
+    marks = [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in ax.lines if line.get_marker() == "o"]
+    assert marks == [(5, 0.4), (10, 0.6)]
+    assert ax.get_xlabel() == "training step" and ax.get_ylabel() == "validation accuracy (%)"
+    loss = plots.plot_histories(rows, y="train_loss")
+    assert loss.get_ylabel() == "training loss (nats)"
+    assert [list(line.get_xdata()) for line in loss.lines] == [[5, 10], [5, 10]]  # none at step 0
+
+
+def test_data_scaling_has_a_logarithmic_axis_with_the_sizes(runs):
+    ax = plots.plot_data_scaling(runs)
+    assert ax.get_xscale() == "log"
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["100", "1,000", "10,000"]
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.055, 0.1, 0.55])
+    assert "number" in ax.get_xlabel() and ax.get_ylabel() == "test accuracy (%)"
+
+
+def test_the_difference_is_in_percentage_points_with_its_interval():
+    table = pd.DataFrame(
+        {
+            "n_train": [100, 100, 1000, 1000],
+            "seed": [0, 1] * 2,
+            "difference": [-0.2, -0.1, 0.0, 0.1],
+            "low": [-0.3, -0.3, -0.1, -0.1],
+            "high": [0.0, 0.0, 0.2, 0.2],
+        }
+    )
+    ax = plots.plot_family_difference(table)
+    (container,) = ax.containers
+    line, _, (bars,) = container.lines
+    np.testing.assert_allclose(line.get_ydata().astype(float), [-15, 5])
+    segments = [segment[:, 1] for segment in bars.get_segments()]
+    np.testing.assert_allclose(segments, [[-30, 0], [-10, 20]])
+    assert ax.get_ylabel() == "ViT − BiT (percentage points)"
+    assert "equal" in [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize("name", ["plot_training_curves", "plot_data_scaling"])
+def test_a_figure_draws_into_the_axes_it_is_given(name, curves, runs):
+    _, axes = plt.subplots(1, 2)
+    data = curves if name == "plot_training_curves" else runs
+    assert getattr(plots, name)(data, axes[1]) is axes[1]
+    assert not axes[0].lines

@@ -1,0 +1,129 @@
+"""Training from scratch, on the world or the digits: data split in three, a model by name, a recipe (§4.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitlab.data import datasets
+from vitlab.data.loader import ImageSet, batches
+from vitlab.data.world import HELD_OUT, World, image_set
+from vitlab.models import zoo
+from vitlab.training.loop import Recipe, default_device, evaluate, train
+
+DRAW = 2**24  # training images that a draw of the world can have
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Three sets that share no image: to learn from, to choose by (where anything is chosen), and to report."""
+
+    train: ImageSet
+    validation: ImageSet | None
+    test: ImageSet
+
+
+def world_splits(world: World, n_train: int, n_validation: int, n_test: int, draw: int = 0) -> Splits:
+    """Images of a world. Each `draw` has training images of its own; smaller sets are the head of larger ones.
+
+    Validation and test images are the same for every draw and every size, and never trained on. There are 65,536
+    draws; they begin anew after that.
+
+    Raises ValueError for more training images than a draw has.
+
+    >>> splits = world_splits(World(image_size=8), n_train=30, n_validation=10, n_test=20)
+    >>> len(splits.train), len(splits.validation), len(splits.test)
+    (30, 10, 20)
+    """
+    if n_train > DRAW:
+        raise ValueError(f"n_train is {n_train}; a draw of the world has {DRAW} images")
+    return Splits(
+        train=_painted(world, n_train, draw * DRAW % HELD_OUT),
+        validation=_painted(world, n_validation, HELD_OUT + DRAW) if n_validation else None,
+        test=_painted(world, n_test, HELD_OUT),
+    )
+
+
+@functools.lru_cache(maxsize=3)
+def _painted(world: World, count: int, start: int) -> ImageSet:
+    # Kept, for a worker process trains many models on the same images.
+    return image_set(world, count, start, default_device())
+
+
+def digits_splits(n_train: int | None = None, hold_out: bool = False) -> Splits:
+    """scikit-learn's scanned digits, 8 × 8 pixels; with `hold_out` every fifth training image is set apart.
+
+    `n_train`: the first so many training images only.
+
+    >>> splits = digits_splits(hold_out=True)
+    >>> len(splits.train), len(splits.validation), len(splits.test)
+    (1150, 287, 360)
+    """
+    everything, test = datasets.load("digits", "train"), datasets.load("digits", "test")
+    number = torch.arange(len(everything))
+    apart = (number % 5 == 4) & hold_out
+    validation = subset(everything, number[apart]) if hold_out else None
+    return Splits(subset(everything, number[~apart][:n_train]), validation, test)
+
+
+def subset(images: ImageSet, index: Int64[Tensor, "M"]) -> ImageSet:
+    """The images of a set with these numbers, in this order.
+
+    >>> splits = world_splits(World(image_size=8), 10, 4, 4)
+    >>> subset(splits.train, torch.tensor([7, 2])).labels.tolist()
+    [7, 2]
+    """
+    masks = None if images.masks is None else images.masks[index]
+    return ImageSet(images.images[index], images.labels[index], images.classes, masks)
+
+
+def pretrain(
+    name: str,
+    images: ImageSet,
+    recipe: Recipe,
+    *,
+    seed: int,
+    watch: ImageSet,
+    report: Callable[[dict], None] | None = None,
+) -> tuple[nn.Module, list[dict]]:
+    """A fresh model called `name`, trained on `images`; it, and the rows of `loop.train` with one of step 0 before.
+
+    `seed` draws the weights, the order of the images and dropout. `watch` is the set that the rows' val_accuracy and
+    val_loss come from, and by which `recipe.patience` stops.
+
+    >>> splits = world_splits(World(image_size=8), 40, 10, 10)
+    >>> model, rows = pretrain("Lab-Ti/2", splits.train, Recipe(steps=2, batch_size=20), seed=0, watch=splits.test)
+    >>> [row["samples"] for row in rows], round(rows[0]["val_loss"], 4)
+    ([0, 40], 2.3026)
+    """
+    device, side = default_device(), images.images.shape[-1]
+    model = zoo.create(name, n_classes=len(images.classes), image_size=side, seed=seed).to(device)
+    start = {"step": 0, "samples": 0, "seconds": 0.0}
+    start |= {f"val_{metric}": value for metric, value in evaluate(model, watch).items()}
+    rows = train(
+        model,
+        batches(images, recipe.batch_size, seed, device),
+        dataclasses.replace(recipe, seed=seed),
+        validation=watch,
+        report=report,
+    )
+    return model, [start, *rows]
+
+
+def multiply_adds(name: str, image_size: int, n_classes: int = 10) -> int:
+    """Multiply-adds of one image's forward pass, counted by torch while it runs: 1 multiply-add is 2 FLOPs.
+
+    >>> multiply_adds("Lab-Ti/8", 32)
+    3687552
+    """
+    model = zoo.create(name, n_classes=n_classes, image_size=image_size).eval()
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        model(torch.zeros(1, 3, image_size, image_size))
+    return counter.get_total_flops() // 2
