@@ -310,21 +310,22 @@ with plots.style():
 
 # %% [markdown]
 # If the two families stumble over the same pairs of classes, the difficulty lies in the world; where they differ, it lies in
-# the model. And the digits that the ViT got wrong, the first seed's:
+# the model. And digits that the ViT got wrong, from all seeds, each once:
 
 # %%
 wrong = training_curves.mistakes(table, "digits", vit_name)
-wrong = wrong[wrong["seed"] == wrong["seed"].min()].head(8)
+wrong = wrong.drop_duplicates("image").head(8)
 test_digits = datasets.load("digits", "test")
 captions = [f"is {row.label}\nsaid {row.predicted}" for row in wrong.itertuples()]
 pictures = [test_digits.images[row.image].permute(1, 2, 0).numpy() for row in wrong.itertuples()]
 assert all(int(test_digits.labels[row.image]) == row.label != row.predicted for row in wrong.itertuples())
-with plots.style():
-    fig, ax = plt.subplots(figsize=(9.5, 1.9))
-    plots.plot_captioned(pictures, captions, ax)
-    ax.set_title(f"Digits that {vit_name} took for another")
-    ledger.save_figure(study, fig, "mistakes", alt="Scanned digits that the ViT classified wrongly, with both labels.")
-    plt.show()
+if pictures:
+    with plots.style():
+        fig, ax = plt.subplots(figsize=(9.5, 1.9))
+        plots.plot_captioned(pictures, captions, ax)
+        ax.set_title(f"Digits that {vit_name} took for another")
+        ledger.save_figure(study, fig, "mistakes", alt="Scanned digits that the ViT classified wrongly, with both labels.")
+        plt.show()
 
 # %% [markdown]
 # Some of these a person would hesitate over at eight pixels; others show what the model has not learned.

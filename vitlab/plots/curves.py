@@ -49,7 +49,7 @@ def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "
         low, high = at.min()["test_accuracy"], at.max()["test_accuracy"]
         ax.fill_between(where, low, high, color=COLOURS[colour], alpha=0.2, linewidth=0)
     ax.set(xlabel=_X_LABELS[x], ylabel="test accuracy (%)", xlim=(0, None))
-    ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
     ax.legend(loc="lower right")
     return ax
 
@@ -121,7 +121,7 @@ def plot_histories(table: pd.DataFrame, ax: Axes | None = None, y: str = "val_ac
     ax.set(xlabel="training step", xlim=(0, None))
     if y == "val_accuracy":
         ax.set_ylabel("validation accuracy (%)")
-        ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
+        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
     else:
         ax.set(ylabel="training loss (nats)", ylim=(0, None))
     ax.legend(title="training images", fontsize=9, title_fontsize=9)
@@ -142,7 +142,7 @@ def plot_data_scaling(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ax.scatter(rows["n_train"], rows["test_accuracy"], s=8, color=COLOURS[colour], alpha=0.7, zorder=3)
     _size_axis(ax, sorted(table["n_train"].unique().tolist()))
     ax.set_ylabel("test accuracy (%)")
-    ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
     ax.legend(loc="upper left")
     return ax
 
