@@ -52,7 +52,13 @@ def style() -> Iterator[None]:
     False
     """
     with mpl.rc_context(_SETTINGS):
-        yield
+        try:
+            yield
+        finally:
+            # The first figure of a notebook switches pyplot to interactive, which is how cells come to show figures.
+            # That has to outlast this block, or no later cell shows any.
+            interactive = mpl.is_interactive()
+    mpl.interactive(interactive)
 
 
 def paper_line(ax: Axes, value: float, label: str, *, vertical: bool = False) -> None:
