@@ -1,6 +1,7 @@
 """Models of timm's and of the Hugging Face hub: building them by name, and finding their weights."""
 
 import difflib
+import json
 import threading
 import urllib.error
 import urllib.request
@@ -13,8 +14,17 @@ import torch
 from torch import Tensor, nn
 
 HUB_PREFIXES = ("hf-hub:", "hf_hub:")
-_PREFIXES = (*HUB_PREFIXES, "local-dir:")
+FOLDER_PREFIX = "local-dir:"
+PREFIXES = (*HUB_PREFIXES, FOLDER_PREFIX)
 _PROBE_SECONDS = 2.0
+# The paper's own weights (§4.1), pre-trained on ImageNet-21k: name → timm's name for them
+PAPERS_OWN = {
+    "ViT-B/16": "vit_base_patch16_224.orig_in21k",
+    "ViT-B/32": "vit_base_patch32_224.orig_in21k",
+    "ViT-L/16": "vit_large_patch16_224.orig_in21k",
+    "ViT-L/32": "vit_large_patch32_224.orig_in21k",
+    "ViT-H/14": "vit_huge_patch14_224.orig_in21k",
+}
 
 
 def spelled(name: str, other_names: Sequence[str] = ()) -> str:
@@ -26,15 +36,11 @@ def spelled(name: str, other_names: Sequence[str] = ()) -> str:
     import timm
 
     for spelling in (name, name.lower()):
-        if spelling.startswith(_PREFIXES) or timm.is_model(spelling):
+        if spelling.startswith(PREFIXES) or timm.is_model(spelling):
             return spelling
     known = {candidate.lower(): candidate for candidate in (*timm.list_models(), *other_names)}
     near = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.5)
-    hint = (
-        f"nearest: {', '.join(known[match] for match in near)}"
-        if near
-        else f"known: {', '.join(other_names)}"
-    )
+    hint = f"nearest: {', '.join(known[match] for match in near)}" if near else f"known: {', '.join(other_names)}"
     raise ValueError(f"model {name!r} is unknown; {hint}; any name of timm.list_models() will do as well")
 
 
@@ -66,6 +72,17 @@ def settings_of(model: nn.Module) -> dict[str, Any]:
     return {"n_classes": model.num_classes} | ({"image_size": tuple(size)} if size else {})
 
 
+def patch_stride(model: nn.Module) -> int:
+    """Input pixels from one patch to the next; a hybrid of timm's has smaller patches, of a feature map.
+
+    >>> import timm
+    >>> patch_stride(timm.create_model("test_vit"))
+    16
+    """
+    embed = model.patch_embed
+    return embed.feat_ratio() if hasattr(embed, "feat_ratio") else embed.patch_size[0]
+
+
 def converted(name: str, state: dict[str, Tensor], settings: dict[str, Any]) -> dict[str, Tensor] | None:
     """A state dict with another project's keys (say OpenCLIP's) under timm's; None where timm cannot."""
     overlay: dict[str, Any] = {"state_dict": state}
@@ -77,37 +94,69 @@ def converted(name: str, state: dict[str, Tensor], settings: dict[str, Any]) -> 
         return None
 
 
-def published(name: str) -> tuple[str, Path, str]:
+def published(name: str, asked: str = "") -> tuple[str, Path, str]:
     """The weights timm publishes under a name, or those of "hf-hub:OWNER/MODEL" or "local-dir:FOLDER".
 
-    Returns the name to build the model by, the safetensors file, and where it came from in words.
+    Returns the name to build the model by, the safetensors file, and where it came from in words. `asked` is what
+    errors call the model, when it was asked for by another name.
 
     Raises:
+        FileNotFoundError: when a folder, or a file in it, is not there.
         ConnectionError: within three seconds when the file would have to be downloaded and cannot be.
-        ValueError: for a name without published weights.
+        ValueError: for a name without published weights, or a folder that is not timm's.
     """
     from timm.models import get_pretrained_cfg, list_pretrained
 
-    if name.startswith("local-dir:"):
-        return name, Path(name.partition(":")[2]) / "model.safetensors", name
+    if name.startswith(FOLDER_PREFIX):
+        folder = Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
+        path = folder_weights(folder)
+        return f"{FOLDER_PREFIX}{folder}", path, str(path)
     if name.startswith(HUB_PREFIXES):  # its folder in the cache then holds what timm needs to build it
         repo_id, _, revision = name.partition(":")[2].partition("@")
-        paths = [
-            hub_file(repo_id, file, name, revision or None) for file in ("config.json", "model.safetensors")
-        ]
-        return f"local-dir:{paths[0].parent}", paths[1], f"{repo_id} on the Hugging Face hub"
+        paths = [hub_file(repo_id, file, name, revision or None) for file in ("config.json", "model.safetensors")]
+        folder_weights(paths[0].parent)
+        return f"{FOLDER_PREFIX}{paths[0].parent}", paths[1], f"{repo_id} on the Hugging Face hub"
     try:
         known = get_pretrained_cfg(name)
     except RuntimeError as error:  # an unknown tag
         architecture = name.partition(".")[0]
-        tags = ", ".join(list_pretrained(architecture + ".*")) or "none"
-        raise ValueError(f"timm has no weights {name}; for {architecture} it has {tags}") from error
+        tags = sorted(list_pretrained(architecture + ".*"), key=lambda tag: ".orig_in21k" not in tag)  # the paper's
+        known_tags = ", ".join(tags) or "none"
+        raise ValueError(f"timm has no weights {name}; for {architecture} it has {known_tags}") from error
     if known is None or not known.hf_hub_id:
-        raise ValueError(
-            f"timm has no weights for {name}; give a local file, {name}@FILE, or use untrained=True"
-        )
-    path = hub_file(known.hf_hub_id, known.hf_hub_filename or "model.safetensors", name)
+        raise ValueError(f"timm has no weights for {name}; give a local file, {name}@FILE, or use untrained=True")
+    path = hub_file(known.hf_hub_id, known.hf_hub_filename or "model.safetensors", asked or name)
     return name, path, f"{known.hf_hub_id} on the Hugging Face hub"
+
+
+def folder_weights(folder: Path) -> Path:
+    """The safetensors file in a folder as timm's `save_for_hf` writes it, beside the model's config.json.
+
+    Raises:
+        FileNotFoundError: when the folder or one of the two files is not there.
+        ValueError: when its config.json names no architecture of timm's.
+    """
+    import timm
+
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}; give one with config.json and model.safetensors")
+    if not weights.is_file():
+        raise FileNotFoundError(
+            f"there is no model.safetensors in {folder}; pickles (.bin) are never opened: save the model again with "
+            "timm.models.save_for_hf(model, FOLDER, safe_serialization=True)"
+        )
+    instead = f"give {weights} by its own path, or with its architecture's name, NAME@{weights}"
+    if not config.is_file():
+        raise FileNotFoundError(f"there is no config.json, as timm's save_for_hf writes it, in {folder}; {instead}")
+    try:
+        architecture = json.loads(config.read_text(encoding="utf-8"))["architecture"]
+        known = timm.is_model(architecture)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{config} is no description of a model that timm wrote; {instead}") from error
+    if not known:
+        raise ValueError(f"{config} names the architecture {architecture!r}, which timm has not; {instead}")
+    return weights
 
 
 def hub_file(repo_id: str, filename: str, name: str, revision: str | None = None) -> Path:
@@ -123,11 +172,11 @@ def hub_file(repo_id: str, filename: str, name: str, revision: str | None = None
     cached = try_to_load_from_cache(repo_id, filename, revision=revision)
     if isinstance(cached, str):
         return Path(cached)
-    instead = f"or give a local file: {name}@FILE.safetensors"
+    instead = f"or give a local file: {name}@FILE"
+    if name.startswith(HUB_PREFIXES):
+        instead = "or give a local folder with its config.json and model.safetensors, or NAME@FILE with timm's NAME"
     if constants.HF_HUB_OFFLINE or not _reachable(constants.ENDPOINT):
-        why = (
-            "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} cannot be reached"
-        )
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} cannot be reached"
         raise ConnectionError(
             f"the weights of {name} ({repo_id}) are not in the local cache {constants.HF_HUB_CACHE}, "
             f"and {why}; go online without HF_HUB_OFFLINE, point HF_HOME at a cache that has them or "
@@ -136,9 +185,7 @@ def hub_file(repo_id: str, filename: str, name: str, revision: str | None = None
     try:
         return Path(hf_hub_download(repo_id, filename, revision=revision))
     except (EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError) as error:
-        raise ValueError(
-            f"{repo_id} at {constants.ENDPOINT} has no {filename} for {name}; {instead}"
-        ) from error
+        raise ValueError(f"{repo_id} at {constants.ENDPOINT} has no {filename} for {name}; {instead}") from error
 
 
 def _reachable(address: str) -> bool:

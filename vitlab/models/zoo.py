@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from vitlab.models import hub
 from vitlab.models import weights as weights_file
@@ -31,7 +31,11 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
     "BiT-Lab-S": {"width": 32, "layers": (1, 1, 1)},
     "BiT-Lab-B": {"width": 64, "layers": (1, 1, 1, 1)},
 }
+# Channels of a hybrid's ResNet (models/hybrid.py). As in the paper's R50+ViT-B, the ResNet does about as much as the
+# ViT where the sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8").
+HYBRID_WIDTHS = {"R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-B": 32}
 BUNDLED = {"lab": "vit_lab_s8_64.safetensors"}  # name → file in data/
+_SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
 _FILE_ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".h5")
 _HEADS = ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight")  # whose rows are the classes
 
@@ -39,11 +43,11 @@ _HEADS = ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight")  # 
 def names() -> tuple[str, ...]:
     """The names `create` knows beside timm's, with the usual patch sizes; any other may be written.
 
-    >>> "ViT-B/16" in names(), "Lab-Ti/8" in names(), "BiT-Lab-Ti/4" in names()
-    (True, True, True)
+    >>> "ViT-B/16" in names(), "Lab-Ti/8" in names(), "BiT-Lab-Ti/4" in names(), "R+Lab-Ti/16" in names()
+    (True, True, True, True)
     """
-    patches = {"ViT-B": (16, 32), "ViT-L": (16, 32), "ViT-H": (14,)}
-    return tuple(f"{size}/{p}" for size in (*VIT_SIZES, *BIT_SIZES) for p in patches.get(size, (4, 8)))
+    patches = {"ViT-B": (16, 32), "ViT-L": (16, 32), "ViT-H": (14,)} | dict.fromkeys(HYBRID_WIDTHS, (8, 16))
+    return tuple(f"{size}/{p}" for size in _SIZES for p in patches.get(size, (4, 8)))
 
 
 def create(
@@ -59,7 +63,8 @@ def create(
 
     `name` is one of Table 1 ("ViT-L/16"; 224 px and 1000 classes unless said otherwise), a lab size
     ("Lab-Ti/8"; 32 px, 10 classes), the ResNet of the same compute ("BiT-Lab-Ti/8"; "BiT-Lab-Ti" is short
-    for a patch of 4), or any name of timm's. Upper and lower case are the same.
+    for a patch of 4), a lab-size hybrid ("R+Lab-Ti/16": the ResNet's total stride, as in the paper's
+    "R50+ViT-B/16"), or any name of timm's. Upper and lower case are the same.
 
     Raises:
         ValueError: for an unknown name (the nearest are named), or a setting the model does not have.
@@ -77,13 +82,15 @@ def _build(name: str, settings: dict[str, Any], seed: int) -> nn.Module:
         return ViT(ViTConfig(patch_size=patch, **{**VIT_SIZES[size], **settings}), seed)
     if size in BIT_SIZES:
         return _build_bit(size, patch, settings, seed)
+    if size in HYBRID_WIDTHS:
+        return _build_hybrid(size, patch, settings, seed)
     return hub.build(hub.spelled(name, names()), settings, seed)
 
 
 def _parse(name: str) -> tuple[str, int]:
     """Size and patch size of a name of ours, in our spelling, ("Lab-Ti", 8) for "lab-ti/8"; else ("", 0)."""
     size, _, patch = name.partition("/")
-    spelling = {known.lower(): known for known in (*VIT_SIZES, *BIT_SIZES)}.get(size.lower(), "")
+    spelling = {known.lower(): known for known in _SIZES}.get(size.lower(), "")
     if patch.isdecimal() and spelling:
         return spelling, int(patch)
     return (spelling, 4) if spelling in BIT_SIZES and patch == "" else ("", 0)
@@ -93,9 +100,7 @@ def _build_bit(size: str, patch: int, settings: dict[str, Any], seed: int) -> nn
     from vitlab.models.resnet import BiT, BiTConfig  # brings timm, which takes seconds
 
     if patch != 2 and (patch < 4 or patch % 4):
-        raise ValueError(
-            f"{size}/{patch} has no stem to match a ViT's patch of {patch}; use 2, 4, 8, 12, 16 …"
-        )
+        raise ValueError(f"{size}/{patch} has no stem to match a ViT's patch of {patch}; use 2, 4, 8, 12, 16 …")
     if settings.get("head", "linear") != "linear" or settings.get("dropout", 0.0):
         raise ValueError(f"{size} has a linear head and no dropout (Table 3); leave out head and dropout")
     body = dict(BIT_SIZES[size])
@@ -105,10 +110,26 @@ def _build_bit(size: str, patch: int, settings: dict[str, Any], seed: int) -> nn
     return BiT(BiTConfig(**body, stem_stride=max(1, patch // 4), **kept), seed)
 
 
-def save(path: Path | str, model: nn.Module, name: str, about: Mapping[str, Any]) -> None:
+def _build_hybrid(size: str, stride: int, settings: dict[str, Any], seed: int) -> nn.Module:
+    from vitlab.models.hybrid import Hybrid, HybridConfig, resnet_of_stride  # brings timm
+
+    vit = VIT_SIZES[size.removeprefix("R+")] | settings
+    stem_stride, layers = resnet_of_stride(stride)
+    config = HybridConfig(patch_size=stride, width=HYBRID_WIDTHS[size], layers=layers, stem_stride=stem_stride, **vit)
+    return Hybrid(config, seed)
+
+
+def save(
+    path: Path | str,
+    model: nn.Module,
+    name: str,
+    about: Mapping[str, Any],
+    state: Mapping[str, Tensor] | None = None,
+) -> None:
     """Write a model's weights with what `load` needs to build it again, whole or not at all.
 
-    `name` is what `create` made it from; `about` is anything of JSON's worth telling about the weights.
+    `name` is what `create` made it from; `about` is anything of JSON's worth telling about the weights; `state` is the
+    state dict where it is not the model's own (averaged weights, or gathered from several processes).
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "model.safetensors"
@@ -124,7 +145,7 @@ def save(path: Path | str, model: nn.Module, name: str, about: Mapping[str, Any]
     kind = type(model).__name__ if dataclasses.is_dataclass(config) else "timm"
     settings = dataclasses.asdict(config) if kind != "timm" else hub.settings_of(model)
     record = {"model": name, "class": kind, "config": settings, "about": dict(about)}
-    tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    tensors = {key: value.detach().cpu().contiguous() for key, value in (state or model.state_dict()).items()}
     with files.writing(path) as temporary:
         temporary.write_bytes(to_bytes(tensors, {"vitlab": json.dumps(record, sort_keys=True)}))
 
@@ -134,15 +155,20 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
 
     `weights` is one of
     - "lab": the weights that come with the project;
-    - a path to a safetensors file: one that `save` wrote, or a ViT under timm's names, whose architecture
-      is then read from the shapes with heads taken to be 64 wide;
-    - "NAME@FILE": a safetensors file for any name `create` knows;
-    - a timm name, or a hub name "hf-hub:OWNER/MODEL": downloaded, or from the local Hugging Face cache.
+    - "ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32" or "ViT-H/14": the paper's own, pre-trained on ImageNet-21k and
+      published without a head, which is zero here, as at the start of fine-tuning;
+    - a timm name, or a hub name "hf-hub:OWNER/MODEL"; these and the paper's are downloaded, or come from the local
+      Hugging Face cache;
+    - a path to a safetensors file: one that `save` wrote, or a ViT under timm's names, whose architecture is then read
+      from the shapes with heads taken to be 64 wide; or to an .npz file of the authors' release, which tells its heads;
+    - "NAME@FILE": either kind of file for any name `create` knows (an .npz of a hybrid needs one); a file without a
+      head gives the models of ours a zero head;
+    - a folder that timm's `save_for_hf` wrote (config.json and model.safetensors), also as "local-dir:FOLDER".
 
     With `untrained` the same architecture comes with fresh weights drawn from `seed`: the control.
 
     Raises:
-        FileNotFoundError: when there is no such file.
+        FileNotFoundError: when there is no such file or folder.
         ConnectionError: within three seconds, when weights would have to be downloaded and cannot be.
         ValueError: for an unknown name, a file that cannot be read, or one that holds something else.
     """
@@ -151,7 +177,9 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
     if text.lower() in BUNDLED:
         found = _from_file(_bundled(text.lower()), untrained, seed)
         found = dataclasses.replace(found, source=f"data/{BUNDLED[text.lower()]}")  # the same on every machine
-    elif file and not text.startswith(hub.HUB_PREFIXES) and not Path(text).is_file():
+    elif Path(text).expanduser().is_dir():
+        found = dataclasses.replace(_from_name(f"{hub.FOLDER_PREFIX}{text}", untrained, seed), name=text)
+    elif file and not text.startswith(hub.PREFIXES) and not Path(text).is_file():
         found = _from_named_file(name, Path(file).expanduser(), untrained, seed)
     elif text.endswith(_FILE_ENDINGS) or Path(text).is_file():
         found = _from_file(Path(text).expanduser(), untrained, seed)
@@ -182,10 +210,11 @@ def _from_file(path: Path, untrained: bool, seed: int) -> Pretrained:
         name, about, source = record["model"], record["about"], str(path)
         hint = "it was changed after it was written"
     else:
-        config = weights_file.vit_config(state, path)
+        config = weights_file.vit_config(state, path, metadata.get("n_heads"))
         name = path.parent.name if path.stem == "model" else path.stem  # as hubs lay folders out
         model, about = ViT(config, seed), {}
-        source = f"{path}, read as a ViT with {config.n_heads} heads of {weights_file.HEAD_DIM} (assumed)"
+        assumed = "" if "n_heads" in metadata else f" of {weights_file.HEAD_DIM} (assumed)"
+        source = f"{path}, read as a ViT with {config.n_heads} heads{assumed}"
         hint = weights_file.named_hint(path)
     difference = weights_file.difference(model, state)
     if difference:
@@ -207,43 +236,64 @@ def _rebuild(text: str, path: Path, seed: int) -> tuple[nn.Module, dict[str, Any
             from vitlab.models.resnet import BiT, BiTConfig
 
             return BiT(BiTConfig(**settings), seed), record
+        if record["class"] == "Hybrid":
+            from vitlab.models.hybrid import Hybrid, HybridConfig
+
+            return Hybrid(HybridConfig(**settings), seed), record
         return hub.build(hub.spelled(record["model"]), settings, seed), record
     except (KeyError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
         raise ValueError(
-            f"{path} says it is vitlab's, but its description cannot be used "
-            f"({type(error).__name__}: {error}); it may be of another version of vitlab"
+            f"{path} says it is vitlab's, but its description cannot be used ({why}); it may be of another version"
         ) from error
 
 
 def _from_named_file(name: str, path: Path, untrained: bool, seed: int) -> Pretrained:
-    state, _ = weights_file.read(path)
+    state, metadata = weights_file.read(path)
+    ours, note = bool(_parse(name)[0]), ""
     heads = [state[key] for key in _HEADS if key in state]
     settings: dict[str, Any] = {"n_classes": heads[0].shape[0]} if heads else {}
-    if "pre_logits.fc.weight" in state:
+    if "pre_logits.fc.weight" in state and ours:
         settings["head"] = "tanh"
+    elif "pre_logits.fc.weight" in state:
+        state, note = weights_file.without_pre_logits(state, path), ", without the layer before its zero head"
     model = _build(name, settings, seed)
     side, positions = weights_file.grid_side(state), getattr(model, "pos_embed", None)
     if side and positions is not None and positions.shape != state["pos_embed"].shape:
-        settings["image_size"] = side * model.patch_embed.patch_size[0]  # the file's is not the usual one
+        settings["image_size"] = side * hub.patch_stride(model)  # the file's is not the usual one
         model = _build(name, settings, seed)
-    if hasattr(model, "pretrained_cfg") and state.keys() != model.state_dict().keys():
+    if ours and not heads:
+        fresh_head = {key: value for key, value in model.state_dict().items() if key.startswith("head.")}
+        state, note = fresh_head | state, ", which holds no head: it is zero"
+    if not ours and state.keys() != model.state_dict().keys():
         state = hub.converted(hub.spelled(name), state, settings) or state
-    difference = weights_file.difference(model, state)
+    difference = weights_file.difference(model, state, metadata.get("n_heads"))
     if difference:
         raise ValueError(f"{path} does not fit {name}: {difference}")
     if not untrained:
         model.load_state_dict(state)
-    return pretrained(model, name, str(path), {})
+    return pretrained(model, name, f"{path}{note}", {})
 
 
 def _from_name(name: str, untrained: bool, seed: int) -> Pretrained:
-    if untrained and not name.startswith(hub.HUB_PREFIXES):
+    if untrained and not name.startswith(hub.PREFIXES):
         return pretrained(_build(name, {}, seed), name, name, {})
-    if _parse(name)[0]:
-        raise ValueError(
-            f"there are no published weights for {name}: use 'lab', a file ({name}@FILE), a timm name such "
-            "as 'vit_base_patch16_224', or untrained=True"
-        )
+    size, patch = _parse(name)
+    if size:
+        return _from_paper(f"{size}/{patch}", name, seed)
     build_name, path, source = hub.published(hub.spelled(name, names()))
     found = _from_named_file(build_name, path, untrained, seed)
     return dataclasses.replace(found, name=name, source=source)
+
+
+def _from_paper(name: str, asked: str, seed: int) -> Pretrained:
+    if name not in hub.PAPERS_OWN:
+        raise ValueError(
+            f"there are no published weights for {asked}: use 'lab', a file ({asked}@FILE), one of "
+            f"{', '.join(hub.PAPERS_OWN)}, a timm name such as 'vit_base_patch16_224.orig_in21k', or untrained=True"
+        )
+    _, path, where = hub.published(hub.PAPERS_OWN[name], asked)
+    found = _from_named_file(name, path, False, seed)
+    note = found.source.removeprefix(str(path))  # on the head
+    source = f"the paper's own weights, pre-trained on ImageNet-21k, {where}{note}"
+    return dataclasses.replace(found, name=asked, source=source)

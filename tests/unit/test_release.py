@@ -1,0 +1,420 @@
+"""Weights where researchers have them: the authors' .npz files, timm's folders, the paper's own on the hub."""
+
+import json
+import socket
+import time
+from pathlib import Path
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+import timm
+import torch
+from safetensors.torch import load_file, save_file
+from timm.models import save_for_hf
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from vitlab.models import hub, release, zoo
+
+P, D, HEADS, SIDE, CLASSES = 8, 12, 3, 4, 5  # heads are 4 wide: no rule of thumb finds them
+SHAPE = {"img_size": P * SIDE, "patch_size": P, "embed_dim": D, "num_heads": HEADS, "num_classes": CLASSES, "depth": 2}
+
+
+def released(depth: int = 2, *, pre_logits: bool = False, head: bool = True) -> dict[str, np.ndarray]:
+    """A small ViT as the authors' code lays it out, every number random."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "cls": (1, 1, D),
+        "embedding/kernel": (P, P, 3, D),
+        "embedding/bias": (D,),
+        "Transformer/posembed_input/pos_embedding": (1, 1 + SIDE**2, D),
+        "Transformer/encoder_norm/scale": (D,),
+        "Transformer/encoder_norm/bias": (D,),
+    }
+    for i in range(depth):
+        block = f"Transformer/encoderblock_{i}"
+        for norm in ("LayerNorm_0", "LayerNorm_2"):
+            shapes |= {f"{block}/{norm}/scale": (D,), f"{block}/{norm}/bias": (D,)}
+        attention = f"{block}/MultiHeadDotProductAttention_1"
+        for part in ("query", "key", "value"):
+            shapes |= {f"{attention}/{part}/kernel": (D, HEADS, D // HEADS)}
+            shapes |= {f"{attention}/{part}/bias": (HEADS, D // HEADS)}
+        shapes |= {f"{attention}/out/kernel": (HEADS, D // HEADS, D), f"{attention}/out/bias": (D,)}
+        for layer, wide in (("Dense_0", (D, 20)), ("Dense_1", (20, D))):
+            shapes |= {f"{block}/MlpBlock_3/{layer}/kernel": wide, f"{block}/MlpBlock_3/{layer}/bias": wide[1:]}
+    if pre_logits:
+        shapes |= {"pre_logits/kernel": (D, D), "pre_logits/bias": (D,)}
+    if head:
+        shapes |= {"head/kernel": (D, CLASSES), "head/bias": (CLASSES,)}
+    return random_arrays(shapes)
+
+
+def random_arrays(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+    return {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def saved(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def pictures(side: int = P * SIDE) -> torch.Tensor:
+    return torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+
+def timms_own(path: Path, **changes) -> VisionTransformer:
+    """The independent reading of the file: timm's, by timm's converter."""
+    model = VisionTransformer(**{**SHAPE, "mlp_ratio": 20 / 12, **changes})
+    model.load_pretrained(str(path))
+    return model.eval()
+
+
+# the authors' files
+
+
+@pytest.mark.parametrize("prefix", ["", "opt/target/"])
+def test_a_released_file_is_read_as_timm_reads_it(tmp_path, prefix):
+    path = saved(tmp_path / "ViT.npz", {prefix + name: array for name, array in released().items()})
+    found, theirs = zoo.load(path), timms_own(path)
+    state, expected = found.model.state_dict(), theirs.state_dict()
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[key], expected[key]) for key in expected)
+    torch.testing.assert_close(found.model(pictures()), theirs(pictures()), atol=1e-5, rtol=1e-5)
+    assert (found.name, found.image_size, found.mean) == ("ViT", (32, 32), (0.5, 0.5, 0.5))
+    assert found.model.config.n_heads == HEADS and found.source.endswith("read as a ViT with 3 heads")
+
+
+def test_the_pre_training_head_comes_along(tmp_path):
+    arrays = released(pre_logits=True)
+    found = zoo.load(saved(tmp_path / "ViT.npz", arrays))
+    assert found.model.config.head == "tanh"
+    y = found.model.forward_features(pictures())[:, 0].detach().double().numpy()
+    z = np.tanh(y @ arrays["pre_logits/kernel"] + arrays["pre_logits/bias"])
+    logits = z @ arrays["head/kernel"] + arrays["head/bias"]
+    np.testing.assert_allclose(found.model(pictures()).detach().numpy(), logits, atol=1e-4)
+
+
+def test_the_control_of_a_released_file_is_fresh(tmp_path):
+    path = saved(tmp_path / "ViT.npz", released())
+    found, control = zoo.load(path), zoo.load(path, untrained=True)
+    assert control.model.config == found.model.config
+    assert not torch.equal(control.model.pos_embed, found.model.pos_embed)
+
+
+def as_released(model: nn.Module) -> dict[str, np.ndarray]:
+    """A ViT of timm's names turned back into the release's layout, layer by layer."""
+    state = {key: value.detach().numpy() for key, value in model.state_dict().items()}
+    heads, dim = model.blocks[0].attn.num_heads, state["cls_token"].shape[-1]
+    arrays = {"cls": state["cls_token"], "Transformer/posembed_input/pos_embedding": state["pos_embed"]}
+    arrays["embedding/kernel"] = state["patch_embed.proj.weight"].transpose(2, 3, 1, 0)
+    arrays["embedding/bias"] = state["patch_embed.proj.bias"]
+    for theirs, ours in {"head": "head", "pre_logits": "pre_logits.fc"}.items():
+        if f"{ours}.weight" in state:
+            arrays |= {f"{theirs}/kernel": state[f"{ours}.weight"].T, f"{theirs}/bias": state[f"{ours}.bias"]}
+    norms = {"Transformer/encoder_norm": "norm"}
+    for i in range(len(model.blocks)):
+        block, to = f"blocks.{i}", f"Transformer/encoderblock_{i}"
+        norms |= {f"{to}/LayerNorm_0": f"{block}.norm1", f"{to}/LayerNorm_2": f"{block}.norm2"}
+        attention = f"{to}/MultiHeadDotProductAttention_1"
+        weights, biases = state[f"{block}.attn.qkv.weight"], state[f"{block}.attn.qkv.bias"]
+        for j, part in enumerate(("query", "key", "value")):
+            rows = slice(j * dim, (j + 1) * dim)
+            arrays[f"{attention}/{part}/kernel"] = weights[rows].T.reshape(dim, heads, dim // heads)
+            arrays[f"{attention}/{part}/bias"] = biases[rows].reshape(heads, dim // heads)
+        arrays[f"{attention}/out/kernel"] = state[f"{block}.attn.proj.weight"].T.reshape(heads, dim // heads, dim)
+        arrays[f"{attention}/out/bias"] = state[f"{block}.attn.proj.bias"]
+        for j in (0, 1):
+            arrays[f"{to}/MlpBlock_3/Dense_{j}/kernel"] = state[f"{block}.mlp.fc{j + 1}.weight"].T
+            arrays[f"{to}/MlpBlock_3/Dense_{j}/bias"] = state[f"{block}.mlp.fc{j + 1}.bias"]
+    for theirs, ours in norms.items():
+        arrays |= {f"{theirs}/scale": state[f"{ours}.weight"], f"{theirs}/bias": state[f"{ours}.bias"]}
+    return arrays
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("Lab-Ti/8", {"n_classes": 5}),
+        ("Lab-Ti/8", {"n_classes": 5, "image_size": 64, "head": "tanh"}),
+        ("vit_tiny_patch16_224", {"n_classes": 5, "image_size": 32}),
+    ],
+)
+def test_a_released_file_of_a_named_model(tmp_path, name, settings):
+    model = randomised(zoo.create(name, **settings))
+    path = saved(tmp_path / "ViT.npz", as_released(model))
+    found = zoo.load(f"{name}@{path}")
+    side = settings.get("image_size", 32)
+    assert found.image_size == (side, side) and found.source == str(path)
+    assert torch.equal(found.model(pictures(side)), model(pictures(side)))
+
+
+def test_a_name_of_other_heads_is_refused(tmp_path):
+    path = saved(tmp_path / "ViT.npz", as_released(timm.create_model("vit_tiny_patch16_224", img_size=32, num_heads=6)))
+    with pytest.raises(ValueError, match="does not fit vit_tiny_patch16_224: it was made for 6 heads, not 3"):
+        zoo.load(f"vit_tiny_patch16_224@{path}")
+
+
+def test_a_file_without_a_head_has_a_zero_one_in_our_models(tmp_path):
+    model = randomised(zoo.create("Lab-Ti/8"))
+    arrays = {name: array for name, array in as_released(model).items() if not name.startswith("head/")}
+    path = saved(tmp_path / "ViT.npz", arrays)
+    found = zoo.load(f"Lab-Ti/8@{path}")
+    assert "holds no head: it is zero" in found.source
+    assert not found.model(pictures()).any()
+    assert torch.equal(found.model.forward_features(pictures()), model.forward_features(pictures()))
+    with pytest.raises(ValueError, match=r"no head.weight.*NAME@"):
+        zoo.load(path)
+
+
+def test_timms_models_take_the_pre_training_head_only_where_it_does_nothing(tmp_path):
+    model = randomised(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5))
+    arrays = as_released(model) | random_arrays({"pre_logits/kernel": (192, 192), "pre_logits/bias": (192,)})
+    with pytest.raises(ValueError, match=r"pre_logits.*timm's models have no such layer.*ViT-B/16@"):
+        zoo.load(f"vit_tiny_patch16_224@{saved(tmp_path / 'a.npz', arrays)}")
+    arrays["head/kernel"] = np.zeros((192, 5), np.float32)  # as in the authors' ImageNet-21k files
+    found = zoo.load(f"vit_tiny_patch16_224@{saved(tmp_path / 'b.npz', arrays)}")
+    assert found.source.endswith("without the layer before its zero head")
+    assert torch.equal(found.model.forward_features(pictures()), model.forward_features(pictures()))
+
+
+def hybrid_arrays(model: nn.Module) -> dict[str, np.ndarray]:
+    """The names and shapes of a released hybrid for a model of timm's, with random numbers."""
+    arrays = {name: array for name, array in as_released(model).items()}
+    names = {".conv.": "conv_root/", ".norm.": "gn_root/"}
+    for key, value in model.patch_embed.backbone.state_dict().items():
+        layer, _, end = f".{key.removeprefix('stem.')}".rpartition(".")
+        if f"{layer}." in names:
+            name = names[f"{layer}."]
+        else:
+            _, _, stage, _, block, layer = layer.split(".", 5)
+            layer = (
+                layer.replace("norm", "gn").replace("downsample.conv", "conv_proj").replace("downsample.gn", "gn_proj")
+            )
+            name = f"block{int(stage) + 1}/unit{int(block) + 1}/{layer}/"
+        if value.ndim == 4:
+            arrays[f"{name}kernel"] = value.numpy().transpose(2, 3, 1, 0)
+        else:
+            arrays[name + {"weight": "scale", "bias": "bias"}[end]] = value.numpy().reshape(1, 1, 1, -1)
+    return arrays
+
+
+@pytest.mark.parametrize(("name", "side"), [("vit_tiny_r_s16_p8_224", 64), ("vit_small_r26_s32_224", 64)])
+def test_a_released_hybrid_is_read_as_timm_reads_it(tmp_path, name, side):
+    model = randomised(timm.create_model(name, img_size=side, num_classes=5))
+    path = saved(tmp_path / "R.npz", hybrid_arrays(model))
+    found = zoo.load(f"{name}@{path}")
+    theirs = timm.create_model(name, img_size=side, num_classes=5).eval()
+    theirs.load_pretrained(str(path))
+    assert found.image_size == (side, side)
+    state, expected = found.model.state_dict(), theirs.state_dict()
+    assert all(torch.equal(state[key], expected[key]) for key in expected)
+    assert torch.equal(found.model(pictures(side)), theirs(pictures(side)))
+    with pytest.raises(ValueError, match=r"is a hybrid.*NAME@.*vit_base_r50_s16_224"):
+        zoo.load(path)
+
+
+# files that are no such thing
+
+
+def test_damaged_and_foreign_archives(tmp_path):
+    path = saved(tmp_path / "ViT.npz", released())
+    whole = path.read_bytes()
+    for damaged in (
+        whole[:-100],
+        whole[: len(whole) // 2],
+        b"",
+        b"not weights",
+        whole[:500] + b"\xff" * 500 + whole[1000:],
+    ):
+        path.write_bytes(damaged)
+        for weights in (path, f"Lab-Ti/8@{path}"):
+            with pytest.raises(ValueError, match=r"ViT.npz cannot be read.*corrupt.*again"):
+                zoo.load(weights)
+    with pytest.raises(ValueError, match=r"no ViT under the names of the authors' release.*found b, w"):
+        zoo.load(saved(tmp_path / "arrays.npz", {"w": np.zeros(2), "b": np.zeros(2)}))
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        zoo.load(tmp_path / "none.npz")
+
+
+def test_pickled_objects_are_never_opened(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    class Bomb:
+        def __reduce__(self):
+            return Path.touch, (Path("exploded"),)
+
+    np.savez("objects.npz", **released(), bomb=np.array([Bomb()], dtype=object))
+    np.save("one.npy", np.array([Bomb()], dtype=object))
+    Path("one.npy").rename("one.npz")
+    for name in ("objects.npz", "one.npz"):
+        with pytest.raises(ValueError, match=r"pickles, which can run code and are never opened here"):
+            zoo.load(name)
+    torch.save({"w": torch.zeros(2)}, "torch.npz")
+    with pytest.raises(ValueError, match="torch.npz cannot be read.*a zip of other things than arrays"):
+        zoo.load("torch.npz")
+    assert not Path("exploded").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"Transformer/encoderblock_0/LayerNorm_1/scale": np.zeros(D)},
+            "LayerNorm_1/scale' is no name of the authors'",
+        ),
+        ({"MixerBlock_0/LayerNorm_0/scale": np.zeros(D)}, "'MixerBlock_0/LayerNorm_0/scale' is no name"),
+        ({"cls": np.zeros((1, 1, D), int)}, "cls holds int64, not floating-point"),
+        ({"embedding/kernel": np.zeros((D, D))}, r"embedding/kernel has shape \[12, 12\], where 4 dimensions"),
+        ({"head/kernel": np.zeros((1, D, 5))}, r"head/kernel has shape \[1, 12, 5\], where 2 dimensions"),
+        (
+            {"Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel": np.zeros((D, 2, 6))},
+            r"attention of \[2, 3\] heads",
+        ),
+    ],
+)
+def test_arrays_that_are_no_released_vit(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        zoo.load(saved(tmp_path / "ViT.npz", released() | change))
+
+
+def test_missing_arrays_are_named(tmp_path):
+    arrays = released()
+    del arrays["Transformer/encoderblock_1/MlpBlock_3/Dense_1/bias"]
+    with pytest.raises(ValueError, match=r"ViT.npz does not fit.*missing: blocks.1.mlp.fc2.bias"):
+        zoo.load(saved(tmp_path / "ViT.npz", arrays))
+    del arrays["Transformer/encoderblock_1/MultiHeadDotProductAttention_1/key/bias"]
+    with pytest.raises(ValueError, match=r"blocks.1.attn.key.bias is missing"):
+        release.state_dict(arrays)
+
+
+# folders that timm wrote
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A model of timm's, its classes and normalisation changed, as timm saves it to share."""
+    model = randomised(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=7))
+    with torch.no_grad():
+        model.head.bias.copy_(torch.arange(7.0))
+    save_for_hf(
+        model, tmp_path / "mine", safe_serialization=True, data_config={"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
+    )
+    return tmp_path / "mine"
+
+
+def test_a_folder_of_timms(folder):
+    expected = load_file(folder / "model.safetensors")
+    for name in (str(folder), f"local-dir:{folder}"):
+        found = zoo.load(name)
+        assert (found.name, found.source) == (name, str(folder / "model.safetensors"))
+        assert (found.image_size, found.mean, found.std) == ((32, 32), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+        state = found.model.state_dict()
+        assert not found.model.training and found.model.num_classes == 7
+        assert all(torch.equal(state[key], expected[key]) for key in expected)
+        control = zoo.load(name, untrained=True, seed=2)
+        assert (control.image_size, control.mean, control.model.num_classes) == ((32, 32), (0.1, 0.2, 0.3), 7)
+        assert not torch.equal(control.model.pos_embed, found.model.pos_embed)
+
+
+def test_a_folder_by_a_relative_path_and_as_a_path(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    assert zoo.load("mine").model.num_classes == zoo.load(Path("mine")).model.num_classes == 7
+
+
+def test_folders_that_are_not_timms(folder):
+    for config, message in (
+        ("{", "config.json is no description of a model"),
+        ("[]", "config.json is no description of a model"),
+        ('{"architectures": ["ViTForImageClassification"]}', "config.json is no description of a model"),
+        ('{"architecture": "vit_of_mine"}', "'vit_of_mine', which timm has not"),
+    ):
+        (folder / "config.json").write_text(config)
+        for name in (str(folder), f"local-dir:{folder}"):
+            with pytest.raises(ValueError, match=f"{message}.*NAME@.*model.safetensors"):
+                zoo.load(name)
+    (folder / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no config.json.*in .*mine; give .*model.safetensors by its own path"):
+        zoo.load(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no model.safetensors in .*pickles .*safe_serialization=True"):
+        zoo.load(folder)
+    with pytest.raises(FileNotFoundError, match="no folder .*nowhere"):
+        zoo.load(f"local-dir:{folder}/nowhere")
+
+
+# the hub
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    """An empty Hugging Face cache of the test's own."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_the_papers_names_are_its_own_imagenet_21k_weights(cache):
+    assert set(hub.PAPERS_OWN.values()) <= set(timm.list_pretrained("vit*orig_in21k"))
+    tag = hub.PAPERS_OWN["ViT-B/32"]
+    snapshot = cache / f"models--timm--{tag}" / "snapshots" / "0123456789abcdef"
+    snapshot.mkdir(parents=True)
+    (cache / f"models--timm--{tag}" / "refs").mkdir()
+    (cache / f"models--timm--{tag}" / "refs" / "main").write_text(snapshot.name)
+    model = timm.create_model(tag)  # as timm publishes it: no head, no layer before it
+    save_file(model.state_dict(), snapshot / "model.safetensors")
+    found = zoo.load("vit-b/32")
+    x = pictures(224)[:1]
+    torch.testing.assert_close(found.model.forward_features(x), model.eval().forward_features(x), atol=1e-4, rtol=1e-4)
+    assert found.model.config == zoo.load("ViT-B/32", untrained=True).model.config and not found.model.head.weight.any()
+    assert "the paper's own weights, pre-trained on ImageNet-21k" in found.source and "it is zero" in found.source
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("ViT-B/16", 768), ("ViT-L/16", 1024), ("ViT-L/32", 1024), ("ViT-H/14", 1280)]
+)
+def test_the_papers_names_and_timms_are_the_same_architectures(name, size):
+    with torch.device("meta"):
+        ours, theirs = zoo.create(name), timm.create_model(hub.PAPERS_OWN[name])
+    shapes = {key: value.shape for key, value in ours.state_dict().items() if not key.startswith("head.")}
+    assert shapes == {key: value.shape for key, value in theirs.state_dict().items()}
+    assert ours.config.n_heads == theirs.blocks[0].attn.num_heads
+
+
+@pytest.mark.parametrize(
+    ("name", "alternative"),
+    [
+        ("ViT-B/16", "ViT-B/16@FILE"),
+        ("vit_base_patch16_224.orig_in21k", "vit_base_patch16_224.orig_in21k@FILE"),
+        ("hf-hub:nobody/nothing", "local folder with its config.json and model.safetensors, or NAME@FILE"),
+    ],
+)
+def test_an_unreachable_hub_is_said_within_three_seconds(cache, monkeypatch, name, alternative):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    with socket.socket() as silent:  # takes the connection and never says a word
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        for endpoint in ("http://192.0.2.1", f"http://127.0.0.1:{silent.getsockname()[1]}"):  # the first: RFC 5737
+            monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
+            start = time.monotonic()
+            with pytest.raises(ConnectionError, match=rf"HF_HUB_OFFLINE.*HF_HOME.*HF_ENDPOINT.*{alternative}"):
+                zoo.load(name)
+            assert time.monotonic() - start < 3
+
+
+def test_a_hub_folder_of_another_library_is_refused(cache):
+    snapshot = cache / "models--somebody--vit" / "snapshots" / "0123456789abcdef"
+    snapshot.mkdir(parents=True)
+    (cache / "models--somebody--vit" / "refs").mkdir()
+    (cache / "models--somebody--vit" / "refs" / "main").write_text(snapshot.name)
+    save_file({"w": torch.zeros(1)}, snapshot / "model.safetensors")
+    (snapshot / "config.json").write_text(json.dumps({"model_type": "vit"}))
+    with pytest.raises(ValueError, match=r"config.json is no description of a model that timm wrote.*NAME@"):
+        zoo.load("hf-hub:somebody/vit")
