@@ -1,10 +1,11 @@
-"""Cost of the attention analyses: time and memory against the plain forward and against keeping every map.
+"""Cost of the attention analyses: time and memory against the plain forward, keeping every map, and two peers.
 
 Every row is a ratio of interleaved pairs in one run: plain, ours, plain, ours … and the median of the pairs'
 ratios, so that other load on the machine meets both. Memory is the allocator's own record, peak above what
-was there before.
+was there before. The peers are optional: see `peers.py`.
 
     python benchmarks/analysis.py                                   # ViT-B/16 at 224 px, batch 8
+    python benchmarks/analysis.py --vit-explain path/of/its/clone   # its rows too
     python benchmarks/analysis.py --model vit_tiny_patch16_224 --pairs 20
     python benchmarks/analysis.py --model vit_large_patch16_384 --batch 4 --images 32 --resident
 """
@@ -16,14 +17,23 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import peers
 import timm
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from vitlab.analysis.capture import grid_size, n_prefix_tokens, patch_stride, reduce_attention
-from vitlab.analysis.distance import distance_and_mass, distance_reducer, mass_reducer
+from vitlab.analysis.capture import (
+    attention_maps,
+    grid_size,
+    n_prefix_tokens,
+    patch_size,
+    patch_stride,
+    reduce_attention,
+)
+from vitlab.analysis.distance import distance_and_mass, distance_reducer, mass_reducer, mean_attention_distance
 from vitlab.analysis.geometry import has_class_token
 from vitlab.analysis.rollout import attention_rollout, rollout_reducer
 
@@ -58,13 +68,7 @@ def rollout_keeping_maps(model: nn.Module, images: Tensor) -> Tensor:
     for block, handle in zip(model.blocks, handles, strict=True):
         block.attn.fused_attn = True
         handle.remove()
-    identity = torch.eye(kept[0].shape[-1])
-    product = identity
-    for attn in kept:
-        mixed = attn.mean(1) + identity
-        product = (mixed / mixed.sum(-1, keepdim=True)) @ product
-    n_prefix = n_prefix_tokens(model)
-    return product[:, 0, n_prefix:].unflatten(-1, grid_size(model, images))
+    return peers.usual_rollout(kept, grid_size(model, images), n_prefix_tokens(model))
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -125,6 +129,80 @@ def time_and_memory(model: nn.Module, images: Tensor, pairs: int) -> None:
         print(f"{name:28}{extra / 1e6:9.1f} MB more, {extra / layer:6.2f} layers' attention")
 
 
+def beside_hf(model: nn.Module, images: Tensor, pairs: int, many: Tensor) -> None:
+    """Print the rows against Hugging Face: the same weights, `output_attentions=True`, and what people do then."""
+    print("\nHugging Face transformers, attn_implementation='eager', output_attentions=True")
+    try:
+        twin = peers.hf_twin(model)
+    except ImportError as error:
+        return print(error)
+    grid, stride, n_prefix = grid_size(model, images), patch_size(model), n_prefix_tokens(model)
+
+    def theirs(part: Tensor) -> tuple[Tensor, Tensor]:
+        maps = peers.hf_maps(twin, part)
+        return peers.usual_rollout(maps, grid, n_prefix), peers.usual_distance(maps, grid, stride, n_prefix)
+
+    print(f"{'':28}{'ours s':>9}{'HF s':>9}{'HF/ours':>9}")
+    rows = {
+        "rollout": (
+            lambda: attention_rollout(model, images),
+            lambda: peers.usual_rollout(peers.hf_maps(twin, images), grid, n_prefix),
+        ),
+        "distance + rollout": (lambda: one_pass(model, images), lambda: theirs(images)),
+    }
+    for name, (ours, calls) in rows.items():
+        print("{:28}{:9.3f}{:9.3f}{:9.3f}".format(name, *paired(ours, calls, pairs)))
+    apart = max(
+        (a - b).abs().max().item()
+        for a, b in zip(attention_maps(model, images), peers.hf_maps(twin, images), strict=True)
+    )
+    rollout, distance = theirs(images)
+    print(f"largest difference: attention {apart:.1e}, rollout picture "
+          f"{peers.largest_difference(attention_rollout(model, images), rollout):.1e}, distance "
+          f"{peers.relative(mean_attention_distance(model, images), distance):.1e} of the largest")  # fmt: skip
+    extra = [peak_bytes(call) / 1e6 for call in rows["distance + rollout"]]
+    print(f"peak memory (MB), forward included: ours {extra[0]:.1f}, HF {extra[1]:.1f}")
+    in_batches("HF", theirs, model, many, len(images))
+
+
+def beside_vit_explain(model: nn.Module, images: Tensor, pairs: int, many: Tensor, folder: Path | None) -> None:
+    """Print the rows against vit-explain's rollout, one image at a time as it needs, and where it is not right."""
+    print("\nvit-explain, VITAttentionRollout, image by image")
+    if folder is None:
+        return print("skipped: --vit-explain takes the folder of a clone of github.com/jacobgil/vit-explain")
+    try:
+        explain = peers.vit_explain(model, folder)
+    except ImportError as error:
+        return print(error)
+    print(f"{'':28}{'ours s':>9}{'theirs s':>9}{'theirs/ours':>12}")
+    ours, theirs = (lambda: attention_rollout(model, images)), (lambda: peers.one_by_one(explain, images))
+    print("{:28}{:9.3f}{:9.3f}{:12.3f}".format("rollout, mean over heads", *paired(ours, theirs, pairs)))
+    print(
+        f"peak memory (MB), forward included: ours {peak_bytes(ours) / 1e6:.1f}, theirs {peak_bytes(theirs) / 1e6:.1f}"
+    )
+    for fusion, ratio in (("mean", 0.0), ("max", 0.0), ("min", 0.0), ("mean", 0.9)):
+        pictures = peers.one_by_one(peers.vit_explain(model, folder, fusion, ratio), images)
+        right = attention_rollout(model, images, head_fusion=fusion, discard_ratio=ratio)
+        apart = peers.largest_difference(pictures, right)
+        print(f"{fusion} over heads, discard {ratio:.1f}: pictures differ by {apart:.1e} of their maximum")
+    print(f"given the batch of {len(images)} at once: {peers.what_it_says(lambda: explain(images))}")
+    for block in explain.model.blocks:
+        block.attn.fused_attn = True
+    print(f"given the model as timm builds it, attention fused: {peers.what_it_says(lambda: explain(images[:1]))}")
+    for block in explain.model.blocks:
+        block.attn.fused_attn = False
+    in_batches("vit-explain", lambda part: peers.one_by_one(explain, part), model, many, len(images))
+
+
+def in_batches(name: str, theirs: Callable[[Tensor], object], model: nn.Module, many: Tensor, batch: int) -> None:
+    """Print the time of many images, once each: all three quantities by us, what the peer does by the peer."""
+    ours = seconds(lambda: [one_pass(model, part) for part in many.split(batch)])
+    peer = seconds(lambda: [theirs(part) for part in many.split(batch)])
+    print(
+        f"{len(many)} images in batches of {batch}: distance + rollout + mass by us {ours:.1f} s, {name} {peer:.1f} s"
+    )
+
+
 def resident(model: nn.Module, images: Tensor, batch: int) -> None:
     """Print the process's peak resident memory after distance, mass and rollout of many images."""
     took = seconds(lambda: [one_pass(model, part) for part in images.split(batch)])
@@ -137,21 +215,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="vit_base_patch16_224", help="timm name, randomly initialised")
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--images", type=int, default=None, help="with --resident: images in all")
+    parser.add_argument("--images", type=int, default=32, help="for the timing of many, and with --resident")
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--resident", action="store_true", help="only the process's peak memory")
+    parser.add_argument("--vit-explain", type=Path, default=None, help="folder of a clone of jacobgil/vit-explain")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     model = timm.create_model(arguments.model).eval()
+    for block in model.blocks:  # fresh weights attend almost uniformly, where any two rollouts look alike
+        nn.init.normal_(block.attn.qkv.weight, std=1.4 / model.embed_dim**0.5)
     size = model.patch_embed.img_size
-    images = torch.randn(arguments.images or arguments.batch, 3, *size)
-    print(f"{arguments.model}, {len(images)} images of {size[0]} x {size[1]}, {arguments.threads} threads")
+    many = torch.randn(arguments.images, 3, *size)
+    images = many[: arguments.batch]
+    print(f"{arguments.model}, images of {size[0]} x {size[1]}, batch {len(images)}, {arguments.threads} threads")
     if arguments.resident:
-        resident(model, images, arguments.batch)
+        resident(model, many, arguments.batch)
     else:
         time_and_memory(model, images, arguments.pairs)
+        beside_hf(model, images, arguments.pairs, many)
+        beside_vit_explain(model, images, arguments.pairs, many, arguments.vit_explain)
 
 
 if __name__ == "__main__":

@@ -111,12 +111,18 @@ def test_rollout_is_a_share_of_one_and_follows_the_batch(case, fusion, ratio, cl
 
 
 @quick
-@given(attention(layers=5), st.sampled_from(["mean", "max", "min"]))
-def test_rollout_equals_the_float64_product(case, fusion):
+@given(attention(layers=5, dtypes=tuple(TOLERANCE)), st.sampled_from(["mean", "max", "min"]))
+def test_rollout_equals_the_float64_product_also_of_half_precision_maps(case, fusion):
     maps, grid, n_prefix = case
     found = rollout_from_maps(maps, grid, n_prefix, head_fusion=fusion)
-    product = rollout_matrix([attn.double() for attn in maps], fusion)
-    assert close(product.sum(-1), torch.ones(product.shape[:2]), found.dtype)
+    assert found.dtype == torch.promote_types(maps[0].dtype, torch.float32)
+    product = identity = torch.eye(maps[0].shape[-1], dtype=torch.float64).expand(len(maps[0]), -1, -1)
+    fuse = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}[fusion]
+    for attn in maps:
+        mixed = fuse(attn.double(), dim=1) + identity
+        product = torch.bmm(mixed / mixed.sum(2)[:, :, None], product)
+    assert close(rollout_matrix([attn.double() for attn in maps], fusion), product, torch.float64)
+    assert close(product.sum(-1), torch.ones(product.shape[:2]), torch.float64)
     rows = product[:, 0] if n_prefix else product.mean(1)
     assert close(found.flatten(1), rows[:, n_prefix:], found.dtype)
 

@@ -22,6 +22,8 @@ from vitlab.analysis.capture import (
     reduce_attention,
     stream_attention,
 )
+from vitlab.analysis.distance import mean_attention_distance
+from vitlab.analysis.rollout import attention_rollout
 from vitlab.analysis.tap import softmax_rows
 from vitlab.models.vit import ViT, ViTConfig
 
@@ -437,6 +439,25 @@ class TestBadInput:
             model.blocks[3].attn.qkv.weight[0, 0] = float("nan")
         with pytest.raises(ValueError, match="attention of block 3 holds NaN"):
             attention_maps(model, pictures())
+
+
+class TestPeersOfTheBenchmark:
+    """What `benchmarks/analysis.py` compares with is computed as it says, on the same weights."""
+
+    def test_the_usual_formulas_equal_ours(self):
+        peers, model, images = load_benchmark("peers"), lab_vit(), pictures()
+        maps = attention_maps(model, images)
+        rollout, distance = peers.usual_rollout(maps, (4, 4), 1), peers.usual_distance(maps, (4, 4), 8, 1)
+        torch.testing.assert_close(rollout, attention_rollout(model, images), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(distance, mean_attention_distance(model, images), atol=1e-4, rtol=1e-5)
+
+    def test_hugging_face_has_the_same_attention(self):
+        pytest.importorskip("transformers")
+        peers = load_benchmark("peers")
+        model, images = timm.create_model("vit_tiny_patch16_224", img_size=32, **SMALL).eval(), pictures()
+        twin = peers.hf_twin(model)
+        for ours, theirs in zip(attention_maps(model, images), peers.hf_maps(twin, images), strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
 class TestGradients:

@@ -19,6 +19,7 @@ from vitlab.analysis.distance import (
     pixel_distances,
     prefix_mass,
 )
+from vitlab.analysis.rollout import attention_rollout, gradient_rollout
 
 SMALL = {"img_size": 32, "depth": 2, "embed_dim": 32, "num_heads": 2, "num_classes": 0}
 
@@ -48,9 +49,9 @@ class TestKnownAnswers:
     @pytest.mark.parametrize(
         ("grid", "mode", "pixels"),
         [
-            ((14, 14), "renormalized", 116.49),
-            ((14, 14), "paper", 115.90),
-            ((24, 24), "renormalized", 200.0),
+            pytest.param((14, 14), "renormalized", 116.49, id="224px-renormalized-116.49px"),
+            pytest.param((14, 14), "paper", 115.90, id="224px-paper-115.90px"),
+            pytest.param((24, 24), "renormalized", 200.0, id="384px-renormalized-200.0px"),
         ],
     )
     def test_uniform_attention_known_answers(self, grid, mode, pixels):
@@ -63,7 +64,7 @@ class TestKnownAnswers:
         attn = torch.eye(n_prefix + 12).expand(2, 3, -1, -1)
         assert attention_distance(attn, (3, 4), 16, n_prefix, mode).eq(0).all()
 
-    def test_half_of_the_mass_on_the_class_token_known_answers(self):
+    def test_half_class_mass_is_58_2_px_known_answers(self):
         attn = torch.full((1, 1, 197, 197), 0.5 / 196)
         attn[..., 0] = 0.5
         assert attention_distance(attn, (14, 14), 16, 1).item() == pytest.approx(58.2, abs=0.05)
@@ -155,6 +156,26 @@ class TestBadInput:
     def test_rows_that_do_not_sum_to_one(self):
         with pytest.raises(ValueError, match=r"sum differs from 1 by 0\.1"):
             attention_distance(uniform(10)[..., 1:, 1:], (3, 3), 16, 0)  # the class column was cut off before
+
+    @pytest.mark.parametrize(
+        ("images", "message"),
+        [
+            pytest.param(torch.zeros(0, 3, 32, 32), "an empty batch", id="empty"),
+            pytest.param(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "expected floating point", id="integers"),
+            pytest.param(torch.full((1, 3, 32, 32), 255.0), "values up to 255", id="not scaled"),
+            pytest.param(torch.zeros(1, 4, 32, 32), "4 channels, expected 3", id="channels"),
+            pytest.param(torch.zeros(1, 3, 48, 32), "48 x 32 pixels, expected 32 x 32", id="size"),
+        ],
+    )
+    @pytest.mark.parametrize("measure", [mean_attention_distance, attention_rollout, gradient_rollout])
+    def test_images_given_to_the_analyses(self, measure, images, message):
+        with pytest.raises(ValueError, match=message):
+            measure(timm.create_model("vit_tiny_patch16_224", **{**SMALL, "num_classes": 5}), images)
+
+    @pytest.mark.parametrize("measure", [mean_attention_distance, attention_rollout, gradient_rollout])
+    def test_a_model_without_attention(self, measure):
+        with pytest.raises(ValueError, match="cannot capture the attention of ResNet"):
+            measure(timm.create_model("resnet18"), torch.zeros(1, 3, 32, 32))
 
     def test_mode_sizes_and_counts(self):
         with pytest.raises(ValueError, match="'renormalised' given, expected 'paper' or 'renormalized'"):

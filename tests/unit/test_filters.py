@@ -24,14 +24,14 @@ def random_filters(count: int = 60, side: int = 4) -> Tensor:
 
 
 class TestKnownAnswers:
-    def test_components_equal_scikit_learn_known_answers(self):
+    def test_pca_equals_scikit_learn_sign_included_known_answers(self):
         filters = random_filters()
         pca = PCA(28, svd_solver="full").fit(filters.flatten(1).double().numpy())
         components, explained = filter_components(filters)
         np.testing.assert_allclose(components.flatten(1), pca.components_, atol=1e-5)  # sign included
         np.testing.assert_allclose(explained, pca.explained_variance_ratio_, atol=1e-6)
 
-    def test_filters_are_the_samples_and_are_centred_known_answers(self):
+    def test_pca_filters_are_the_samples_and_are_centred_known_answers(self):
         # All filters share a large offset and vary along one picture only: it is the one component.
         picture = torch.zeros(3, 4, 4)
         picture[0, 1, 2], picture[2, 3, 3] = -3.0, 4.0
@@ -40,7 +40,7 @@ class TestKnownAnswers:
         torch.testing.assert_close(components[0], picture / 5, atol=1e-4, rtol=0)
         assert explained.item() == pytest.approx(1.0)
 
-    def test_sign_is_fixed_known_answers(self):
+    def test_pca_sign_is_fixed_known_answers(self):
         filters = random_filters()
         components = filter_components(filters)[0].flatten(1)
         assert (components.gather(1, components.abs().argmax(1, keepdim=True)) > 0).all()

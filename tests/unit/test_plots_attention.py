@@ -91,6 +91,17 @@ def test_overlay_rows_label_every_row_and_outline_objects():
     assert [len(ax.collections) for ax in axes[0]] == [1, 0, 0]
 
 
+def test_overlays_beside_have_a_row_per_image_and_a_named_column_per_method():
+    _, axes = plt.subplots(2, 3, squeeze=False)
+    images = np.stack([np.full((4, 4, 3), 0.2), np.full((4, 4, 3), 0.6)])
+    methods = {"rollout": np.ones((2, 4, 4)), "half": np.full((2, 4, 4), 0.5)}
+    plots.plot_overlays_beside(images, methods, axes)
+    assert [ax.get_title() for ax in axes[0]] == ["input", "rollout", "half"]
+    assert [ax.get_title() for ax in axes[1]] == [""] * 3
+    shown = [[ax.images[0].get_array()[0, 0, 0] for ax in row] for row in axes]
+    np.testing.assert_allclose(shown, [[0.2, 0.2, 0.1], [0.6, 0.6, 0.3]])
+
+
 def test_maps_compared_show_the_difference_around_zero():
     _, axes = plt.subplots(1, 3)
     right, wrong = np.array([[1.0, 2.0]]), np.array([[2.0, 2.0]])

@@ -78,6 +78,8 @@ def test_low_frequencies_show_white_noise(components):
     np.testing.assert_allclose(lines["white noise"], [20, 20])
     np.testing.assert_allclose(lines["trained"], [30, 30, 30])
     assert ax.get_ylabel() == "Energy up to\n¼ cycle/pixel (%)"
+    named = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert named == ["untrained, range and mean", "trained", "white noise"]
 
 
 def test_similarity_grid_puts_tile_where_its_patch_is():

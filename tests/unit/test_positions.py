@@ -19,7 +19,11 @@ from vitlab.analysis.positions import (
 )
 from vitlab.models.vit import ViT, ViTConfig
 
-GRIDS = [((7, 7), (12, 12)), ((7, 7), (4, 4)), ((3, 5), (8, 6)), ((4, 6), (2, 13)), ((2, 3), (2, 7))]
+SHAPES = [((7, 7), (12, 12)), ((7, 7), (4, 4)), ((3, 5), (8, 6)), ((4, 6), (2, 13)), ((2, 3), (2, 7))]
+GRIDS = [
+    pytest.param(old, new, id=f"{'square' if old[0] == old[1] else 'rectangle'}-{old[0]}x{old[1]}-to-{new[0]}x{new[1]}")
+    for old, new in SHAPES
+]
 
 
 def noise(n: int, dim: int = 6) -> Tensor:
@@ -34,7 +38,7 @@ def isotropic(rows: int, cols: int, width: float = 3.0) -> Tensor:
 
 
 class TestKnownAnswers:
-    def test_similarity_of_hand_made_embeddings_known_answers(self):
+    def test_cosine_map_of_hand_made_embeddings_known_answers(self):
         pos = torch.tensor([[1.0, 0], [0, 2], [-3, 0], [1, 1], [5, 0], [0, -1]])  # two rows, three columns
         found = position_similarity(pos, (2, 3))
         half = 0.5**0.5

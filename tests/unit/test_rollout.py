@@ -202,6 +202,10 @@ class TestBadInput:
             rollout_from_maps(random_maps(), (3, 3), n_prefix=0)
         with pytest.raises(ValueError, match="sum differs from 1"):
             rollout_from_maps([2 * attn for attn in random_maps()], (3, 3))
+        broken = random_maps()
+        broken[-1][0, 0, 3, 4] = float("nan")
+        with pytest.raises(ValueError, match="attn holds NaN"):
+            rollout_from_maps(broken, (3, 3))
 
     def test_options(self):
         with pytest.raises(ValueError, match="discard_ratio 1.0 given"):

@@ -91,7 +91,7 @@ def rollout_from_maps(
     update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)
     for layer, attn in enumerate(maps):
         check_attention(attn, grid, n_prefix)
-        update(layer, attn)
+        update(layer, attn.to(torch.promote_types(attn.dtype, torch.float32)))  # rounding would pile up over layers
     return finish()
 
 

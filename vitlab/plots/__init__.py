@@ -7,6 +7,7 @@ from vitlab.plots.attention import (
     plot_mass_against_area,
     plot_overlay,
     plot_overlay_rows,
+    plot_overlays_beside,
     plot_prefix_mass,
     plot_query_attention,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "plot_model",
     "plot_overlay",
     "plot_overlay_rows",
+    "plot_overlays_beside",
     "plot_parameter_shares",
     "plot_patches",
     "plot_prefix_mass",

@@ -160,6 +160,27 @@ def plot_overlay_rows(
     return axes
 
 
+def plot_overlays_beside(
+    images: Float[np.ndarray, "B height width 3"],
+    methods: dict[str, Float[np.ndarray, "B height width"]],
+    axes: np.ndarray,
+) -> np.ndarray:
+    """Fig. 6: each image in a row of its own, and beside it one overlay per method, named above the first row.
+
+    Args:
+        axes: [B, 1 + methods], as of `plt.subplots(..., squeeze=False)`.
+
+    >>> _, axes = plt.subplots(1, 2, squeeze=False)
+    >>> plot_overlays_beside(np.ones((1, 2, 2, 3)), {"rollout": np.ones((1, 2, 2))}, axes)[0, 1].get_title()
+    'rollout'
+    """
+    for column, (label, weights) in enumerate({"input": None, **methods}.items()):
+        for row, image in enumerate(images):
+            plot_overlay(image, None if weights is None else weights[row], axes[row, column])
+        axes[0, column].set_title(label, fontsize=10)
+    return axes
+
+
 def plot_maps_compared(
     right: Float[np.ndarray, "rows cols"], wrong: Float[np.ndarray, "rows cols"], axes: np.ndarray
 ) -> np.ndarray:

@@ -51,6 +51,7 @@ def plot_explained_variance(table: pd.DataFrame, ax: Axes | None = None) -> Axes
     ax = _axes(ax)
     _against_control(table.sort_values("component"), "explained", ax, cumulative=True)
     ax.set_ylabel("Variance explained,\ncumulative (%)")
+    _legend_above(ax)
     return ax
 
 
@@ -64,6 +65,7 @@ def plot_low_frequencies(table: pd.DataFrame, white_noise: float, ax: Axes | Non
     ax.axhline(100 * white_noise, color=COLOURS["black"], linestyle=":", linewidth=1.2, label="white noise")
     ax.set_ylabel("Energy up to\n¼ cycle/pixel (%)")
     ax.set_ylim(0, 102)
+    _legend_above(ax)
     return ax
 
 
@@ -181,7 +183,6 @@ def _against_control(table: pd.DataFrame, column: str, ax: Axes, cumulative: boo
     ax.plot(values.index, control.mean(axis=1), color=MUTED, linewidth=1.2)
     ax.plot(values.index, values["trained"][0], color=_TRAINED, marker="o", markersize=4, label="trained")
     ax.set_xlabel("Principal component" + (" (up to this one)" if cumulative else ""))
-    _legend_above(ax)
 
 
 def _mosaic(tiles: Float[np.ndarray, "rows cols h w c"], gap: int, fill: float) -> np.ndarray:
