@@ -18,7 +18,8 @@ from torch.nn import functional as F
 
 from vitlab.data.world import World, stream
 from vitlab.models import zoo
-from vitlab.training.loop import Recipe, adamw
+from vitlab.training.optim import optimizer_for
+from vitlab.training.recipe import Recipe
 
 BATCH = 128
 
@@ -64,7 +65,7 @@ def main() -> None:
     print(f"{torch.get_num_threads()} threads, batch {BATCH}, median of {options.pairs} pairs of {options.steps} steps")
     print("model        ours img/s  timm img/s  ours/timm")
     for name in ("Lab-Ti/8", "Lab-Ti/4", "Lab-S/4"):
-        pair = [(model.train(), adamw(model, Recipe(steps=1))) for model in (zoo.create(name), timms(name))]
+        pair = [(model.train(), optimizer_for(model, Recipe(steps=1))) for model in (zoo.create(name), timms(name))]
         for model, optimizer in pair:
             seconds(model, optimizer, batches, 2)
         times = [[seconds(*one, batches, options.steps) for one in pair] for _ in range(options.pairs)]

@@ -80,6 +80,24 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--preset", default="quick", help="default: quick")
     report.set_defaults(command=_report)
 
+    train = commands.add_parser("train", help="train a model by name; under torchrun, on several GPUs or machines")
+    train.add_argument("model", metavar="MODEL", help="such as Lab-Ti/8, ViT-B/16, or a timm name")
+    train.add_argument("data", metavar="DATA", help="world, digits, cifar10 …, or a folder with train/ and test/")
+    train.add_argument(
+        "--out", metavar="FOLDER", help="default: figures/training/MODEL-DATA; a killed run goes on there"
+    )
+    train.add_argument("--like", metavar="DATA", help="Table 3's recipe for MODEL on JFT, IN-21k or ImageNet")
+    train.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as steps=5000")
+    train.add_argument(
+        "--spread", default="copies", choices=("copies", "shards"), help="whole models, or FSDP's shares"
+    )
+    train.add_argument("--save-every", type=int, default=500, metavar="STEPS", help="between checkpoints; default: 500")
+    train.add_argument("--plan", action="store_true", help="check everything, say what it would take, and stop")
+    train.set_defaults(command=_train)
+
+    recipes = commands.add_parser("recipes", help="the paper's training settings: Tables 3 and 4, few-shot")
+    recipes.set_defaults(command=_recipes)
+
     doctor = commands.add_parser("doctor", help="what is installed, found, and possible here")
     doctor.set_defaults(command=_doctor)
 
@@ -145,6 +163,29 @@ def _write_report(preset: str) -> Path:
     from vitlab.experiments import report
 
     return report.write(preset, [path.stem for path in notebooks.all_notebooks()])
+
+
+def _train(options: argparse.Namespace) -> int:
+    from vitlab import files, notebooks
+    from vitlab.training import session
+
+    given = {key.lower(): text for key, text in _settings(options).items()}
+    given = {key: notebooks.parse(key, text, session.DEFAULTS.get(key)) for key, text in given.items()}
+    chosen = session.session(options.model, options.data, options.like, given)
+    if options.plan:
+        print(session.plan(chosen))
+        return 0
+    name = f"{options.model}-{Path(options.data).name}".replace("/", "_")
+    folder = Path(options.out) if options.out else files.figures_dir() / "training" / name
+    session.run(chosen, folder, spread=options.spread, save_every=options.save_every)
+    return 0
+
+
+def _recipes(options: argparse.Namespace) -> int:
+    from vitlab.training import paper
+
+    print(paper.tables())
+    return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -102,6 +102,39 @@ def writing(path: Path | str) -> Iterator[Path]:
             raise
 
 
+@contextlib.contextmanager
+def writing_folder(path: Path | str) -> Iterator[Path]:
+    """Write a folder of files whole or not at all: yields a temporary folder, put in the place of `path` at the end.
+
+    Raises:
+        OSError: the disk is full (ENOSPC), with the path and what to do.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "pair"
+    >>> with writing_folder(target) as temporary:
+    ...     _ = (temporary / "a").write_text("1")
+    >>> [p.name for p in target.iterdir()]
+    ['a']
+    """
+    path = Path(path)
+    temporary, old = beside(path), beside(path)
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent)
+        try:
+            temporary.mkdir()
+            yield temporary
+            for file in temporary.iterdir():
+                with open(file, "rb+") as handle:
+                    os.fsync(handle.fileno())
+            if path.exists():
+                os.replace(path, old)
+            os.replace(temporary, path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+
 def beside(path: Path) -> Path:
     """A temporary name beside `path` that ends like it, and that `sweep` knows for this process's.
 

@@ -52,7 +52,9 @@ from vitlab.data import datasets
 from vitlab.data.loader import batches
 from vitlab.experiments import ledger, training_curves
 from vitlab.models import zoo
-from vitlab.training.loop import Recipe, evaluate, train
+from vitlab.training.evaluate import evaluate
+from vitlab.training.loop import train
+from vitlab.training.recipe import Recipe
 from vitlab.training.pretrain import digits_splits, multiply_adds
 from vitlab.training.schedule import learning_rate
 

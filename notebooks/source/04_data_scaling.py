@@ -51,7 +51,8 @@ from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.experiments import data_scaling, ledger
 from vitlab.models import zoo
-from vitlab.training.loop import Recipe, train
+from vitlab.training.loop import train
+from vitlab.training.recipe import Recipe
 from vitlab.training.pretrain import multiply_adds, world_splits
 
 study = ledger.study("04_data_scaling", PRESET, SEED)

@@ -6,7 +6,7 @@ from vitlab import files
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.experiments.lab_weights import SETTINGS, lab_weights, model_card
 from vitlab.models import zoo
-from vitlab.training.loop import evaluate
+from vitlab.training.evaluate import evaluate
 
 
 def test_bundled_weights_do_what_their_card_says():

@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
-from vitlab.data.loader import ImageSet, batches, epoch_order, to_float
+from vitlab.data.augment import Augmentation, boxes, draw
+from vitlab.data.loader import ImageSet, batches, epoch_order, rows_of, to_float
+from vitlab.data.world import World, stream
 
 
 def numbered(n: int) -> ImageSet:
@@ -82,3 +85,125 @@ def test_a_set_needs_an_image_and_a_label_for_each():
         unchecked(images, torch.zeros(2, dtype=torch.int64))
     with pytest.raises(ValueError, match="empty"):
         unchecked(images[:0], torch.zeros(0, dtype=torch.int64))
+
+
+def test_chunks_are_the_set_in_order():
+    found = list(numbered(10).chunks(4))
+    assert [len(images) for images, _ in found] == [4, 4, 2]
+    assert torch.cat([images for images, _ in found]).equal(numbered(10).images)
+    assert torch.cat([labels for _, labels in found]).equal(numbered(10).labels)
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        numbered(10).chunks(0)
+
+
+# ---- slices ----
+
+KINDS = [
+    None,
+    Augmentation(crop="pad", pad=3, flip=True),
+    Augmentation(crop="inception", flip=True),
+    Augmentation(crop="pad", pad=2, mixup=0.4),
+    Augmentation(crop="inception", flip=True, mixup=0.4),
+]
+
+
+def noisy(n: int) -> ImageSet:
+    generator = torch.Generator().manual_seed(n)
+    images = torch.randint(0, 256, (n, 3, 7, 7), dtype=torch.uint8, generator=generator)
+    return ImageSet(images, torch.arange(n) % 5, tuple("abcde"))
+
+
+def equal(found, wanted) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cuts", [(0, 8, 16), (0, 4, 8, 12, 16), (0, 1, 3, 13, 16)])
+def test_slices_are_the_batch_cut_up(kind, cuts):
+    batch = batches(noisy(21), 16, seed=0, augmentation=kind)
+    other = batches(noisy(21), 16, seed=0, augmentation=kind)  # another process
+    for step in (0, 1, 9):
+        parts = [other(step, *ends) for ends in reversed(list(zip(cuts, cuts[1:], strict=False)))][::-1]
+        assert equal([torch.cat(part) for part in zip(*parts, strict=True)], batch(step))
+
+
+@pytest.mark.parametrize("size", [9, 32, 33])
+def test_slices_of_the_world_are_the_batch_cut_up(size):
+    """At 32 and 33 pixels a few bytes depend on how many images are painted at once (14, 15, 38 to 41 and 91)."""
+    batch = stream(World(image_size=size), 100)
+    images, labels = batch(0)
+    for start, stop in [(15, 16), (14, 16), (91, 98), (39, 40), (0, 50), (50, 100), (99, 100)]:
+        assert equal(batch(0, start, stop), (images[start:stop], labels[start:stop]))
+    later = stream(World(image_size=size), 100, start=100)
+    assert equal(later(0, 30, 40), batch(1, 30, 40))
+
+
+def test_a_slice_takes_one_image_more_for_its_last_partner():
+    assert rows_of(8, 2, 5, Augmentation()).tolist() == [2, 3, 4]
+    assert rows_of(8, 2, 5, Augmentation(mixup=1.0)).tolist() == [2, 3, 4, 5]
+    assert rows_of(8, 5, None, Augmentation(mixup=1.0)).tolist() == [5, 6, 7, 0]
+
+
+@pytest.mark.parametrize("start, stop", [(0, 9), (-1, 3), (3, 3), (5, 2), (8, None)])
+def test_a_slice_lies_within_its_batch(start, stop):
+    for batch in (batches(noisy(21), 8, seed=0), stream(World(image_size=8), 8)):
+        with pytest.raises(ValueError, match="a batch of 8; expected 0 ≤ start < stop ≤ 8"):
+            batch(0, start, stop)
+
+
+# ---- augmentation ----
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_an_augmented_batch_is_what_a_loop_over_its_images_makes(kind):
+    """In float64, from the numbers drawn: crop, flip, then mix with the next image of the batch."""
+    data, step = noisy(50), 4
+    images, labels = batches(data, 16, seed=7, augmentation=kind)(step)
+    plain = batches(data, 16, seed=7)(step)
+    drawn = draw(kind, 16, 7, step)
+    made = []
+    for i, image in enumerate(plain[0].double()):
+        if kind.crop == "pad":
+            top, left = (drawn.position[i] * (2 * kind.pad + 1)).long().tolist()
+            image = F.pad(image, (kind.pad,) * 4, mode="reflect")[:, top : top + 7, left : left + 7]
+        else:
+            top, left, height, width = boxes(drawn[i : i + 1], 7, 7)[0].tolist()
+            crop = image[None, :, top : top + height, left : left + width]
+            image = F.interpolate(crop, (7, 7), mode="bilinear")[0]
+        made.append(image.flip(-1) if drawn.flip[i] else image)
+    wanted = [drawn.weight * made[i] + (1 - drawn.weight) * made[(i + 1) % 16] for i in range(16)]
+    torch.testing.assert_close(images.double(), torch.stack(wanted), rtol=0, atol=1e-5)
+    if not kind.mixup:
+        assert torch.equal(labels, plain[1])
+        return
+    one_hot = torch.eye(5)[plain[1]]
+    torch.testing.assert_close(labels, drawn.weight * one_hot + (1 - drawn.weight) * one_hot.roll(-1, 0))
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_an_augmented_batch_depends_on_seed_and_step_alone(kind):
+    forwards, backwards = (batches(noisy(10), 4, seed=3, augmentation=kind) for _ in range(2))
+    state = torch.get_rng_state()
+    wanted = [forwards(step) for step in range(6)]
+    assert all(equal(backwards(step), wanted[step]) for step in reversed(range(6)))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(batches(noisy(10), 4, seed=4, augmentation=kind)(0)[0], wanted[0][0])
+
+
+def test_an_image_is_augmented_otherwise_each_epoch():
+    kind = Augmentation(crop="pad", pad=3)
+    batch = batches(noisy(1), 1, seed=0, augmentation=kind)
+    assert len({tuple(batch(step)[0].flatten().tolist()) for step in range(10)}) > 5
+
+
+def test_a_pad_as_large_as_the_image_is_refused_at_once():
+    with pytest.raises(ValueError, match="pad is 7 but the images have 7×7 pixels"):
+        batches(noisy(3), 2, seed=0, augmentation=Augmentation(crop="pad", pad=7))
+
+
+def test_a_batch_of_one_is_its_own_partner():
+    data = noisy(3)
+    images, labels = batches(data, 1, seed=0, augmentation=Augmentation(mixup=0.4))(0)
+    plain = batches(data, 1, seed=0)(0)
+    torch.testing.assert_close(images, plain[0])
+    torch.testing.assert_close(labels, torch.eye(5)[plain[1]])

@@ -205,6 +205,19 @@ def test_dropout_is_active_in_training_only():
         assert not torch.equal(model(images()), model(images()))
 
 
+def test_stochastic_depth_leaves_whole_branches_out_and_keeps_the_mean():
+    model = ViT(ViTConfig(**SMALL | {"drop_path": 0.4, "depth": 5}))
+    assert [block.skip.p for block in model.blocks] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])  # timm's rule
+    torch.manual_seed(0)
+    skip = model.blocks[-1].skip.train()
+    factors = skip(torch.ones(20_000, 2, 3))
+    assert torch.equal(factors, factors[:, :1, :1].expand_as(factors))  # an image's branch as a whole
+    assert factors.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
+    assert factors.mean().item() == pytest.approx(1.0, abs=0.02)
+    x = torch.randn(4, 2, 3)
+    assert torch.equal(skip.eval()(x), x)
+
+
 def test_initialisation_is_the_authors():
     model = ViT(ViTConfig(224, 16, 256, 2, 4, 1024, 10, head="tanh"))
     block = model.blocks[1]

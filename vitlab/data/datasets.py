@@ -117,7 +117,7 @@ def _from_torchvision(name: str, split: Split, image_size: int | None, download:
 
     def read(i: int) -> np.ndarray:
         image, labels[i] = found[i]
-        return _fitted(_rgb(image), image_size)
+        return _fitted(upright(image), image_size)
 
     images, _ = _gathered(read, [f"image {i} of {name} ({split}) in {root}" for i in range(len(found))])
     classes = tuple(getattr(found, "classes", map(str, range(int(labels.max()) + 1))))
@@ -125,16 +125,35 @@ def _from_torchvision(name: str, split: Split, image_size: int | None, download:
 
 
 def _split_folder(folder: Path, split: Split, image_size: int | None, skip_broken: bool) -> ImageSet:
-    """One split of a folder that has train/ and test/, labelled by the classes of both; else the whole folder."""
+    paths, labels, classes = listing(folder, split)
+    images, kept = _gathered(lambda i: read_image(paths[i], image_size), [str(path) for path in paths], skip_broken)
+    return ImageSet(images, torch.tensor(labels)[kept], classes)
+
+
+def listing(folder: Path, split: Split) -> tuple[list[Path], list[int], tuple[str, ...]]:
+    """Image files of one split, their labels, and the classes, in alphabetical order.
+
+    Of a folder that has train/ and test/, labels count the classes of both; else the folder is one set, whole.
+
+    Raises as `load` does.
+    """
     parts = {part: _class_folders(folder / part) for part in ("train", "test")}
-    if not any(parts.values()):
-        return image_folder(folder, image_size, skip_broken)
-    if not parts[split]:
-        other = "test" if split == "train" else "train"
-        raise FileNotFoundError(
-            f"{folder} has {other}/ with class folders but no such {split}/; add it, or name {folder / other} itself"
-        )
-    return image_folder(folder / split, image_size, skip_broken, sorted({*parts["train"], *parts["test"]}))
+    if any(parts.values()):
+        if not parts[split]:
+            other = "test" if split == "train" else "train"
+            raise FileNotFoundError(
+                f"{folder} has {other}/ with class folders but no such {split}/; add it, or name {folder / other} "
+                "itself"
+            )
+        folder, classes = folder / split, sorted({*parts["train"], *parts["test"]})
+    else:
+        classes = _class_folders(folder)
+    if not classes:
+        raise ValueError(f"{folder} has no sub-folders; expected one folder a class with images in it")
+    found = [(path, label) for label, name in enumerate(classes) for path in _image_files(folder / name)]
+    if not found:
+        raise ValueError(f"no image in the class folders of {folder}; expected files ending in {', '.join(ENDINGS)}")
+    return [path for path, _ in found], [label for _, label in found], tuple(classes)
 
 
 def _class_folders(folder: Path) -> list[str]:
@@ -142,27 +161,6 @@ def _class_folders(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(e.name for e in folder.iterdir() if e.is_dir() and not e.name.startswith((".", "__")))
-
-
-def image_folder(
-    folder: Path, image_size: int | None = None, skip_broken: bool = False, classes: Sequence[str] = ()
-) -> ImageSet:
-    """Images of a folder with one sub-folder a class; classes in alphabetical order, or those given.
-
-    Raises as `load` does.
-    """
-    classes = tuple(classes or _class_folders(folder))
-    if not classes:
-        raise ValueError(f"{folder} has no sub-folders; expected one folder a class with images in it")
-    paths, labels = [], []
-    for label, name in enumerate(classes):
-        own = _image_files(folder / name)
-        paths += own
-        labels += [label] * len(own)
-    if not paths:
-        raise ValueError(f"no image in the class folders of {folder}; expected files ending in {', '.join(ENDINGS)}")
-    images, kept = _gathered(lambda i: _read(paths[i], image_size), [str(path) for path in paths], skip_broken)
-    return ImageSet(images, torch.tensor(labels)[kept], classes)
 
 
 def _image_files(folder: Path) -> list[Path]:
@@ -199,16 +197,17 @@ def _gathered(
     if not kept:
         raise ValueError(f"none of the {len(names)} images can be read ({left_out}); expected whole image files")
     if broken:
-        warnings.warn(f"left out {len(broken)} of {len(names)} images, unreadable: {left_out}", stacklevel=5)
+        warnings.warn(f"left out {len(broken)} of {len(names)} images, unreadable: {left_out}", stacklevel=4)
     return _stacked([pictures[i] for i in kept], [names[i] for i in kept]), kept
 
 
-def _read(path: Path, image_size: int | None) -> np.ndarray:
+def read_image(path: Path, image_size: int | None) -> np.ndarray:
+    """One image [H, W, 3]; with an `image_size` its centre."""
     with Image.open(path) as image:
-        return _fitted(_rgb(image), image_size)
+        return _fitted(upright(image), image_size)
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def upright(image: Image.Image) -> Image.Image:
     """Three bytes a pixel, upright as the camera was held; of 16-bit grey the upper byte (PIL would clip it)."""
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
@@ -273,7 +272,7 @@ def photographs(image_size: int | None = None, limit: int | None = None) -> list
     own = _image_files(files.data_dir() / "photos") + _taking_turns(files.data_dir() / "imagenette-sample")
     for path in own[: None if limit is None else max(0, limit - len(chosen))]:
         try:
-            chosen.append((path.stem.replace("_", " "), _read(path, image_size)))
+            chosen.append((path.stem.replace("_", " "), read_image(path, image_size)))
         except Exception as error:
             raise ValueError(f"{path} cannot be read ({error}); replace or remove it") from error
     return [(name, torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()) for name, picture in chosen]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
-Batches = Callable[[int], tuple[Tensor, Tensor]]  # step -> (float images [B 3 H W], labels [B])
+from vitlab.data import augment
+from vitlab.data.augment import Augmentation
+
+# batch(step) -> (float images [B 3 H W], labels [B], or with mixup probabilities [B K]); batch(step, start, stop) ->
+# images start … stop−1 of the same batch, bit by bit. A pure function: batches can be asked for in any order, and in
+# slices by gradient accumulation or by several processes.
+Batches = Callable[..., tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,49 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def chunks(self, batch_size: int) -> Iterator[tuple[UInt8[Tensor, "B 3 H W"], Int64[Tensor, " B"]]]:
+        """Images and labels in order, `batch_size` at a time, the last and perhaps smaller lot included.
+
+        Raises ValueError where batch_size is not positive.
+
+        >>> digits = ImageSet(torch.zeros(10, 3, 8, 8, dtype=torch.uint8), torch.arange(10), tuple("0123456789"))
+        >>> [labels.tolist() for _, labels in digits.chunks(4)]
+        [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        """
+        check_batch_size(batch_size)
+        ends = range(0, len(self), batch_size)
+        return ((self.images[i : i + batch_size], self.labels[i : i + batch_size]) for i in ends)
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Raises ValueError where batch_size is not positive."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
+
+
+def slice_of(batch_size: int, start: int, stop: int | None) -> tuple[int, int]:
+    """The slice of a batch that is asked for; all of it from `start` on where `stop` is None.
+
+    Raises ValueError where the slice is empty or not within the batch.
+
+    >>> slice_of(8, start=2, stop=None)
+    (2, 8)
+    """
+    stop = batch_size if stop is None else stop
+    if not 0 <= start < stop <= batch_size:
+        raise ValueError(f"images {start}…{stop} of a batch of {batch_size}; expected 0 ≤ start < stop ≤ {batch_size}")
+    return start, stop
+
+
+def rows_of(batch_size: int, start: int, stop: int | None, augmentation: Augmentation) -> Int64[Tensor, " n"]:
+    """The images of a batch that go into a slice of it: with mixup, the partner of the last one too.
+
+    >>> rows_of(8, 4, None, Augmentation(mixup=0.2))
+    tensor([4, 5, 6, 7, 0])
+    """
+    start, stop = slice_of(batch_size, start, stop)
+    return torch.arange(start, stop + (augmentation.mixup > 0)) % batch_size
+
 
 def to_float(images: UInt8[Tensor, "*B 3 H W"]) -> Float[Tensor, "*B 3 H W"]:
     """Bytes 0–255 to floats −1…1, the range in which the paper's models see their images.
@@ -56,37 +106,63 @@ def epoch_order(n: int, seed: int, epoch: int) -> Int64[Tensor, " n"]:
     return torch.randperm(n, generator=generator)
 
 
-def batches(image_set: ImageSet, batch_size: int, seed: int, device: torch.device | str = "cpu") -> Batches:
+def shuffled(n: int, batch_size: int, seed: int) -> Callable[[int], Int64[Tensor, " B"]]:
+    """The numbers of the images in the batch of a step: one epoch's order after the other, with no partial batches.
+
+    >>> numbers = shuffled(3, batch_size=2, seed=0)
+    >>> sorted(torch.cat([numbers(0), numbers(1)[:1]]).tolist())
+    [0, 1, 2]
+    """
+    check_batch_size(batch_size)
+    order = functools.lru_cache(maxsize=2)(functools.partial(epoch_order, n, seed))  # a batch may straddle two epochs
+
+    def numbers(step: int) -> Int64[Tensor, " B"]:
+        first, end = step * batch_size, (step + 1) * batch_size
+        epochs = range(first // n, (end - 1) // n + 1)
+        return torch.cat([order(epoch)[max(first - epoch * n, 0) : end - epoch * n] for epoch in epochs])
+
+    return numbers
+
+
+def batches(
+    image_set: ImageSet,
+    batch_size: int,
+    seed: int,
+    device: torch.device | str = "cpu",
+    augmentation: Augmentation | None = None,
+) -> Batches:
     """Shuffled training batches of a set that fits in memory, as a function of the step.
 
     Every epoch is a fresh permutation; the batch at a step depends only on the seed and the step, so a resumed run
     sees exactly what an uninterrupted one would have seen. Epochs run into each other: no partial batches, and every
-    image is seen once before any is seen again. The bytes live on `device`, once.
+    image is seen once before any is seen again. The bytes live on `device`, once, and are augmented there.
 
-    Raises ValueError where batch_size is not positive.
+    Raises ValueError where batch_size is not positive, or the augmentation's pad is not less than the images' sides.
 
     >>> digits = ImageSet(torch.zeros(10, 3, 8, 8, dtype=torch.uint8), torch.arange(10), tuple("0123456789"))
-    >>> images, labels = batches(digits, batch_size=4, seed=0)(7)
-    >>> images.shape, len(labels)
-    (torch.Size([4, 3, 8, 8]), 4)
+    >>> batch = batches(digits, batch_size=4, seed=0, augmentation=Augmentation(crop="pad", pad=1, mixup=0.2))
+    >>> images, labels = batch(7)
+    >>> images.shape, labels.shape
+    (torch.Size([4, 3, 8, 8]), torch.Size([4, 10]))
+    >>> torch.equal(batch(7, 1, 3)[1], labels[1:3])
+    True
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
-    n = len(image_set)
+    augmentation = augmentation or Augmentation()
+    numbers = shuffled(len(image_set), batch_size, seed)
+    augment.check_shift(augmentation.shift, *image_set.images.shape[-2:])
     images, labels = image_set.images.to(device), image_set.labels.to(device)
-    orders: dict[int, Tensor] = {}  # the epoch in use, and its neighbour while a batch straddles both
 
-    def order(epoch: int) -> Tensor:
-        if epoch not in orders:
-            for old in [e for e in orders if e < epoch - 1 or e > epoch]:
-                del orders[old]
-            orders[epoch] = epoch_order(n, seed, epoch)
-        return orders[epoch]
-
-    def batch(step: int) -> tuple[Tensor, Tensor]:
-        position = torch.arange(step * batch_size, (step + 1) * batch_size)
-        epochs = position // n
-        index = torch.cat([order(int(e))[position[epochs == e] % n] for e in epochs.unique()]).to(device)
-        return to_float(images[index]), labels[index]
+    def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
+        rows = rows_of(batch_size, start, stop, augmentation)
+        index = numbers(step)[rows].to(device)
+        drawn = augment.draw(augmentation, batch_size, seed, step)[rows]
+        chosen = images.index_select(0, index)
+        if augmentation.crop == "inception":
+            pictures = augment.resized_crops(to_float(chosen), drawn)
+        else:
+            pictures = to_float(augment.shifted(chosen, drawn, augmentation.shift))
+        if augmentation.mixup:
+            return augment.mixed(pictures, labels[index], drawn.weight, len(image_set.classes))
+        return pictures, labels[index]
 
     return batch

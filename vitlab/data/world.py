@@ -22,7 +22,7 @@ from jaxtyping import Bool, Complex, Float, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitlab.data.loader import Batches, ImageSet, to_float
+from vitlab.data.loader import Batches, ImageSet, check_batch_size, slice_of, to_float
 
 HELD_OUT = 2**40  # images from this index on are never used for training
 N_HARMONICS = 6  # contour harmonics 2…7
@@ -274,8 +274,7 @@ def scene(
     if indices.numel() and int(indices.min()) < 0:
         raise ValueError(f"image index {int(indices.min())} is negative; a world's images are numbered from 0")
     indices, s = indices.to(device), world.image_size
-    on_cpu = indices.device.type == "cpu"
-    chunk = chunk or max(1, (65_536 if on_cpu else 33_554_432) // s**2)
+    chunk = chunk or _chunk(s, indices.device)
     images = torch.empty(len(indices), 3, s, s, dtype=torch.uint8, device=device)
     masks = torch.empty(len(indices), s, s, dtype=torch.bool, device=device)
     for start in range(0, len(indices), chunk):
@@ -283,6 +282,11 @@ def scene(
         images[start : start + chunk] = (picture * 255).round_()
         masks[start : start + chunk] = visible > 0.5
     return images, indices % world.n_classes, masks
+
+
+def _chunk(image_size: int, device: torch.device | str) -> int:
+    """How many images `scene` paints at a time."""
+    return max(1, (65_536 if torch.device(device).type == "cpu" else 33_554_432) // image_size**2)
 
 
 def image_set(world: World, count: int, start: int = 0, device: torch.device | str = "cpu") -> ImageSet:
@@ -298,14 +302,22 @@ def image_set(world: World, count: int, start: int = 0, device: torch.device | s
 def stream(world: World, batch_size: int, device: torch.device | str = "cpu", start: int = 0) -> Batches:
     """Endless training batches, painted when asked for: no image is ever seen twice.
 
-    >>> images, labels = stream(World(), batch_size=4)(1000)
+    >>> batch = stream(World(), batch_size=4)
+    >>> images, labels = batch(1000)
     >>> images.shape, labels.tolist()
     (torch.Size([4, 3, 32, 32]), [0, 1, 2, 3])
+    >>> torch.equal(batch(1000, 1, 3)[0], images[1:3])
+    True
     """
+    check_batch_size(batch_size)
+    begin, chunk = start, _chunk(world.image_size, device)
 
-    def batch(step: int) -> tuple[Tensor, Tensor]:
-        first = start + step * batch_size
-        images, labels, _ = scene(world, torch.arange(first, first + batch_size), device)
-        return to_float(images), labels
+    def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
+        start, stop = slice_of(batch_size, start, stop)
+        # A few bytes depend on the chunk that an image is painted in, so a slice is painted in the whole batch's.
+        first, end = start // chunk * chunk, min(-(-stop // chunk) * chunk, batch_size)
+        number = begin + step * batch_size
+        images, labels, _ = scene(world, torch.arange(number + first, number + end), device)
+        return to_float(images[start - first : stop - first]), labels[start - first : stop - first]
 
     return batch

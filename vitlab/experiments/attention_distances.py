@@ -23,7 +23,7 @@ from vitlab.experiments import presets, runner
 from vitlab.experiments.intervals import Interval, bootstrap_interval, mean_interval
 from vitlab.models import zoo
 from vitlab.models.pretrained import Pretrained
-from vitlab.training.loop import default_device
+from vitlab.training.processes import default_device
 
 
 @dataclass(frozen=True)

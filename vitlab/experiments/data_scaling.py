@@ -17,8 +17,9 @@ from jaxtyping import Float
 from vitlab.data.world import World
 from vitlab.experiments import presets, runner
 from vitlab.experiments.intervals import Interval, mean_interval
-from vitlab.training.loop import Recipe, evaluate
+from vitlab.training.evaluate import evaluate
 from vitlab.training.pretrain import pretrain, subset, world_splits
+from vitlab.training.recipe import Recipe
 
 # Validation accuracy of every trial made to choose learning rate and weight decay: both families the same trials, on
 # the same 3,000 images (a middle size, for one recipe serves all), with the recipe of "quick" and a seed that no

@@ -13,7 +13,10 @@ from vitlab import files
 from vitlab.data.world import HELD_OUT, World, image_set, stream
 from vitlab.experiments import ledger, presets
 from vitlab.models import zoo
-from vitlab.training.loop import Recipe, default_device, evaluate, train
+from vitlab.training.evaluate import evaluate
+from vitlab.training.loop import train
+from vitlab.training.processes import default_device
+from vitlab.training.recipe import Recipe
 
 
 @dataclass(frozen=True)

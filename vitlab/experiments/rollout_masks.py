@@ -17,7 +17,7 @@ from vitlab.analysis.rollout import rollout_reducer
 from vitlab.experiments import presets, runner
 from vitlab.experiments.attention_distances import interval, pictures_hash, weights_hash, world_at
 from vitlab.models import zoo
-from vitlab.training.loop import default_device
+from vitlab.training.processes import default_device
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from torch import nn
 from vitlab.data.loader import ImageSet, to_float
 from vitlab.data.world import World
 from vitlab.experiments import presets, runner
-from vitlab.training.loop import Recipe
 from vitlab.training.pretrain import Splits, digits_splits, pretrain, world_splits
+from vitlab.training.recipe import Recipe
 
 # Validation accuracy of every trial made to choose learning rate and weight decay: both families the same trials, on
 # the same images, with the recipe of "quick" and a seed that no experiment uses. `sweep` makes these tables again.

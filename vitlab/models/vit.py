@@ -39,7 +39,8 @@ class ViTConfig:
     n_classes: int = 1000
     head: Literal["linear", "tanh"] = "linear"  # fine-tuning head; "tanh" is the pre-training head
     pool: Literal["class", "gap"] = "class"  # class token, or mean over patches and no class token (Fig. 9)
-    dropout: float = 0.0  # probability of dropping
+    dropout: float = 0.0  # probability of dropping, after every dense layer but q, k, v and after adding positions
+    drop_path: float = 0.0  # probability of skipping the last block's branches; it rises from 0 (stochastic depth)
 
     def __post_init__(self) -> None:
         for name in ("image_size", "patch_size", "dim", "depth", "n_heads", "mlp_dim", "n_classes"):
@@ -59,8 +60,9 @@ class ViTConfig:
             raise ValueError(f"head {self.head!r} is unknown; use 'linear' or 'tanh'")
         if self.pool not in ("class", "gap"):
             raise ValueError(f"pool {self.pool!r} is unknown; use 'class' or 'gap'")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout {self.dropout} is not a probability; use 0 <= dropout < 1")
+        for name in ("dropout", "drop_path"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)} is not a probability; use 0 <= {name} < 1")
 
     @property
     def n_patches(self) -> int:
@@ -137,19 +139,34 @@ class Mlp(nn.Module):
         return self.drop2(self.fc2(self.drop1(self.act(self.fc1(x)))))
 
 
+class Skip(nn.Module):
+    """Stochastic depth (Huang et al. 2016): leaves a branch out for an image with probability p, while training."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        if self.p == 0 or not self.training:
+            return x
+        kept = torch.rand(len(x), 1, 1, device=x.device) >= self.p
+        return x * (kept / (1 - self.p)).to(x.dtype)
+
+
 class Block(nn.Module):
     """One pre-norm encoder block, Eq. 2 and 3."""
 
-    def __init__(self, config: ViTConfig) -> None:
+    def __init__(self, config: ViTConfig, drop_path: float = 0.0) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(config.dim, eps=1e-6)
         self.attn = Attention(config.dim, config.n_heads, config.dropout)
         self.norm2 = nn.LayerNorm(config.dim, eps=1e-6)
         self.mlp = Mlp(config.dim, config.mlp_dim, config.dropout)
+        self.skip = Skip(drop_path)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        x = x + self.attn(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        x = x + self.skip(self.attn(self.norm1(x)))
+        return x + self.skip(self.mlp(self.norm2(x)))
 
 
 class ViT(nn.Module):
@@ -177,7 +194,8 @@ class ViT(nn.Module):
             self.cls_token = nn.Parameter(torch.zeros(1, 1, config.dim)) if config.pool == "class" else None
             self.pos_embed = nn.Parameter(torch.zeros(1, n_tokens, config.dim))
             self.pos_drop = nn.Dropout(config.dropout)
-            self.blocks = nn.Sequential(*(Block(config) for _ in range(config.depth)))
+            rates = (config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth))
+            self.blocks = nn.Sequential(*(Block(config, rate) for rate in rates))
             self.norm = nn.LayerNorm(config.dim, eps=1e-6)
             self.pre_logits = nn.Identity() if config.head == "linear" else _tanh_layer(config)
             self.head = nn.Linear(config.dim, config.n_classes)

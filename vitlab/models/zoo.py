@@ -57,6 +57,7 @@ def create(
     image_size: int | None = None,
     head: str | None = None,
     dropout: float | None = None,
+    drop_path: float | None = None,
     seed: int = 0,
 ) -> nn.Module:
     """A model with fresh weights, drawn from `seed` alone.
@@ -73,6 +74,7 @@ def create(
     Linear(in_features=64, out_features=3, bias=True)
     """
     settings = {"n_classes": n_classes, "image_size": image_size, "head": head, "dropout": dropout}
+    settings["drop_path"] = drop_path
     return _build(name, {key: value for key, value in settings.items() if value is not None}, seed)
 
 
@@ -101,8 +103,8 @@ def _build_bit(size: str, patch: int, settings: dict[str, Any], seed: int) -> nn
 
     if patch != 2 and (patch < 4 or patch % 4):
         raise ValueError(f"{size}/{patch} has no stem to match a ViT's patch of {patch}; use 2, 4, 8, 12, 16 …")
-    if settings.get("head", "linear") != "linear" or settings.get("dropout", 0.0):
-        raise ValueError(f"{size} has a linear head and no dropout (Table 3); leave out head and dropout")
+    if settings.get("head", "linear") != "linear" or settings.get("dropout", 0.0) or settings.get("drop_path", 0.0):
+        raise ValueError(f"{size} has a linear head and no dropout (Table 3); leave out head, dropout, drop_path")
     body = dict(BIT_SIZES[size])
     if patch == 2:  # the stem cannot be finer than a pixel, so twice the width makes up for it
         body["width"] *= 2

@@ -1,42 +1,122 @@
-"""Resume state: everything a killed run needs to go on as if nothing had happened."""
+"""Checkpoints: weights and all that a killed training needs to go on as if nothing had happened. No section."""
 
 from __future__ import annotations
 
 import pickle
+import shutil
+import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from vitlab import files
+from vitlab.models import weights, zoo
 
-_REFUSED = "{path} is no resume state of vitlab ({reason}); delete it to start that run again from step 0"
+WEIGHTS, REST, SUMS = "model.safetensors", "resume.pt", "sha256.json"
 
 
-def save_resume_state(path: Path, state: dict) -> None:
-    """Write tensors and plain values whole or not at all; the previous state stays until the new one is safe.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read and found whole."""
+
+    path: Path
+    weights: dict[str, Tensor]
+    rest: dict[str, Any]  # tensors and plain values: optimiser, counters, rows, the recipe
+
+
+def save_weights(path: Path, model: nn.Module, state: dict[str, Tensor], name: str | None, about: dict) -> None:
+    """A model's weights as safetensors; with what `zoo.load` needs where its name, `zoo.create`'s, is known."""
+    if name is None:
+        save_file({key: value.detach().cpu().contiguous() for key, value in state.items()}, path)
+    else:
+        zoo.save(path, model, name, about, state)
+
+
+def save(
+    folder: Path,
+    model: nn.Module,
+    state: dict[str, Tensor],
+    rest: dict[str, Any],
+    *,
+    name: str | None = None,
+    keep: int = 2,
+) -> Path:
+    """Write the checkpoint of `rest["step"]` into `folder`, whole or not at all; older ones but the last `keep` go.
+
+    `state` is the model's, `model` says what it is a state of; `rest` holds tensors and plain values. The weights'
+    file is one that `zoo.load` reads where `name` is given. A checksum stands beside both files.
 
     >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "resume.pt"
-    >>> save_resume_state(path, {"step": 3, "w": torch.ones(2)})
-    >>> load_resume_state(path)["step"]
-    3
+    >>> folder, model = Path(tempfile.mkdtemp()), nn.Linear(2, 1)
+    >>> for step in (1, 2, 3):
+    ...     _ = save(folder, model, model.state_dict(), {"step": step})
+    >>> sorted(path.name for path in folder.iterdir()), newest(folder).rest["step"]
+    (['step_00000002', 'step_00000003'], 3)
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.writing(path) as temporary:
-        torch.save(state, temporary)
+    path = folder / f"step_{rest['step']:08d}"
+    with files.writing_folder(path) as temporary:
+        save_weights(temporary / WEIGHTS, model, state, name, {"step": rest["step"]})
+        torch.save(rest, temporary / REST)
+        files.write_json(temporary / SUMS, {file: files.file_hash(temporary / file) for file in (WEIGHTS, REST)})
+    for old in _all(folder)[keep:]:
+        shutil.rmtree(old, ignore_errors=True)
+    return path
 
 
-def load_resume_state(path: Path) -> dict:
-    """Read a resume state; tensors and plain values only, nothing is unpickled.
+def newest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint in `folder` that is whole, None where there is none at all.
 
-    Raises ValueError naming the file where it is truncated, foreign or carries code.
+    A damaged one is passed over, which is said on stderr. Nothing in a checkpoint is unpickled.
+
+    Raises:
+        ValueError: there are checkpoints and every one of them is damaged.
+    """
+    paths, problems = _all(folder), []
+    for path in paths:
+        try:
+            return read(path)
+        except ValueError as error:
+            problems.append(str(error))
+            print(f"vitlab: {error}; taking the one before it", file=sys.stderr, flush=True)
+    if problems:
+        raise ValueError(
+            f"no checkpoint in {folder} is whole ({problems[0]}); bring one back from a copy, or delete the "
+            "folder to start the training again from step 0"
+        )
+    return None
+
+
+def read(path: Path) -> Checkpoint:
+    """One checkpoint.
+
+    Raises:
+        ValueError: naming the file that is missing, truncated, changed, foreign or carries code.
     """
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(_REFUSED.format(path=path, reason=reason)) from error
-    if not isinstance(state, dict) or "step" not in state:
-        raise ValueError(_REFUSED.format(path=path, reason="it holds something else"))
-    return state
+        sums = files.read_json(path / SUMS)
+        for file in (WEIGHTS, REST):
+            if files.file_hash(path / file) != sums[file]:
+                raise ValueError(f"{path / file} is not what was written: its checksum differs")
+        state, _ = weights.read(path / WEIGHTS)
+        rest = torch.load(path / REST, map_location="cpu", weights_only=True)
+        if rest["step"] < 0:
+            raise ValueError(f"{path / REST} is of step {rest['step']}")
+    except (OSError, RuntimeError, EOFError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no whole checkpoint ({_words(error)})") from error
+    except (zipfile.BadZipFile, pickle.UnpicklingError) as error:
+        raise ValueError(f"{path / REST} holds more than tensors and plain values ({_words(error)})") from error
+    return Checkpoint(path, state, rest)
+
+
+def _all(folder: Path) -> list[Path]:
+    """The checkpoints' folders, newest first."""
+    return sorted(folder.glob("step_*"), reverse=True)
+
+
+def _words(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0] or type(error).__name__

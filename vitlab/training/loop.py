@@ -1,91 +1,33 @@
-"""The training loop: AdamW, warm-up and decay, clipping, early stop, resume (§4.1, Table 3)."""
+"""The training loop: warm-up and decay, clipping, averaging, early stop, resume, many processes (§4.1, Table 3)."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vitlab import files
-from vitlab.data.loader import Batches, ImageSet, to_float
-from vitlab.training.checkpoint import load_resume_state, save_resume_state
-from vitlab.training.schedule import Decay, learning_rate
+from vitlab.data.folders import FolderSet
+from vitlab.data.loader import Batches, ImageSet
+from vitlab.training import checkpoint, cost, optim, processes
+from vitlab.training.evaluate import evaluate
+from vitlab.training.processes import Group, Spread
+from vitlab.training.recipe import Recipe
+from vitlab.training.schedule import learning_rate
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train: the columns of Table 3, plus when to look and when to stop.
-
-    >>> Recipe(steps=1000).samples
-    128000
-    """
-
-    steps: int
-    batch_size: int = 128
-    learning_rate: float = 1e-3  # at the end of the warm-up
-    warmup_steps: int = 0
-    decay: Decay = "cosine"
-    weight_decay: float = 0.1  # decoupled, on matrices only
-    betas: tuple[float, float] = (0.9, 0.999)
-    grad_clip: float | None = 1.0  # global norm
-    eval_every: int = 0  # steps between evaluations; 0: at the end only
-    patience: int | None = None  # evaluations without a new best before stopping; None: never stop early
-    seed: int = 0  # of dropout
-
-    @property
-    def samples(self) -> int:
-        """Images seen in a full run."""
-        return self.steps * self.batch_size
-
-    def __post_init__(self):
-        if self.steps < 1 or self.batch_size < 1:
-            raise ValueError(f"{self.steps} steps of {self.batch_size} images; both must be at least 1")
-        if self.patience is not None and not self.eval_every:
-            raise ValueError(f"patience is {self.patience} but eval_every is 0; early stopping needs evaluations")
-        learning_rate(0, base=1.0, total=self.steps, warmup=self.warmup_steps, decay=self.decay)  # checks
+_MAY_CHANGE = ("accumulate", "compile")  # of a recipe, between a run and its continuation: the result is the same
 
 
 class DivergedError(ArithmeticError):
     """The loss became NaN or infinite."""
-
-
-def default_device() -> torch.device:
-    """The first GPU where there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """AdamW that decays matrices and convolution kernels, not biases, norms, class token or positions."""
-    decayed, free = [], []
-    for name, parameter in model.named_parameters():
-        matrix = parameter.ndim >= 2 and name.split(".")[-1] not in ("pos_embed", "cls_token", "gain")
-        (decayed if matrix else free).append(parameter)
-    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=recipe.betas, fused=True)
-
-
-@torch.inference_mode()
-def evaluate(model: nn.Module, images: ImageSet, batch_size: int = 250) -> dict[str, float]:
-    """Top-1 accuracy (0…1) and mean cross-entropy (nats) over every image, the last partial batch included."""
-    device = next(model.parameters()).device
-    training = model.training
-    model.eval()
-    correct, loss = 0, 0.0
-    for start in range(0, len(images), batch_size):
-        labels = images.labels[start : start + batch_size].to(device)
-        logits = model(to_float(images.images[start : start + batch_size].to(device)))
-        correct += int((logits.argmax(-1) == labels).sum())
-        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
-    model.train(training)
-    return {"accuracy": correct / len(images), "loss": loss / len(images)}
 
 
 def train(
@@ -93,21 +35,31 @@ def train(
     batches: Batches,
     recipe: Recipe,
     *,
-    validation: ImageSet | None = None,
+    validation: ImageSet | FolderSet | None = None,
     folder: Path | None = None,
+    name: str | None = None,
     save_every: int = 500,
     report: Callable[[dict], None] | None = None,
+    spread: Spread = "copies",
 ) -> list[dict]:
     """Train `model` in place, on the device it is on, and return one row for every evaluation.
 
     Rows: step (updates done), samples, learning_rate (of the last update), train_loss (mean since the last row),
-    seconds (training so far), and val_accuracy, val_loss where there is a validation set. With `patience` the weights
-    of the best evaluation are put back at the end. With a `folder` the log (log.jsonl) and the resume state
-    (resume.pt, every `save_every` steps) are kept there, and a killed run goes on from them: batches are functions of
-    the step, so it sees what it would have seen. `report` is called with every new row.
+    seconds (training so far), images_per_second (since the last row), flops (so far, a training step as three forward
+    passes, a multiply-add as two), peak_memory_gb, and val_accuracy, val_loss where there is a validation set. With
+    `patience` the weights of the best evaluation are put back at the end. `report` is called with every new row.
 
-    Raises DivergedError where the loss becomes NaN or infinite, naming the step and the learning rate, and ValueError
-    where `patience` is set without a validation set, or the state in `folder` is of another recipe.
+    With a `folder` the log (log.jsonl), a checkpoint every `save_every` steps (the last two are kept) and the final
+    weights (model.safetensors) are written there, and a killed run goes on from the newest whole checkpoint. Batches
+    are functions of the step and so is every random draw, so it ends with the same bits as one that was not killed.
+    `name`, what `zoo.create` made the model from, makes those weights loadable by `zoo.load`.
+
+    In a process started by torchrun (see `processes.joined`) each process takes its part of every batch; `spread` says
+    whether each holds the whole model or a share of it. The first one writes the files.
+
+    Raises DivergedError where the loss becomes NaN or infinite, naming the step, the learning rate and the last
+    checkpoint; MemoryError where a batch does not fit, naming what does; ValueError where `patience` is set without a
+    validation set, the batch cannot be shared out, or the checkpoints are of another recipe or all damaged.
 
     >>> from vitlab.data.world import World, stream
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
@@ -115,56 +67,115 @@ def train(
     >>> rows[-1]["step"], rows[-1]["samples"]
     (5, 80)
     """
-    if recipe.patience is not None and validation is None:
-        raise ValueError(f"patience is {recipe.patience} but there is no validation set to stop on; give one")
-    optimizer = adamw(model, recipe)
+    group = processes.group()
+    _check(recipe, validation, group, spread)
     device = next(model.parameters()).device
-    state = {"step": 0, "seconds": 0.0, "learning_rate": 0.0, "loss_sum": 0.0, "loss_steps": 0}
-    state |= {"rows": [], "best": None}
-    with torch.random.fork_rng():
-        torch.manual_seed(recipe.seed)
-        if folder is not None and (folder / "resume.pt").exists():
-            _restore(folder / "resume.pt", state, model, optimizer, recipe)
+    compiled = torch.compile(model) if recipe.compile else model
+    forward = processes.spread(model, compiled, spread)
+    optimizer = optim.optimizer_for(model, recipe)
+    state = {"step": 0, "seconds": 0.0, "learning_rate": 0.0, "loss_sum": 0.0, "loss_steps": 0, "flops": 0}
+    state |= {"rows": [], "best": None, "average": None, "saved": None}
+    with _held(folder, group), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        if folder is not None:
+            _restore(folder, state, model, optimizer, recipe, spread)
         model.train()
         while state["step"] < recipe.steps and not _patience_is_over(state["rows"], recipe):
-            _advance(state, model, optimizer, batches, recipe, device)
+            _advance(state, model, forward, optimizer, batches, recipe, device, group)
             step = state["step"]
             if step == recipe.steps or (recipe.eval_every and step % recipe.eval_every == 0):
-                row = _row(state, model, recipe, validation)
-                if folder is not None:
+                row = _row(state, model, recipe, validation, device, group)
+                _keep_best(state, model, optimizer, recipe, spread)
+                if folder is not None and group.writes:
                     _write_log(folder, state["rows"])
-                if report is not None:
+                if report is not None and group.writes:
                     report(row)
             if folder is not None and (step % save_every == 0 or step == recipe.steps):
-                _save(folder, state, model, optimizer, recipe)
+                _save(folder, state, model, optimizer, recipe, name, group, spread)
         model.eval()
-    if state["best"] is not None:
-        model.load_state_dict(state["best"])
+        _finish(folder, state, model, optimizer, name, group, spread)
     return state["rows"]
 
 
-def _advance(state: dict, model: nn.Module, optimizer, batches: Batches, recipe: Recipe, device) -> None:
-    """One update."""
+def _check(recipe: Recipe, validation: ImageSet | FolderSet | None, group: Group, spread: Spread) -> None:
+    if recipe.patience is not None and validation is None:
+        raise ValueError(f"patience is {recipe.patience} but there is no validation set to stop on; give one")
+    if recipe.batch_size % (recipe.accumulate * group.size):
+        raise ValueError(
+            f"a batch of {recipe.batch_size} cannot be cut into equal parts for {group.size} processes with "
+            f"accumulate={recipe.accumulate}; choose numbers whose product divides it"
+        )
+    if recipe.average is not None and spread == "shards" and group.size > 1:
+        raise ValueError(f"average={recipe.average} is for whole models; use spread='copies', or average=None")
+
+
+@contextlib.contextmanager
+def _held(folder: Path | None, group: Group) -> Iterator[None]:
+    """The folder, held against another training."""
+    if folder is None or not group.writes:
+        yield
+        return
+    with files.lock(folder, "training", wait=False) as held:
+        if not held:
+            raise RuntimeError(f"another process is training in {folder}; wait for it, or give another folder")
+        yield
+
+
+def _advance(state, model, forward, optimizer, batches: Batches, recipe: Recipe, device, group: Group) -> None:
+    """One update, from this process's part of the batch, in `accumulate` parts."""
     start = time.perf_counter()
+    step = state["step"]
     rate = learning_rate(
-        state["step"], base=recipe.learning_rate, total=recipe.steps, warmup=recipe.warmup_steps, decay=recipe.decay
+        step, base=recipe.learning_rate, total=recipe.steps, warmup=recipe.warmup_steps, decay=recipe.decay
     )
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    images, labels = batches(state["step"])
-    loss = F.cross_entropy(model(images), labels)
+    for settings in optimizer.param_groups:
+        settings["lr"] = rate
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    part = recipe.batch_size // (recipe.accumulate * group.size)
+    starts = range(group.rank * recipe.accumulate * part, (group.rank + 1) * recipe.accumulate * part, part)
+
+    def backward(n: int) -> None:
+        images, labels = batches(step, 0, n)
+        _loss(forward, images, labels, recipe, device).backward()
+        optimizer.zero_grad(set_to_none=True)
+
+    with cost.explained(part, recipe.batch_size // group.size, backward):
+        for first in starts:
+            whole = part == recipe.batch_size
+            images, labels = batches(step) if whole else batches(step, first, first + part)
+            state["flops"] = state["flops"] or cost.forward_flops(model, images[:1])
+            _seed_draws(recipe.seed, step, first, device)
+            exchange = first == starts[-1]
+            with contextlib.nullcontext() if exchange else processes.without_exchange(forward):
+                loss = _loss(forward, images, labels, recipe, device) / recipe.accumulate
+                loss.backward()
+            state["loss_sum"] = state["loss_sum"] + loss.detach()
     if recipe.grad_clip is not None:
         nn.utils.clip_grad_norm_(model.parameters(), recipe.grad_clip)
     optimizer.step()
+    if recipe.average is not None:
+        state["average"] = state["average"] or [p.detach().clone() for p in model.parameters()]
+        optim.update_average(state["average"], model, recipe.average)
     state["step"] += 1
     state["learning_rate"] = rate
-    state["loss_sum"] = state["loss_sum"] + loss.detach()
     state["loss_steps"] += 1
     if device.type == "cpu" or state["step"] % 50 == 0:  # a look costs a GPU a wait
         _check_finite(state)
     state["seconds"] += time.perf_counter() - start
+
+
+def _loss(forward, images: Tensor, labels: Tensor, recipe: Recipe, device: torch.device) -> Tensor:
+    """Mean cross-entropy; labels are classes, or shares of classes where images were mixed."""
+    with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
+        logits = forward(images)
+    return F.cross_entropy(logits.float(), labels, label_smoothing=recipe.label_smoothing)
+
+
+def _seed_draws(seed: int, step: int, first: int, device: torch.device) -> None:
+    """Make dropout a function of the recipe's seed, the step and the images: no random state needs to be kept."""
+    number = ((seed * 1_000_003 + step) * 1_000_003 + first) % 2**63
+    torch.default_generator.manual_seed(number)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(number)
 
 
 def _check_finite(state: dict) -> None:
@@ -173,26 +184,43 @@ def _check_finite(state: dict) -> None:
         raise DivergedError(
             f"the loss became {total} by step {state['step']} at learning rate {state['learning_rate']:.2g}; "
             "lower the learning rate, lengthen the warm-up or clip gradients (grad_clip)"
+            + (f". The last checkpoint is {state['saved']}" if state["saved"] else "")
         )
 
 
-def _row(state: dict, model: nn.Module, recipe: Recipe, validation: ImageSet | None) -> dict:
-    """Evaluate, append the row, and keep the weights if they are the best so far."""
+def _row(state: dict, model, recipe: Recipe, validation: ImageSet | FolderSet | None, device, group: Group) -> dict:
+    """Evaluate and append the row."""
     _check_finite(state)
+    before = state["rows"][-1] if state["rows"] else {"samples": 0, "seconds": 0.0}
+    samples = state["step"] * recipe.batch_size
     row = {
         "step": state["step"],
-        "samples": state["step"] * recipe.batch_size,
+        "samples": samples,
         "learning_rate": state["learning_rate"],
         "train_loss": float(state["loss_sum"]) / max(1, state["loss_steps"]),
         "seconds": state["seconds"],
+        "images_per_second": (samples - before["samples"]) / max(state["seconds"] - before["seconds"], 1e-9),
+        "flops": 3 * state["flops"] * samples,
+        "peak_memory_gb": cost.peak_gigabytes(device),
     }
+    if group.size > 1:
+        row["train_loss"] = float(processes.total(torch.tensor(row["train_loss"], device=device))) / group.size
     state["loss_sum"], state["loss_steps"] = 0.0, 0
     if validation is not None:
-        row |= {f"val_{name}": value for name, value in evaluate(model, validation).items()}
-        if recipe.patience is not None and all(row["val_accuracy"] > r["val_accuracy"] for r in state["rows"]):
-            state["best"] = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+        with optim.averaged(model, state["average"]):
+            found = evaluate(model, validation, precision=recipe.precision, group=group)
+        row |= {f"val_{metric}": value for metric, value in found.items()}
     state["rows"].append(row)
     return row
+
+
+def _keep_best(state: dict, model, optimizer, recipe: Recipe, spread: Spread) -> None:
+    """Keep the weights if the last row is the best so far."""
+    *before, row = state["rows"]
+    if recipe.patience is not None and all(row["val_accuracy"] > other["val_accuracy"] for other in before):
+        with optim.averaged(model, state["average"]):
+            weights, _ = processes.gathered(model, optimizer, spread)
+            state["best"] = {name: value.detach().cpu().clone() for name, value in weights.items()}
 
 
 def _patience_is_over(rows: list[dict], recipe: Recipe) -> bool:
@@ -205,30 +233,50 @@ def _patience_is_over(rows: list[dict], recipe: Recipe) -> bool:
 
 def _write_log(folder: Path, rows: list[dict]) -> None:
     """The log is rewritten whole: a resumed run never leaves rows it is about to make again."""
-    folder.mkdir(parents=True, exist_ok=True)
     with files.writing(folder / "log.jsonl") as path:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def _save(folder: Path, state: dict, model: nn.Module, optimizer, recipe: Recipe) -> None:
-    saved = dict(state) | {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    saved |= {"cpu_rng": torch.get_rng_state(), "loss_sum": float(state["loss_sum"])}
-    saved["recipe"] = dataclasses.asdict(recipe)
-    if torch.cuda.is_available():
-        saved["cuda_rng"] = torch.cuda.get_rng_state()
-    save_resume_state(folder / "resume.pt", saved)
+def _save(folder: Path, state: dict, model, optimizer, recipe: Recipe, name, group: Group, spread: Spread) -> None:
+    """A checkpoint, of finite weights only: loss and weights are looked at first."""
+    _check_finite(state)
+    weights, optimiser = processes.gathered(model, optimizer, spread)
+    if not math.isfinite(float(nn.utils.get_total_norm([w for w in weights.values() if w.is_floating_point()]))):
+        raise DivergedError(
+            f"a weight became NaN or infinite by step {state['step']} at learning rate {state['learning_rate']:.2g}; "
+            "lower the learning rate, lengthen the warm-up or clip gradients (grad_clip)"
+        )
+    rest = dict(state) | {"optimizer": optimiser, "recipe": dataclasses.asdict(recipe)}
+    rest |= {"loss_sum": float(state["loss_sum"]), "saved": None}
+    if group.writes:
+        state["saved"] = str(checkpoint.save(folder / "checkpoints", model, weights, rest, name=name))
+    processes.wait()
 
 
-def _restore(path: Path, state: dict, model: nn.Module, optimizer, recipe: Recipe) -> None:
-    saved = load_resume_state(path)
-    asked = dataclasses.asdict(recipe)
-    before = saved.get("recipe", asked)  # states written before recipes were kept have none
-    if changed := [name for name in asked if before.get(name) != asked[name]]:
+def _restore(folder: Path, state: dict, model, optimizer, recipe: Recipe, spread: Spread) -> None:
+    found = checkpoint.newest(folder / "checkpoints")
+    if found is None:
+        return
+    asked, before = dataclasses.asdict(recipe), found.rest["recipe"]
+    if changed := [name for name in asked if before.get(name) != asked[name] and name not in _MAY_CHANGE]:
         values = ", ".join(f"{name} was {before.get(name)!r} and is {asked[name]!r}" for name in changed)
-        raise ValueError(f"{path} was written by another recipe: {values}; give the run another folder, or delete it")
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    torch.set_rng_state(saved["cpu_rng"])
-    if "cuda_rng" in saved and torch.cuda.is_available():
-        torch.cuda.set_rng_state(saved["cuda_rng"])
-    state.update({name: saved[name] for name in state if name in saved})
+        raise ValueError(f"{found.path} is of another recipe: {values}; give the run another folder, or delete it")
+    processes.scatter(model, optimizer, (found.weights, found.rest["optimizer"]), spread)
+    state.update({name: found.rest[name] for name in state}, saved=str(found.path))
+    if state["average"] is not None:
+        state["average"] = [a.to(p.device) for a, p in zip(state["average"], model.parameters(), strict=True)]
+
+
+def _finish(folder: Path | None, state: dict, model, optimizer, name, group: Group, spread: Spread) -> None:
+    """Put the best or the averaged weights into the model, and write them."""
+    if state["best"] is not None:
+        processes.scatter_weights(model, state["best"], spread)
+    elif state["average"] is not None:
+        optim.put(model, state["average"])
+    if folder is None:
+        return
+    weights, _ = processes.gathered(model, optimizer, spread)
+    if group.writes:
+        with files.writing(folder / checkpoint.WEIGHTS) as path:
+            checkpoint.save_weights(path, model, weights, name, {"step": state["step"]})
+    processes.wait()

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab.data import datasets
 from vitlab.data.loader import ImageSet, batches
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
-from vitlab.training.loop import Recipe, default_device, evaluate, train
+from vitlab.training.cost import forward_flops
+from vitlab.training.evaluate import evaluate
+from vitlab.training.loop import train
+from vitlab.training.processes import default_device
+from vitlab.training.recipe import Recipe
 
 DRAW = 2**24  # training images that a draw of the world can have
 
@@ -123,7 +126,5 @@ def multiply_adds(name: str, image_size: int, n_classes: int = 10) -> int:
     >>> multiply_adds("Lab-Ti/8", 32)
     3687552
     """
-    model = zoo.create(name, n_classes=n_classes, image_size=image_size).eval()
-    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
-        model(torch.zeros(1, 3, image_size, image_size))
-    return counter.get_total_flops() // 2
+    model = zoo.create(name, n_classes=n_classes, image_size=image_size)
+    return forward_flops(model, torch.zeros(1, 3, image_size, image_size)) // 2

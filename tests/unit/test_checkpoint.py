@@ -1,0 +1,115 @@
+"""Checkpoints: whole or not at all, the last few kept, damage noticed and said, nothing unpickled."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from vitlab import files
+from vitlab.training import checkpoint
+
+
+def saved(folder, step, value=1.0, keep=2):
+    model = nn.Linear(3, 2)
+    state = {name: torch.full_like(tensor, value) for name, tensor in model.state_dict().items()}
+    rest = {"step": step, "rows": [{"loss": 0.5}], "recipe": {"betas": (0.9, 0.999)}, "average": None}
+    return checkpoint.save(folder, model, state, rest, keep=keep)
+
+
+def test_what_is_saved_comes_back(tmp_path):
+    saved(tmp_path, 7, value=2.5)
+    found = checkpoint.newest(tmp_path)
+    assert found.rest == {"step": 7, "rows": [{"loss": 0.5}], "recipe": {"betas": (0.9, 0.999)}, "average": None}
+    assert found.weights.keys() == {"weight", "bias"} and found.weights["weight"].unique().tolist() == [2.5]
+
+
+def test_the_newest_is_by_number_and_the_last_few_are_kept(tmp_path):
+    for step in (90, 1000, 200_000, 3_000_000):
+        saved(tmp_path, step, keep=3)
+    assert checkpoint.newest(tmp_path).rest["step"] == 3_000_000
+    assert [path.name[5:].lstrip("0") for path in sorted(tmp_path.iterdir())] == ["1000", "200000", "3000000"]
+
+
+def test_a_step_is_saved_again_in_place(tmp_path):
+    saved(tmp_path, 5, value=1.0)
+    saved(tmp_path, 5, value=2.0)
+    assert checkpoint.newest(tmp_path).weights["bias"].tolist() == [2.0, 2.0]
+    assert [path.name for path in tmp_path.iterdir()] == ["step_00000005"]
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    assert checkpoint.newest(tmp_path) is None and checkpoint.newest(tmp_path / "nowhere") is None
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1
+    path.write_bytes(content)
+
+
+def remove(path):
+    path.unlink()
+
+
+@pytest.mark.parametrize("file", [checkpoint.WEIGHTS, checkpoint.REST, checkpoint.SUMS])
+@pytest.mark.parametrize("damage", [truncate, empty, flip_a_bit, remove])
+def test_a_damaged_checkpoint_is_passed_over_aloud(tmp_path, capsys, file, damage):
+    saved(tmp_path, 4, value=4.0)
+    damage(saved(tmp_path, 8, value=8.0) / file)
+    found = checkpoint.newest(tmp_path)
+    assert found.rest["step"] == 4 and found.weights["bias"].tolist() == [4.0, 4.0]
+    said = capsys.readouterr().err
+    assert "step_00000008" in said and "taking the one before it" in said
+
+
+def test_when_all_are_damaged_nothing_starts_over_in_silence(tmp_path):
+    empty(saved(tmp_path, 8) / checkpoint.WEIGHTS)
+    with pytest.raises(ValueError, match=r"no checkpoint in .* is whole .*its checksum differs.*delete the folder"):
+        checkpoint.newest(tmp_path)
+
+
+def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "was_run"), "w"))
+
+    path = saved(tmp_path, 3)
+    torch.save({"step": Evil()}, path / checkpoint.REST)
+    sums = json.loads((path / checkpoint.SUMS).read_text())  # somebody who also mends the checksum
+    sums[checkpoint.REST] = files.file_hash(path / checkpoint.REST)
+    files.write_json(path / checkpoint.SUMS, sums)
+    with pytest.raises(ValueError, match=r"resume\.pt holds more than tensors and plain values"):
+        checkpoint.read(path)
+    assert not (tmp_path / "was_run").exists()
+
+
+def test_a_pickle_in_place_of_the_weights_is_refused(tmp_path):
+    path = saved(tmp_path, 3)
+    torch.save({"weight": torch.ones(1)}, path / checkpoint.WEIGHTS)
+    sums = {file: files.file_hash(path / file) for file in (checkpoint.WEIGHTS, checkpoint.REST)}
+    files.write_json(path / checkpoint.SUMS, sums)
+    with pytest.raises(ValueError, match=r"never opened here|cannot be read as safetensors"):
+        checkpoint.read(path)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path, monkeypatch):
+    saved(tmp_path, 4, value=4.0)
+
+    def full(*args, **kwargs):
+        raise RuntimeError("PytorchStreamWriter failed writing file: No space left on device")
+
+    monkeypatch.setattr(checkpoint.torch, "save", full)
+    with pytest.raises(OSError, match="disk full while writing .*step_00000008.*free space and run again"):
+        saved(tmp_path, 8)
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["step_00000004"]
+    assert checkpoint.newest(tmp_path).weights["bias"].tolist() == [4.0, 4.0]

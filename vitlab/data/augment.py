@@ -1,0 +1,189 @@
+"""Augmentation: random crops, flips and mixup, as pure functions of the seed and the step (§4.1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int64, UInt8
+from torch import Tensor
+from torch.nn import functional as F
+
+Crop = Literal["none", "pad", "inception"]
+_ATTEMPTS = 10  # shapes drawn for an inception crop, of which the first that fits is taken
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to the images of a batch before the model sees them.
+
+    crop "pad" shifts an image by whole pixels and fills with its reflection; "inception" cuts out a box of random
+    area and aspect ratio and resizes it to the model's size, the paper's pre-processing for pre-training.
+
+    >>> Augmentation(crop="pad", pad=4, flip=True).mixup
+    0.0
+    """
+
+    crop: Crop = "none"
+    pad: int = 4  # pixels, the largest shift up, down, left or right
+    area: tuple[float, float] = (0.05, 1.0)  # fraction of the image's area
+    aspect: tuple[float, float] = (3 / 4, 4 / 3)  # width / height, uniform in its logarithm
+    flip: bool = False  # left and right, of every second image
+    mixup: float = 0.0  # the α of λ ~ Beta(α, α); 0: none
+
+    def __post_init__(self):
+        if self.crop not in get_args(Crop):
+            raise ValueError(f"crop is {self.crop!r}; it is one of {', '.join(map(repr, get_args(Crop)))}")
+        if self.pad < 1:
+            raise ValueError(f"pad is {self.pad}; it is a number of pixels, at least 1 (crop='none' shifts nothing)")
+        if not 0 < self.area[0] <= self.area[1] <= 1:
+            raise ValueError(f"area is {self.area}; expected two fractions, 0 < smallest ≤ largest ≤ 1")
+        if not 0 < self.aspect[0] <= self.aspect[1] < math.inf:
+            raise ValueError(f"aspect is {self.aspect}; expected two ratios, 0 < smallest ≤ largest")
+        if not 0 <= self.mixup < math.inf:
+            raise ValueError(f"mixup is {self.mixup}; expected the α of a Beta distribution, or 0 for none")
+
+    @property
+    def shift(self) -> int:
+        """The largest shift by whole pixels: `pad` where the crop is "pad", else 0."""
+        return self.pad if self.crop == "pad" else 0
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The random numbers of a batch, on the CPU: one row an image, and the weight that mixup gives them all."""
+
+    flip: Bool[Tensor, " B"]
+    position: Float64[Tensor, "B 2"]  # 0…1: from the topmost, leftmost place of a crop to the last
+    shape: Float64[Tensor, "B n 2"]  # area and aspect ratio of an inception crop, in the order they are tried
+    weight: float  # λ, of the image itself; its partner has 1 − λ
+
+    def __getitem__(self, rows) -> Draws:
+        return Draws(self.flip[rows], self.position[rows], self.shape[rows], self.weight)
+
+
+def draw(augmentation: Augmentation, batch_size: int, seed: int, step: int) -> Draws:
+    """The numbers of a whole batch, which depend on nothing but the arguments; a slice of it takes its rows of them.
+
+    >>> drawn = draw(Augmentation(flip=True), batch_size=6, seed=0, step=3)
+    >>> bool((drawn[2:5].flip == draw(Augmentation(flip=True), 6, 0, 3).flip[2:5]).all())
+    True
+    """
+    # A hash of the two: torch looks at 32 bits of a seed only, in which sums of seeds and steps would coincide.
+    state = np.random.SeedSequence(seed % 2**64, spawn_key=(step,)).generate_state(1)
+    generator = torch.Generator().manual_seed(int(state[0]))
+    uniform = torch.rand(batch_size, 3, generator=generator, dtype=torch.float64)
+    weight = torch.rand(1, generator=generator, dtype=torch.float64).item()
+    n = _ATTEMPTS if augmentation.crop == "inception" else 0
+    shape = torch.rand(batch_size, n, 2, generator=generator, dtype=torch.float64)
+    (smallest, largest), (low, high) = augmentation.area, map(math.log, augmentation.aspect)
+    area, aspect = smallest + (largest - smallest) * shape[..., 0], (low + (high - low) * shape[..., 1]).exp()
+    return Draws(
+        flip=(uniform[:, 0] < 0.5) & augmentation.flip,
+        position=uniform[:, 1:],
+        shape=torch.stack([area, aspect], -1),
+        weight=_beta(augmentation.mixup, weight),
+    )
+
+
+def _beta(alpha: float, uniform: float) -> float:
+    """A uniform number to one of Beta(α, α); 1 where α is 0."""
+    if alpha == 0:
+        return 1.0
+    from scipy.special import betaincinv  # here, since few runs mix images and scipy takes its time
+
+    return float(betaincinv(alpha, alpha, uniform))
+
+
+def boxes(drawn: Draws, height: int, width: int) -> Int64[Tensor, "B 4"]:
+    """Top, left, height and width (pixels) of each inception crop from an image of the given size.
+
+    The first shape drawn that fits into the image, at the position drawn; the whole image where none fits.
+
+    >>> found = boxes(draw(Augmentation(crop="inception", area=(0.25, 0.25), aspect=(1.0, 1.0)), 7, 0, 0), 32, 32)
+    >>> found[:, 2:].unique()
+    tensor([16])
+    """
+    area, aspect = drawn.shape.unbind(-1)
+    sizes = torch.stack([area / aspect, area * aspect], -1).mul_(height * width).sqrt_().round_().long()
+    image = torch.tensor([height, width])
+    fits = ((sizes >= 1) & (sizes <= image)).all(-1)
+    size = sizes[torch.arange(len(sizes)), fits.int().argmax(-1)]
+    size = torch.where(fits.any(-1, keepdim=True), size, image)
+    return torch.cat([(drawn.position * (image - size + 1)).long(), size], -1)
+
+
+def check_shift(shift: int, height: int, width: int) -> None:
+    """Raises ValueError where shifting by so many pixels would need a reflection that reaches past the image."""
+    if shift >= min(height, width):
+        raise ValueError(
+            f"pad is {shift} but the images have {height}×{width} pixels; it must be less than either side"
+        )
+
+
+def shifted(images: UInt8[Tensor, "B 3 H W"], drawn: Draws, shift: int) -> UInt8[Tensor, "B 3 H W"]:
+    """Images moved by −shift … shift whole pixels each way, reflected beyond their edges, and flipped where drawn so.
+
+    Raises ValueError where the reflection would reach past the image.
+
+    >>> image = torch.arange(4, dtype=torch.uint8).expand(1, 3, 4, 4)
+    >>> flip = Draws(torch.tensor([True]), torch.zeros(1, 2).double(), torch.zeros(1, 0, 2).double(), 1.0)
+    >>> shifted(image, flip, shift=0)[0, 0, 0].tolist(), shifted(image, flip, shift=2)[0, 0, 0].tolist()
+    ([3, 2, 1, 0], [1, 0, 1, 2])
+    """
+    height, width = images.shape[-2:]
+    check_shift(shift, height, width)
+    if shift == 0 and not drawn.flip.any():
+        return images
+    corner = (drawn.position * (2 * shift + 1)).long() - shift
+    row, column = (_reflected(corner[:, k, None] + torch.arange(n), n) for k, n in enumerate((height, width)))
+    column = torch.where(drawn.flip[:, None], column.flip(-1), column)
+    pixel = (row.to(images.device)[:, :, None] * width + column.to(images.device)[:, None, :]).flatten(1)
+    return images.flatten(2).gather(2, pixel[:, None].expand(-1, 3, -1)).unflatten(2, (height, width))
+
+
+def _reflected(index: Int64[Tensor, "B n"], n: int) -> Int64[Tensor, "B n"]:
+    """Indices from −n+1 to 2n−2 reflected about the first and the last of n pixels, which are not repeated."""
+    return n - 1 - (n - 1 - index.abs()).abs()
+
+
+def resized_crops(images: Float[Tensor, "B 3 H W"], drawn: Draws) -> Float[Tensor, "B 3 H W"]:
+    """Each image's inception crop, enlarged to the image's own size (bilinear) and flipped where drawn so.
+
+    >>> images = torch.rand(5, 3, 16, 16)
+    >>> resized_crops(images, draw(Augmentation(crop="inception"), 5, seed=0, step=0)).shape
+    torch.Size([5, 3, 16, 16])
+    """
+    size = images.shape[-2:]
+    corner, extent = boxes(drawn, *size).double().split(2, -1)
+    axes = []
+    for k, n in enumerate(size):
+        first, length = corner[:, k, None], extent[:, k, None]
+        at = first + (torch.arange(n) + 0.5) * length / n - 0.5  # pixel centres of the result, in the image's pixels
+        at = at.clamp(first, first + length - 1)  # pixels outside the box have no part in it
+        axes.append(((2 * at + 1) / n - 1).to(images.dtype))
+    row, column = axes
+    column = torch.where(drawn.flip[:, None], column.flip(-1), column).to(images.device)
+    grid = torch.stack(torch.broadcast_tensors(column[:, None, :], row.to(images.device)[:, :, None]), -1)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+def mixed(
+    images: Float[Tensor, "m 3 H W"], labels: Int64[Tensor, " m"], weight: float, n_classes: int
+) -> tuple[Float[Tensor, "m-1 3 H W"], Float[Tensor, "m-1 K"]]:
+    """Mixup: every image but the last, mixed with the one that follows it, and the labels as probabilities.
+
+    weight: λ, the share of the image itself. Zhang et al., "mixup", ICLR 2018.
+
+    >>> mixed(torch.zeros(2, 3, 8, 8), torch.tensor([0, 2]), weight=0.75, n_classes=3)[1]
+    tensor([[0.7500, 0.0000, 0.2500]])
+    """
+    return _mixture(images, weight), _mixture(F.one_hot(labels, n_classes).float(), weight)
+
+
+def _mixture(values: Float[Tensor, "m ..."], weight: float) -> Float[Tensor, "m-1 ..."]:
+    mixture = values[:-1] * weight
+    return mixture.add_(values[1:] * (1 - weight))  # not lerp, whose rounding depends on where a slice begins

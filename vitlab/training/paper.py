@@ -1,0 +1,161 @@
+"""The paper's training settings as data, Tables 3 and 4, and the rules by which the lab's derive from them (§4.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from vitlab.training.recipe import Recipe
+from vitlab.training.schedule import Decay
+
+IMAGES = {"JFT": 303_000_000, "IN-21k": 14_000_000, "ImageNet": 1_281_167}  # §4.1; ImageNet's training set by count
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """A row of Table 3: Adam, batch 4096, warm-up of 10,000 steps, resolution 224."""
+
+    models: tuple[str, ...]
+    data: str
+    epochs: tuple[int, ...]
+    learning_rate: float
+    decay: Decay
+    weight_decay: float
+    dropout: float
+    grad_clip: float | None = None
+    batch_size: int = 4096
+    warmup_steps: int = 10_000
+    image_size: int = 224  # pixels
+
+    def recipe(self, epochs: int | None = None) -> Recipe:
+        """The whole training; of two numbers of epochs the larger unless one is chosen.
+
+        Raises ValueError for a number of epochs that the row does not have.
+
+        >>> TABLE_3[-1].recipe().steps
+        93836
+        """
+        chosen = max(self.epochs) if epochs is None else epochs
+        if chosen not in self.epochs:
+            raise ValueError(f"epochs is {epochs}; for {', '.join(self.models)} on {self.data} it is in {self.epochs}")
+        return Recipe(
+            steps=math.ceil(chosen * IMAGES[self.data] / self.batch_size),
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            warmup_steps=self.warmup_steps,
+            decay=self.decay,
+            weight_decay=self.weight_decay,
+            grad_clip=self.grad_clip,
+        )
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """A row of Table 4: SGD with momentum 0.9, batch 512, cosine decay, no weight decay, clip 1, resolution 384.
+
+    The learning rate is the best of `learning_rates` on the held-out share of the training set, and then the whole
+    training set is used.
+    """
+
+    data: str
+    steps: int
+    learning_rates: tuple[float, ...]
+    held_out: float  # share of the training set
+    batch_size: int = 512
+    image_size: int = 384  # pixels
+
+    def recipe(self, learning_rate: float) -> Recipe:
+        """The training with one learning rate.
+
+        >>> TABLE_4[-1].recipe(0.01).optimizer
+        'sgd'
+        """
+        return Recipe(
+            steps=self.steps,
+            batch_size=self.batch_size,
+            optimizer="sgd",
+            learning_rate=learning_rate,
+            decay="cosine",
+            weight_decay=0.0,
+            grad_clip=1.0,
+        )
+
+
+TABLE_3 = (
+    Pretraining(("ViT-B/16", "ViT-B/32"), "JFT", (7,), 8e-4, "linear", 0.1, 0.0),
+    Pretraining(("ViT-L/32",), "JFT", (7,), 6e-4, "linear", 0.1, 0.0),
+    Pretraining(("ViT-L/16",), "JFT", (7, 14), 4e-4, "linear", 0.1, 0.0),
+    Pretraining(("ViT-H/14",), "JFT", (14,), 3e-4, "linear", 0.1, 0.0),
+    Pretraining(("R50x1", "R50x2"), "JFT", (7,), 1e-3, "linear", 0.1, 0.0),
+    Pretraining(("R101x1",), "JFT", (7,), 8e-4, "linear", 0.1, 0.0),
+    Pretraining(("R152x1", "R152x2"), "JFT", (7,), 6e-4, "linear", 0.1, 0.0),
+    Pretraining(("R50+ViT-B/16", "R50+ViT-B/32"), "JFT", (7,), 8e-4, "linear", 0.1, 0.0),
+    Pretraining(("R50+ViT-L/32",), "JFT", (7,), 2e-4, "linear", 0.1, 0.0),
+    Pretraining(("R50+ViT-L/16",), "JFT", (7, 14), 4e-4, "linear", 0.1, 0.0),
+    Pretraining(("ViT-B/16", "ViT-B/32"), "IN-21k", (90,), 1e-3, "linear", 0.03, 0.1),
+    Pretraining(("ViT-L/16", "ViT-L/32"), "IN-21k", (30, 90), 1e-3, "linear", 0.03, 0.1),
+    Pretraining(
+        ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32"), "ImageNet", (300,), 3e-3, "cosine", 0.3, 0.1, grad_clip=1.0
+    ),
+)
+TABLE_4 = (
+    Finetuning("ImageNet", 20_000, (0.003, 0.01, 0.03, 0.06), held_out=0.01),
+    Finetuning("CIFAR-100", 10_000, (0.001, 0.003, 0.01, 0.03), held_out=0.02),
+    Finetuning("CIFAR-10", 10_000, (0.001, 0.003, 0.01, 0.03), held_out=0.02),
+    Finetuning("Pets", 500, (0.001, 0.003, 0.01, 0.03), held_out=0.1),
+    Finetuning("Flowers-102", 500, (0.001, 0.003, 0.01, 0.03), held_out=0.1),
+    Finetuning("VTAB", 2_500, (0.01,), held_out=0.2),  # 800 of each task's 1,000 images, as VTAB prescribes
+)
+TABLE_2_AVERAGE = 0.9999  # Polyak, in the ImageNet rows of Table 2
+TABLE_2_IMAGE_SIZE = {"ViT-L/16": 512, "ViT-H/14": 518}  # pixels, in the same rows
+
+
+def lab(recipe: Recipe, batch_size: int, samples: int) -> Recipe:
+    """A recipe of the paper's for a smaller batch and fewer images, by three rules.
+
+    The learning rate goes with the square root of the batch for Adam and with the batch for SGD, as the noise of their
+    steps does; the warm-up keeps its share of the run, and at most a tenth; all else stays.
+
+    Raises ValueError where there are not images enough for a single batch.
+
+    >>> small = lab(TABLE_3[0].recipe(), batch_size=256, samples=1_000_000)
+    >>> small.steps, small.warmup_steps, small.learning_rate
+    (3906, 75, 0.0002)
+    """
+    steps = samples // batch_size
+    if steps < 1:
+        raise ValueError(f"{samples} images make no batch of {batch_size}; train on more, or in smaller batches")
+    ratio = batch_size / recipe.batch_size
+    share = min(recipe.warmup_steps / recipe.steps, 0.1)
+    return dataclasses.replace(
+        recipe,
+        steps=steps,
+        batch_size=batch_size,
+        warmup_steps=int(share * steps),
+        learning_rate=recipe.learning_rate * (math.sqrt(ratio) if recipe.optimizer == "adam" else ratio),
+    )
+
+
+def tables() -> str:
+    """Tables 3 and 4 in text, with the steps that the epochs come to.
+
+    >>> print(tables().splitlines()[1])
+    models                                  data      epochs  rate    decay   weight decay  dropout  clip  steps
+    """
+    head = f"{'models':40}{'data':10}{'epochs':8}{'rate':8}{'decay':8}{'weight decay':14}{'dropout':9}{'clip':6}steps"
+    lines = ["Table 3: pre-training. Adam β = (0.9, 0.999), batch 4096, warm-up 10,000 steps, 224 px", head]
+    for row in TABLE_3:
+        epochs = "/".join(map(str, row.epochs))
+        steps = " / ".join(f"{row.recipe(n).steps:,}" for n in row.epochs)
+        models, clip = ", ".join(row.models), "-" if row.grad_clip is None else f"{row.grad_clip:g}"
+        lines.append(
+            f"{models:40}{row.data:10}{epochs:8}{row.learning_rate:<8g}{row.decay:8}{row.weight_decay:<14g}"
+            f"{row.dropout:<9g}{clip:6}{steps}"
+        )
+    lines += ["", "Table 4: fine-tuning. SGD, momentum 0.9, batch 512, cosine, no weight decay, clip 1, 384 px"]
+    lines.append(f"{'data':14}{'steps':>8}  {'learning rates':28}held out to choose one")
+    for row in TABLE_4:
+        rates = ", ".join(f"{rate:g}" for rate in row.learning_rates)
+        lines.append(f"{row.data:14}{row.steps:>8,}  {rates:28}{row.held_out:.0%}")
+    return "\n".join(lines)
