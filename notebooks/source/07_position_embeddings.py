@@ -55,6 +55,7 @@ from vitlab import plots
 from vitlab.analysis import positions
 from vitlab.experiments import ledger, position_similarity
 from vitlab.models import zoo
+from vitlab.models.positions import CONVENTIONS, resize_positions
 
 study = ledger.study("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
 
@@ -274,7 +275,7 @@ new = (max(2, round(1.5 * rows)), max(2, round(1.5 * cols)))
 picture = pos.T.reshape(1, D, rows, cols)  # every dimension is a picture
 opened = F.interpolate(picture, size=new, mode="bilinear", align_corners=True)[0].flatten(1).T
 assert opened.shape == (new[0] * new[1], D)
-ours = positions.resize_positions(pos, (rows, cols), new, "paper")
+ours = resize_positions(pos, (rows, cols), new, "paper")
 zoomed = ndimage.zoom(pos.reshape(rows, cols, D).numpy(), (new[0] / rows, new[1] / cols, 1), order=1)
 assert torch.allclose(ours, opened, atol=1e-6)
 assert np.abs(zoomed.reshape(-1, D) - ours.numpy()).max() < 1e-5 * max(1, pos.abs().max())
@@ -292,12 +293,12 @@ conventions = pd.DataFrame(
         "difference": ((other - paper).norm() / paper.norm()).item(),
     }
     for kind, values in {f"{trained.name}'s table": pos, "white noise": noise}.items()
-    for paper in [positions.resize_positions(values, (rows, cols), new, "paper")]
-    for convention in positions.CONVENTIONS
-    for other in [positions.resize_positions(values, (rows, cols), new, convention)]
+    for paper in [resize_positions(values, (rows, cols), new, "paper")]
+    for convention in CONVENTIONS
+    for other in [resize_positions(values, (rows, cols), new, convention)]
 )
 by_kind = conventions.pivot(index="convention", columns="positions", values="difference")
-by_kind.loc[list(positions.CONVENTIONS)].round(3)
+by_kind.loc[list(CONVENTIONS)].round(3)
 
 # %% [markdown]
 # As bars, without the paper's own zero; and what it looks like: the table's strongest direction as a map, before
@@ -307,8 +308,8 @@ by_kind.loc[list(positions.CONVENTIONS)].round(3)
 strongest = torch.linalg.svd(pos - pos.mean(dim=0), full_matrices=False)[2][0]
 offset = pos.mean(dim=0) @ strongest
 maps = {f"{rows} × {cols}": ((pos @ strongest) - offset).reshape(rows, cols).numpy()}
-for convention in positions.CONVENTIONS:
-    resized = positions.resize_positions(pos, (rows, cols), new, convention)
+for convention in CONVENTIONS:
+    resized = resize_positions(pos, (rows, cols), new, convention)
     maps[convention] = ((resized @ strongest) - offset).reshape(new).numpy()
 with plots.style():
     fig, (top, bottom) = plt.subplots(2, 1, figsize=(9, 5.4), height_ratios=[1, 1.6])

@@ -9,14 +9,13 @@ from timm.layers import resample_abs_pos_embed
 from torch import Tensor
 
 from vitlab.analysis.positions import (
-    CONVENTIONS,
     distance_correlation,
     position_embeddings,
     position_grid,
     position_similarity,
-    resize_positions,
     row_column_excess,
 )
+from vitlab.models.positions import CONVENTIONS, resize_positions
 from vitlab.models.vit import ViT, ViTConfig
 
 SHAPES = [((7, 7), (12, 12)), ((7, 7), (4, 4)), ((3, 5), (8, 6)), ((4, 6), (2, 13)), ((2, 3), (2, 7))]

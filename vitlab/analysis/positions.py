@@ -1,24 +1,14 @@
-"""Position embeddings: their similarity map, and resizing them (§3.2, §4.5, Fig. 7 centre, Fig. 10)."""
+"""Position embeddings: their similarity map, and what it shows (§4.5, Fig. 7 centre, Fig. 10)."""
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from scipy import stats
 from torch import Tensor, nn
 
 from vitlab.analysis.geometry import n_prefix_tokens, patch_embedding
-
-# How F.interpolate is called by each. "paper": the authors' spline zoom of order 1; "timm": models resized when
-# weights are loaded or images vary; "timm-npz": its loader of the authors' files; "hf": transformers' ViT.
-CONVENTIONS = {
-    "paper": {"mode": "bilinear", "align_corners": True},
-    "timm": {"mode": "bicubic", "align_corners": False, "antialias": True},
-    "timm-npz": {"mode": "bilinear", "align_corners": False},
-    "hf": {"mode": "bicubic", "align_corners": False},
-    "torchvision": {"mode": "bicubic", "align_corners": True},
-}
+from vitlab.models.positions import check_fit
 
 
 def position_grid(model: nn.Module) -> tuple[int, int]:
@@ -70,7 +60,7 @@ def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Flo
     tensor([[1., 0.]])
     """
     rows, cols = grid
-    _check_fit(pos, grid)
+    check_fit(pos, grid)
     norms = pos.norm(dim=1)
     if not (norms > 0).all() or not pos.isfinite().all():
         raise ValueError("a position embedding is zero or not finite, so its cosine is undefined; were weights loaded?")
@@ -132,41 +122,6 @@ def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple
     return excess(across, down), excess(down, across)
 
 
-def resize_positions(
-    pos: Float[Tensor, "N D"],
-    old: tuple[int, int],
-    new: tuple[int, int],
-    convention: str = "paper",
-    n_prefix: int = 0,
-) -> Float[Tensor, "M D"]:
-    """Position embeddings for another grid, interpolated in two dimensions (§3.2: fine-tuning at higher resolution).
-
-    Args:
-        pos: row by row; the first n_prefix rows are of prefix tokens and are kept as they are.
-        old, new: rows and columns.
-        convention: "paper" is bilinear with aligned corners, equal to the authors' spline zoom of order 1. The others
-            are named after the library that resizes so: "timm", "timm-npz", "hf", "torchvision".
-
-    Raises:
-        ValueError: for an unknown convention, or when pos does not fit the old grid.
-
-    >>> resize_positions(torch.tensor([[0.0], [2.0]]), (1, 2), (1, 3)).T
-    tensor([[0., 1., 2.]])
-    """
-    if convention not in CONVENTIONS:
-        raise ValueError(f"convention {convention!r} given, expected one of {', '.join(CONVENTIONS)}")
-    if min(new) < 1:
-        raise ValueError(f"new grid {new} given, expected at least 1 x 1")
-    prefix, patches = pos[:n_prefix], pos[n_prefix:]
-    _check_fit(patches, old)
-    if old == new:
-        return pos
-    picture = patches.T.reshape(1, -1, *old)  # [N D] -> [1 D rows cols]
-    exact = torch.promote_types(pos.dtype, torch.float32)
-    resized = F.interpolate(picture.to(exact), size=new, **CONVENTIONS[convention]).to(pos.dtype)
-    return torch.cat([prefix, resized.flatten(2)[0].T])
-
-
 def _table(model: nn.Module) -> Tensor:
     table = getattr(model, "pos_embed", None)
     if table is None:
@@ -177,15 +132,6 @@ def _table(model: nn.Module) -> Tensor:
             "relative, rotary, or none"
         )
     return table.detach()
-
-
-def _check_fit(pos: Tensor, grid: tuple[int, int]) -> None:
-    rows, cols = grid
-    if pos.ndim != 2 or len(pos) != rows * cols:
-        raise ValueError(
-            f"pos has shape {list(pos.shape)}, expected [{rows * cols}, D] for {rows} x {cols} patches; prefix tokens "
-            "come first and are no patches"
-        )
 
 
 def _pairs(similarity: Tensor) -> tuple[Tensor, Tensor, Tensor]:
