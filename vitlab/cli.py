@@ -182,9 +182,11 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _recipes(options: argparse.Namespace) -> int:
+    from vitlab.evaluation.fewshot import FewShot
     from vitlab.training import paper
 
     print(paper.tables())
+    print(f"\nFew-shot: regularised least squares on frozen features\n{FewShot()}")
     return 0
 
 

@@ -120,7 +120,7 @@ def plan(chosen: Session, device: torch.device | None = None) -> str:
     what `prepared` raises.
 
     >>> print(plan(session("Lab-Ti/8", "digits", settings={"steps": 100})).splitlines()[0])
-    Lab-Ti/8 (214,090 parameters) on digits, 32 px, 10 classes
+    Lab-Ti/8 (214,218 parameters) on digits, 32 px, 10 classes
     """
     device = device or processes.default_device()
     model, _, test = prepared(chosen, device)

@@ -1,0 +1,88 @@
+"""A training by name: recipes of the paper and the lab, the plan before it, and what is refused before it begins."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from vitlab.cli import main
+from vitlab.models import zoo
+from vitlab.training import cost, paper, session
+from vitlab.training.recipe import Recipe
+
+
+def test_the_paper_s_recipe_comes_from_table_3():
+    chosen = session.session("ViT-B/16", "photographs", like="imagenet")
+    row = paper.TABLE_3[-1]
+    assert chosen.recipe == row.recipe() and chosen.dropout == 0.1 and chosen.head == "tanh"
+    assert chosen.image_size == 224 and chosen.augmentation.crop == "inception" and chosen.augmentation.flip
+
+
+def test_the_lab_s_recipe_is_derived_for_its_batch_and_steps():
+    chosen = session.session("Lab-Ti/8", "world", settings={"batch_size": 256, "steps": 500, "mixup": 0.2})
+    assert chosen.recipe == paper.lab(paper.TABLE_3[-1].recipe(), 256, 128_000)
+    assert chosen.recipe.warmup_steps == 50 and chosen.augmentation.mixup == 0.2
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("ViT-B/16", "x", "CIFAR-10"), r"Table 3 has no ViT-B/16 on CIFAR-10; it has ViT-B/16, ViT-B/32 on JFT;"),
+        (("Lab-Ti/8", "world", None, {"rate": 1}), r"no setting rate; there are: steps, batch_size"),
+        (("Lab-Ti/8", "world", None, {"steps": 0}), r"0 images make no batch of 128"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        session.session(*arguments)
+
+
+def test_a_plan_that_does_not_fit_names_the_parts_that_would(monkeypatch):
+    chosen = session.session("Lab-Ti/8", "digits", settings={"batch_size": 64, "steps": 2})
+    device = torch.device("cpu")
+    model, _, _ = session.prepared(chosen, device)
+    fixed, per_image = cost.training_bytes(model, torch.zeros(2, 3, 32, 32), chosen.recipe)
+    monkeypatch.setattr(cost, "free_bytes", lambda device: fixed + 20 * per_image)
+    with pytest.raises(MemoryError, match=r"does not fit into memory: 64 images at once.*set accumulate=4$"):
+        session.plan(chosen, device)
+    session.plan(dataclasses.replace(chosen, recipe=dataclasses.replace(chosen.recipe, accumulate=4)), device)
+    monkeypatch.setattr(cost, "free_bytes", lambda device: fixed - 1)
+    with pytest.raises(MemoryError, match="take a smaller model or a larger device"):
+        session.plan(chosen, device)
+
+
+def test_the_estimate_of_a_training_s_memory_is_what_autograd_keeps():
+    # Two linear layers and a ReLU on [n, 10]: kept are the input, the ReLU's output (which serves the second layer too).
+    model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.ReLU(), torch.nn.Linear(20, 5))
+    n_weights = 10 * 20 + 20 + 20 * 5 + 5
+    fixed, per_image = cost.training_bytes(model, torch.ones(8, 10), Recipe(steps=1))
+    assert fixed == 4 * 4 * n_weights and per_image == 4 * (10 + 20)
+    sgd, _ = cost.training_bytes(model, torch.ones(8, 10), Recipe(steps=1, optimizer="sgd", average=0.9))
+    assert sgd == 4 * 4 * n_weights  # momentum and the average, in place of Adam's two
+
+
+def test_the_command_trains_goes_on_and_leaves_weights(tmp_path, capsys):
+    arguments = ["train", "Lab-Ti/8", "digits", "--set", "steps=4", "--set", "batch_size=32", "--set", "eval_every=2"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "214,218 parameters" in out and "step       4" in out and "FLOPs" in out
+    assert zoo.load(tmp_path / "model.safetensors").name == "Lab-Ti/8"
+    before = (tmp_path / "model.safetensors").read_bytes()
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    assert "step       " not in capsys.readouterr().out  # it was finished
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+def test_the_command_plans_and_refuses(capsys):
+    assert main(["train", "Lab-Ti/8", "digits", "--plan"]) == 0
+    assert "1,000 steps of 128 = 128,000 images" in capsys.readouterr().out
+    assert main(["train", "Lab-Ti/8", "digits", "--set", "steps=many"]) == 2
+    assert "steps=many: expected a whole number" in capsys.readouterr().err
+    assert main(["train", "ViT-B/16", "nowhere", "--like", "ImageNet"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_recipes_prints_the_tables(capsys):
+    assert main(["recipes"]) == 0
+    out = capsys.readouterr().out
+    assert "Table 3" in out and "93,836" in out and "Table 4" in out and "few-shot" in out.lower()

@@ -1,0 +1,120 @@
+"""Fine-tuning: a new head, another resolution, the learning rate chosen on held-out images (§3.2, §4.1, Table 4)."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from vitlab.data.augment import Augmentation
+from vitlab.data.loader import ImageSet, batches, epoch_order
+from vitlab.models.pretrained import Pretrained
+from vitlab.models.transfer import with_new_head
+from vitlab.training.evaluate import evaluate
+from vitlab.training.loop import DivergedError, train
+from vitlab.training.pretrain import subset
+from vitlab.training.processes import default_device
+from vitlab.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """A fine-tuned model and how it came about."""
+
+    model: nn.Module
+    rows: list[dict]  # of `loop.train`, with one of step 0 before
+    learning_rate: float  # the one that was chosen
+    trials: dict[float, float]  # learning rate → accuracy on the held-out images; empty where there was no choice
+
+
+def finetune(
+    source: Pretrained | nn.Module,
+    images: ImageSet,
+    recipe: Callable[[float], Recipe],
+    learning_rates: Sequence[float],
+    *,
+    held_out: float = 0.1,
+    seed: int = 0,
+    watch: ImageSet | None = None,
+    augmentation: Augmentation | None = None,
+    convention: str = "paper",
+) -> Finetuned:
+    """Fine-tune as in Table 4, at the resolution of `images`; `source` is left as it is.
+
+    `recipe` gives the training for a learning rate (`paper.Finetuning.recipe`). Of several learning rates the best on
+    the `held_out` share of the images is chosen, the lowest where some are equal and never one that diverges, and then
+    all images are trained on. `seed` draws the held-out images and the order. `watch` is what the rows' val_accuracy
+    comes from; nothing is chosen by it. Position embeddings are resized by `convention`.
+
+    Raises:
+        ValueError: no learning rate, a share that leaves no image on one of the two sides.
+        DivergedError: every learning rate diverges.
+
+    >>> from vitlab.training.pretrain import digits_splits
+    >>> from vitlab.models import zoo
+    >>> digits = digits_splits(n_train=40)
+    >>> few = lambda rate: Recipe(steps=2, batch_size=8, optimizer="sgd", learning_rate=rate)
+    >>> sorted(finetune(zoo.create("Lab-Ti/2"), digits.train, few, (0.01, 0.03)).trials)
+    [0.01, 0.03]
+    """
+    if not learning_rates:
+        raise ValueError("no learning rate is given; give one, or several to choose from")
+    trials: dict[float, float] = {}
+    if len(learning_rates) > 1:
+        rest, apart = split(images, held_out, seed)
+        for rate in sorted(learning_rates):
+            with contextlib.suppress(DivergedError):
+                last = _one(source, rest, recipe(rate), seed, apart, augmentation, convention)[1][-1]
+                trials[rate] = last["val_accuracy"]
+        if not trials:
+            raise DivergedError(f"every learning rate of {tuple(learning_rates)} diverges; try lower ones")
+    best = max(trials, key=trials.get) if trials else learning_rates[0]
+    model, rows = _one(source, images, recipe(best), seed, watch, augmentation, convention)
+    return Finetuned(model, rows, best, trials)
+
+
+def split(images: ImageSet, held_out: float, seed: int) -> tuple[ImageSet, ImageSet]:
+    """A set without a random share of it, and that share.
+
+    >>> from vitlab.training.pretrain import digits_splits
+    >>> [len(part) for part in split(digits_splits().train, 0.02, seed=0)]
+    [1408, 29]
+    """
+    n_apart = math.ceil(held_out * len(images))
+    if not 0 < n_apart < len(images):
+        raise ValueError(f"a held-out share of {held_out} of {len(images)} images leaves none on one side")
+    order = epoch_order(len(images), seed, 0)
+    return subset(images, order[n_apart:].sort().values), subset(images, order[:n_apart].sort().values)
+
+
+def _one(source, images: ImageSet, recipe: Recipe, seed: int, watch, augmentation, convention) -> tuple:
+    """One training from the pre-trained weights on."""
+    device, side = default_device(), images.images.shape[-1]
+    pretrained = source.model if isinstance(source, Pretrained) else source
+    model = with_new_head(pretrained, len(images.classes), side, convention).to(device)
+    with _normalised(model, source):
+        start = {"step": 0, "samples": 0, "seconds": 0.0}
+        if watch is not None:
+            start |= {f"val_{metric}": value for metric, value in evaluate(model, watch).items()}
+        feed = batches(images, recipe.batch_size, seed, device, augmentation)
+        rows = train(model, feed, recipe, validation=watch)
+    return model, [start, *rows]
+
+
+@contextlib.contextmanager
+def _normalised(model: nn.Module, source: Pretrained | nn.Module) -> Iterator[None]:
+    """Images come as −1…1; a model that was pre-trained with another normalisation gets them in that one."""
+    if not isinstance(source, Pretrained) or {*source.mean, *source.std} == {0.5}:
+        yield
+        return
+    device = next(model.parameters()).device
+    mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (source.mean, source.std))
+    handle = model.register_forward_pre_hook(lambda _, inputs: ((inputs[0] * 0.5 + 0.5 - mean) / std,))
+    try:
+        yield
+    finally:
+        handle.remove()
