@@ -77,7 +77,7 @@ def train(
     state |= {"rows": [], "best": None, "average": None, "saved": None}
     with _held(folder, group), torch.random.fork_rng([device] if device.type == "cuda" else []):
         if folder is not None:
-            _restore(folder, state, model, optimizer, recipe, spread)
+            _restore(folder, state, model, optimizer, recipe, group, spread)
         model.train()
         while state["step"] < recipe.steps and not _patience_is_over(state["rows"], recipe):
             _advance(state, model, forward, optimizer, batches, recipe, device, group)
@@ -248,12 +248,13 @@ def _save(folder: Path, state: dict, model, optimizer, recipe: Recipe, name, gro
         )
     rest = dict(state) | {"optimizer": optimiser, "recipe": dataclasses.asdict(recipe)}
     rest |= {"loss_sum": float(state["loss_sum"]), "saved": None}
+    rest["spread"] = spread if group.size > 1 else "copies"
     if group.writes:
         state["saved"] = str(checkpoint.save(folder / "checkpoints", model, weights, rest, name=name))
     processes.wait()
 
 
-def _restore(folder: Path, state: dict, model, optimizer, recipe: Recipe, spread: Spread) -> None:
+def _restore(folder: Path, state: dict, model, optimizer, recipe: Recipe, group: Group, spread: Spread) -> None:
     found = checkpoint.newest(folder / "checkpoints")
     if found is None:
         return
@@ -261,6 +262,11 @@ def _restore(folder: Path, state: dict, model, optimizer, recipe: Recipe, spread
     if changed := [name for name in asked if before.get(name) != asked[name] and name not in _MAY_CHANGE]:
         values = ", ".join(f"{name} was {before.get(name)!r} and is {asked[name]!r}" for name in changed)
         raise ValueError(f"{found.path} is of another recipe: {values}; give the run another folder, or delete it")
+    if (found.rest["spread"] == "shards") != (spread == "shards" and group.size > 1):
+        raise ValueError(
+            f"{found.path} was written with spread={found.rest['spread']!r}; go on in the same way, or give the run "
+            "another folder"
+        )
     processes.scatter(model, optimizer, (found.weights, found.rest["optimizer"]), spread)
     state.update({name: found.rest[name] for name in state}, saved=str(found.path))
     if state["average"] is not None:

@@ -105,7 +105,10 @@ def wait() -> None:
 
 
 def gathered(model: nn.Module, optimizer: torch.optim.Optimizer, how: Spread) -> tuple[dict, dict]:
-    """The whole state of a model and its optimiser. With shards every process must ask, and each gets all of it."""
+    """The whole state of a model and its optimiser; with shards every process must ask, and the one that writes gets it.
+
+    The others then get empty dictionaries.
+    """
     if how == "copies" or group().size == 1:
         return model.state_dict(), optimizer.state_dict()
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
@@ -120,7 +123,8 @@ def scatter_weights(model: nn.Module, weights: dict, how: Spread) -> None:
         return
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-    set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
 
 
 def scatter(model: nn.Module, optimizer: torch.optim.Optimizer, states: tuple[dict, dict], how: Spread) -> None:
@@ -131,5 +135,5 @@ def scatter(model: nn.Module, optimizer: torch.optim.Optimizer, states: tuple[di
         return
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
 
-    options = StateDictOptions(full_state_dict=True)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     set_state_dict(model, optimizer, model_state_dict=states[0], optim_state_dict=states[1], options=options)
