@@ -105,9 +105,9 @@ def wait() -> None:
 
 
 def gathered(model: nn.Module, optimizer: torch.optim.Optimizer, how: Spread) -> tuple[dict, dict]:
-    """The whole state of a model and its optimiser; with shards every process must ask, and the one that writes gets it.
+    """The whole state of a model and its optimiser; with shards every process must ask, and the first gets it.
 
-    The others then get empty dictionaries.
+    The other ones then get empty dictionaries.
     """
     if how == "copies" or group().size == 1:
         return model.state_dict(), optimizer.state_dict()
