@@ -12,6 +12,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from vitlab.data import datasets
+from vitlab.data.augment import Augmentation
 from vitlab.data.loader import ImageSet, batches
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
@@ -94,12 +95,15 @@ def pretrain(
     *,
     seed: int,
     watch: ImageSet,
+    augmentation: Augmentation | None = None,
     report: Callable[[dict], None] | None = None,
+    **options: float,
 ) -> tuple[nn.Module, list[dict]]:
     """A fresh model called `name`, trained on `images`; it, and the rows of `loop.train` with one of step 0 before.
 
-    `seed` draws the weights, the order of the images and dropout. `watch` is the set that the rows' val_accuracy and
-    val_loss come from, and by which `recipe.patience` stops.
+    `seed` draws the weights, the order of the images, their augmentation and dropout; `options` are dropout and
+    drop_path of `zoo.create`. `watch` is the set that the rows' val_accuracy and val_loss come from, and by which
+    `recipe.patience` stops.
 
     >>> splits = world_splits(World(image_size=8), 40, 10, 10)
     >>> model, rows = pretrain("Lab-Ti/2", splits.train, Recipe(steps=2, batch_size=20), seed=0, watch=splits.test)
@@ -107,12 +111,12 @@ def pretrain(
     ([0, 40], 2.3026)
     """
     device, side = default_device(), images.images.shape[-1]
-    model = zoo.create(name, n_classes=len(images.classes), image_size=side, seed=seed).to(device)
+    model = zoo.create(name, n_classes=len(images.classes), image_size=side, seed=seed, **options).to(device)
     start = {"step": 0, "samples": 0, "seconds": 0.0}
     start |= {f"val_{metric}": value for metric, value in evaluate(model, watch).items()}
     rows = train(
         model,
-        batches(images, recipe.batch_size, seed, device),
+        batches(images, recipe.batch_size, seed, device, augmentation),
         dataclasses.replace(recipe, seed=seed),
         validation=watch,
         report=report,
