@@ -56,12 +56,13 @@ from scipy.stats import spearmanr
 from vitlab import plots
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_size
 from vitlab.analysis.distance import attention_distance, local_share
-from vitlab.experiments import attention_distances, ledger
+from vitlab.experiments import attention_distances, ledger, subjects
+from vitlab.experiments.intervals import images_interval
 from vitlab.models import zoo
 
 study = ledger.study("08_attention_distance", PRESET, SEED, weights=WEIGHTS, images=IMAGES)
 pretrained = zoo.load(WEIGHTS)
-IMAGES = attention_distances.image_source(pretrained) if IMAGES == "auto" else IMAGES
+IMAGES = subjects.image_source(pretrained) if IMAGES == "auto" else IMAGES
 print(f"{pretrained.name}, input {pretrained.image_size} px, images: {IMAGES}\nweights: {pretrained.source}")
 
 # %% [markdown]
@@ -119,7 +120,7 @@ print(f"looking at oneself only:     {open_distance(identity, (14, 14), 16, 1).i
 # every row is a distribution. Our four lines must agree with the package's function.
 
 # %%
-picture = attention_distances.load_pictures(pretrained, IMAGES, 4, SEED)[0]
+picture = subjects.load_pictures(pretrained, IMAGES, 4, SEED)[0]
 x = pretrained.prepare(picture[None])  # [1 3 height width]
 with torch.inference_mode():
     maps = attention_maps(pretrained.model, x)
@@ -240,7 +241,7 @@ def paired(mode):
 def judged(mode):
     rows = {}
     for what, values in paired(mode).items():
-        low, high = attention_distances.interval(values, SEED) or (values.mean(),) * 2
+        low, high = images_interval(values, SEED) or (values.mean(),) * 2
         rows[what] = {"mean": values.mean(), "low": low, "high": high, "n": len(values)}
     return pd.DataFrame(rows).T
 

@@ -56,7 +56,8 @@ from vitlab.analysis.geometry import has_class_token
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import attention_rollout, gradient_rollout, last_layer_attention, overlay, rollout_from_maps
 from vitlab.data import datasets
-from vitlab.experiments import attention_distances, ledger, rollout_masks
+from vitlab.experiments import ledger, rollout_masks, subjects
+from vitlab.experiments.intervals import images_interval
 from vitlab.models import zoo
 
 study = ledger.study("09_attention_rollout", PRESET, SEED, weights=WEIGHTS)
@@ -111,7 +112,7 @@ def open_rollout(maps, grid, n_prefix):
 # matrix times a matrix. The result must be the same, and every row of $R$ must be a distribution.
 
 # %%
-world = attention_distances.world_at(pretrained.image_size, 6, SEED)
+world = subjects.world_at(pretrained.image_size, 6, SEED)
 x = pretrained.prepare(world.images)  # [images 3 height width]
 with torch.inference_mode():
     maps = attention_maps(pretrained.model, x)
@@ -319,7 +320,7 @@ decided = found.set_index("what")
 above = [bool(decided.loc[what, "low"] > 0) for what in ("trained", "trained − untrained", "trained − another mask")]
 verdict = "reproduced" if all(above) else "partly reproduced" if above[0] and any(above[1:]) else "not reproduced"
 own = pairs[pairs["method"] == "rollout"]
-low, high = attention_distances.interval(own["trained_hit"], SEED)
+low, high = images_interval(own["trained_hit"], SEED)
 results = {"rollout mass on the object minus its area": decided.loc["trained"],
            "the same, minus untrained models'": decided.loc["trained − untrained"],
            "pointing game: hits minus chance": {"mean": own["trained_hit"].mean(), "low": low, "high": high}}

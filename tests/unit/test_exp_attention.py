@@ -8,7 +8,8 @@ import torch
 from vitlab.analysis.distance import attention_distance, mean_attention_distance
 from vitlab.analysis.rollout import attention_rollout, last_layer_attention
 from vitlab.data.world import HELD_OUT, World, image_set
-from vitlab.experiments import attention_distances, rollout_masks
+from vitlab.experiments import attention_distances, rollout_masks, subjects
+from vitlab.experiments.intervals import images_interval
 from vitlab.models import zoo
 from vitlab.models.pretrained import Pretrained
 from vitlab.models.vit import ViT, ViTConfig
@@ -83,21 +84,20 @@ def test_a_changed_weights_file_of_the_same_name_is_another_run(tmp_path):
     hashes = []
     for seed in (0, 1):
         zoo.save(path, zoo.create("Lab-Ti/8", seed=seed), "Lab-Ti/8", {})
-        hashes += [attention_distances.weights_hash(str(path)), attention_distances.weights_hash(f"Lab-Ti/8@{path}")]
+        hashes += [subjects.weights_hash(str(path)), subjects.weights_hash(f"Lab-Ti/8@{path}")]
     assert hashes[0] == hashes[1] != hashes[2] == hashes[3]
-    assert attention_distances.weights_hash("vit_base_patch16_224") is None
+    assert (
+        subjects.weights_hash(str(tmp_path)) == subjects.weights_hash(f"local-dir:{tmp_path}") == hashes[2]
+    )  # its folder
+    assert subjects.weights_hash("vit_base_patch16_224") is None
 
 
 def test_photographs_of_any_size_are_taken_each_once(weights, tmp_path, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     sizes = {"wide": (3, 40, 70), "small": (3, 20, 24)}
-    made = [
-        (name, torch.randint(0, 256, size, generator=generator).to(torch.uint8)) for name, size in sizes.items()
-    ]
-    monkeypatch.setattr(attention_distances.datasets, "photographs", lambda limit: made[:limit])
-    table = attention_distances.attention_distances(
-        "smoke", weights=weights, folder=tmp_path, images="photographs"
-    )
+    made = [(name, torch.randint(0, 256, size, generator=generator).to(torch.uint8)) for name, size in sizes.items()]
+    monkeypatch.setattr(subjects.datasets, "photographs", lambda limit: made[:limit])
+    table = attention_distances.attention_distances("smoke", weights=weights, folder=tmp_path, images="photographs")
     assert table["image"].nunique() == 2
     heads = attention_distances.head_summary(table)
     assert (heads["low"] < heads["distance_px"]).all() and (heads["n"] == 2).all()
@@ -111,9 +111,9 @@ def test_a_folder_of_images_is_drawn_from_by_seed(weights, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (40 + number, 50), (40 * number, 0, 0)).save(path)
     pretrained = zoo.load(weights)
-    drawn = [attention_distances.load_pictures(pretrained, str(tmp_path / "photos"), 4, seed) for seed in (0, 0, 1)]
+    drawn = [subjects.load_pictures(pretrained, str(tmp_path / "photos"), 4, seed) for seed in (0, 0, 1)]
     assert [len(pictures) for pictures in drawn] == [4, 4, 4]
-    hashes = [attention_distances.pictures_hash(pictures) for pictures in drawn]
+    hashes = [subjects.pictures_hash(pictures) for pictures in drawn]
     assert hashes[0] == hashes[1] != hashes[2]
     assert pretrained.prepare(drawn[0][0][None]).shape == (1, 3, 32, 32)
 
@@ -160,15 +160,15 @@ def test_a_flat_curve_has_no_trend():
 
 
 def test_intervals_of_few_and_of_many_images():
-    assert attention_distances.interval([1.0]) is None
-    low, high = attention_distances.interval([1.0, 2.0, 3.0])
+    assert images_interval([1.0]) is None
+    low, high = images_interval([1.0, 2.0, 3.0])
     assert (low, high) == pytest.approx((-0.484, 4.484), abs=1e-3)  # Student's, not three numbers resampled
-    low, high = attention_distances.interval(np.arange(100.0))
+    low, high = images_interval(np.arange(100.0))
     assert 40 < low < 49.5 < high < 60
 
 
 def test_the_world_of_other_proportions_is_the_middle_of_a_square():
-    square, wide = attention_distances.world_at((48, 48), 5, 2), attention_distances.world_at((32, 48), 5, 2)
+    square, wide = subjects.world_at((48, 48), 5, 2), subjects.world_at((32, 48), 5, 2)
     assert wide.images.equal(square.images[:, :, 8:40]) and wide.masks.equal(square.masks[:, 8:40])
     assert square.images.equal(image_set(World(image_size=48), 5, HELD_OUT + 10).images)
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from vitlab.analysis.positions import position_similarity as similarity_map
 from vitlab.experiments import embedding_filters as filters_experiment
 from vitlab.experiments import position_similarity as positions_experiment
-from vitlab.experiments.embedding_filters import embedding_filters, jackknife_interval, without_group
+from vitlab.experiments.embedding_filters import embedding_filters, without_group
+from vitlab.experiments.intervals import jackknife_interval
 from vitlab.experiments.position_similarity import position_similarity, rings, shuffled_within
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vitlab import files
 from vitlab.analysis.capture import grid_size, n_prefix_tokens, patch_stride, reduce_attention
 from vitlab.analysis.distance import depth_trend, distance_reducer, head_spread, mass_reducer, pixel_distances
-from vitlab.data import datasets
-from vitlab.data.loader import ImageSet
-from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.experiments import presets, runner
-from vitlab.experiments.intervals import Interval, bootstrap_interval, mean_interval
+from vitlab.experiments.intervals import mean_interval
+from vitlab.experiments.subjects import image_source, load_pictures, pictures_hash, weights_hash
 from vitlab.models import zoo
 from vitlab.models.pretrained import Pretrained
 from vitlab.training.processes import default_device
@@ -96,9 +91,7 @@ def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
         part = part.to(default_device())
         grid, stride, n_prefix = grid_size(model, part), patch_stride(model), n_prefix_tokens(model)
         reducers = {name: distance_reducer(grid, stride, n_prefix, mode) for mode, name in COLUMNS.items()}
-        found = reduce_attention(
-            model, part, {**reducers, "prefix_mass": mass_reducer(n_prefix)}, by_heads=True
-        )
+        found = reduce_attention(model, part, {**reducers, "prefix_mass": mass_reducer(n_prefix)}, by_heads=True)
         for name, layers in found.items():
             parts.setdefault(name, []).append(torch.stack(layers, dim=1).cpu())  # [B L H]
     return _rows({name: torch.cat(values).numpy() for name, values in parts.items()})
@@ -112,70 +105,6 @@ def _rows(values: dict[str, np.ndarray]) -> list[dict[str, Any]]:
         | {name: round(float(array[b, layer, head]), 5) for name, array in values.items()}
         for b, layer, head in np.ndindex(shape)
     ]
-
-
-def image_source(pretrained: Pretrained) -> str:
-    """What "auto" means: the world for a lab model, which was trained on it, else photographs.
-
-    >>> image_source(Pretrained(torch.nn.Identity(), "Lab-S/8", "nowhere", (64, 64)))
-    'world'
-    """
-    return "world" if pretrained.name.startswith("Lab-") else "photographs"
-
-
-def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int) -> list[Tensor]:
-    """At most `count` pictures [3 H W] of bytes, for `pretrained.prepare`.
-
-    From the world, painted at the model's size; the first photographs there are; or some of a data set's test part,
-    drawn at random with `seed`.
-    """
-    if images == "world":
-        return list(world_at(pretrained.image_size, count, seed).images)
-    if images == "photographs":
-        return [picture for _, picture in datasets.photographs(limit=count)]
-    found = datasets.load(images, "test", image_size=max(pretrained.image_size)).images
-    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed))
-    return list(found[order[:count]])
-
-
-def world_at(size: tuple[int, int], count: int, seed: int = 0) -> ImageSet:
-    """Held-out images of the world with their masks, (height, width) pixels; another seed gives other images.
-
-    The world is square: for other proportions the middle of a larger square is kept.
-
-    >>> world_at((32, 48), 3).masks.shape
-    torch.Size([3, 32, 48])
-    """
-    side = max(size)
-    found = image_set(World(image_size=side), count, HELD_OUT + seed * count)
-    top, left = (side - size[0]) // 2, (side - size[1]) // 2
-    kept = (..., slice(top, top + size[0]), slice(left, left + size[1]))
-    return ImageSet(found.images[kept], found.labels, found.classes, found.masks[kept])
-
-
-def weights_hash(weights: str) -> str | None:
-    """Hash of the file that `weights` names, so that another file of the same name is another run; None for a hub name.
-
-    >>> weights_hash("vit_tiny_patch16_224") is None
-    True
-    """
-    bundled = zoo.BUNDLED.get(weights.lower())
-    path = files.bundled_dir() / bundled if bundled else Path(weights).expanduser()
-    if not path.is_file():  # NAME@FILE
-        path = Path(weights.partition("@")[2]).expanduser()
-    return files.file_hash(path) if path.is_file() else None
-
-
-def pictures_hash(pictures: Sequence[Tensor]) -> str:
-    """First 16 hexadecimal digits of the SHA-256 of all pixels.
-
-    >>> pictures_hash([torch.zeros(3, 2, 2, dtype=torch.uint8)])
-    '15ec7bf0b50732b4'
-    """
-    digest = hashlib.sha256()
-    for picture in pictures:
-        digest.update(picture.contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def uniform_distance(pretrained: Pretrained) -> float:
@@ -219,12 +148,3 @@ def image_statistics(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
             rows.append(row | {"spread_first": spreads[image, 0].item(), "spread_last": spreads[image, -1].item()})
     found = pd.DataFrame(rows).drop(columns="model_seed")
     return found.groupby(["model", "image"], sort=False, as_index=False).mean()
-
-
-def interval(values: Sequence[float] | np.ndarray | pd.Series, seed: int = 0) -> Interval | None:
-    """95 % interval of a mean over images: bootstrap, or Student's for fewer than ten; None for one image.
-
-    >>> interval([1.0])
-    """
-    values = np.asarray(values, dtype=float)
-    return bootstrap_interval(values, seed) if len(values) >= 10 else mean_interval(values)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import scipy.stats
 from jaxtyping import Float
 from torch import Tensor
 
 from vitlab.analysis import filters
 from vitlab.experiments import presets, runner
+from vitlab.experiments.intervals import jackknife_interval
 from vitlab.models import zoo
 
 N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
@@ -115,26 +114,6 @@ def without_group(samples: Tensor, group: int, n_groups: int) -> Tensor:
     tensor([0, 2, 3, 5])
     """
     return samples[[index for index in range(len(samples)) if index % n_groups != group]]
-
-
-def jackknife_interval(whole: float, left_out: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """95 % interval of a statistic, from its values with one group of samples left out at a time.
-
-    The delete-a-group jackknife, with Student's t. It suits principal components, where the bootstrap's repeated
-    samples would count as variance explained.
-
-    Raises:
-        ValueError: fewer than two groups.
-
-    >>> [round(bound, 2) for bound in jackknife_interval(0.6, [0.55, 0.6, 0.65])]  # as of 0.5, 0.6, 0.7
-    [0.35, 0.85]
-    """
-    values = np.asarray(left_out, dtype=float)
-    if len(values) < 2:
-        raise ValueError(f"{len(values)} groups left out, expected 2 or more to see a spread")
-    error = math.sqrt((len(values) - 1) * values.var())
-    half = scipy.stats.t.ppf(0.975, len(values) - 1) * error
-    return float(whole - half), float(whole + half)
 
 
 def compare(table: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from vitlab.analysis import positions
 from vitlab.experiments import presets, runner
-from vitlab.experiments.embedding_filters import jackknife_interval, without_group
+from vitlab.experiments.embedding_filters import without_group
+from vitlab.experiments.intervals import jackknife_interval
 from vitlab.models import zoo
 
 MEASURES = ("rank correlation", "row excess", "column excess")

@@ -15,7 +15,8 @@ from vitlab.analysis.geometry import has_class_token
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
 from vitlab.experiments import presets, runner
-from vitlab.experiments.attention_distances import interval, pictures_hash, weights_hash, world_at
+from vitlab.experiments.intervals import images_interval
+from vitlab.experiments.subjects import pictures_hash, weights_hash, world_at
 from vitlab.models import zoo
 from vitlab.training.processes import default_device
 
@@ -124,8 +125,7 @@ def _rows(method: str, maps: Tensor, masks: Tensor) -> list[dict[str, Any]]:
         "chance": pointing_chance(masks, (maps.shape[1], maps.shape[2])),
     }
     return [
-        {"method": method, "image": image}
-        | {name: round(values[image].item(), 6) for name, values in columns.items()}
+        {"method": method, "image": image} | {name: round(values[image].item(), 6) for name, values in columns.items()}
         for image in range(len(maps))
     ]
 
@@ -175,6 +175,6 @@ def comparisons(pairs: pd.DataFrame, method: str = "rollout", seed: int = 0) -> 
     }
     rows = []
     for what, values in quantities.items():
-        low, high = interval(values, seed) or (values.mean(),) * 2
+        low, high = images_interval(values, seed) or (values.mean(),) * 2
         rows.append({"what": what, "mean": values.mean(), "low": low, "high": high, "n": len(values)})
     return pd.DataFrame(rows)

@@ -1,0 +1,83 @@
+"""What an analysis looks at, weights and pictures, with hashes that tell them from others (§4.5)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitlab import files
+from vitlab.data import datasets
+from vitlab.data.loader import ImageSet
+from vitlab.data.world import HELD_OUT, World, image_set
+from vitlab.models import hub, zoo
+from vitlab.models.pretrained import Pretrained
+
+
+def image_source(pretrained: Pretrained) -> str:
+    """What "auto" means: the world for a lab model, which was trained on it, else photographs.
+
+    >>> image_source(Pretrained(torch.nn.Identity(), "Lab-S/8", "nowhere", (64, 64)))
+    'world'
+    """
+    return "world" if "Lab-" in pretrained.name else "photographs"
+
+
+def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int) -> list[Tensor]:
+    """At most `count` pictures [3 H W] of bytes, for `pretrained.prepare`.
+
+    From the world, painted at the model's size; the first photographs there are; or some of a data set's test part,
+    drawn at random with `seed`.
+    """
+    if images == "world":
+        return list(world_at(pretrained.image_size, count, seed).images)
+    if images == "photographs":
+        return [picture for _, picture in datasets.photographs(limit=count)]
+    found = datasets.load(images, "test", image_size=max(pretrained.image_size)).images
+    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed))
+    return list(found[order[:count]])
+
+
+def world_at(size: tuple[int, int], count: int, seed: int = 0) -> ImageSet:
+    """Held-out images of the world with their masks, (height, width) pixels; another seed gives other images.
+
+    The world is square: for other proportions the middle of a larger square is kept.
+
+    >>> world_at((32, 48), 3).masks.shape
+    torch.Size([3, 32, 48])
+    """
+    side = max(size)
+    found = image_set(World(image_size=side), count, HELD_OUT + seed * count)
+    top, left = (side - size[0]) // 2, (side - size[1]) // 2
+    kept = (..., slice(top, top + size[0]), slice(left, left + size[1]))
+    return ImageSet(found.images[kept], found.labels, found.classes, found.masks[kept])
+
+
+def weights_hash(weights: str) -> str | None:
+    """Hash of the file or folder that `weights` names, for its content may change; None for a hub name.
+
+    >>> weights_hash("vit_tiny_patch16_224") is None
+    True
+    """
+    bundled = zoo.BUNDLED.get(weights.lower())
+    path = files.bundled_dir() / bundled if bundled else Path(weights.removeprefix(hub.FOLDER_PREFIX)).expanduser()
+    if not path.exists():  # NAME@FILE
+        path = Path(weights.partition("@")[2]).expanduser()
+    if path.is_dir():  # of `save_for_hf`
+        path = path / "model.safetensors"
+    return files.file_hash(path) if path.is_file() else None
+
+
+def pictures_hash(pictures: Sequence[Tensor]) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of all pixels.
+
+    >>> pictures_hash([torch.zeros(3, 2, 2, dtype=torch.uint8)])
+    '15ec7bf0b50732b4'
+    """
+    digest = hashlib.sha256()
+    for picture in pictures:
+        digest.update(picture.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
