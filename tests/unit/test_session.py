@@ -19,7 +19,7 @@ def test_the_paper_s_recipe_comes_from_table_3():
 
 
 def test_the_lab_s_recipe_is_derived_for_its_batch_and_steps():
-    chosen = session.session("Lab-Ti/8", "world", settings={"batch_size": 256, "steps": 500, "mixup": 0.2})
+    chosen = session.session("Lab-Ti/8", "digits", settings={"batch_size": 256, "steps": 500, "mixup": 0.2})
     assert chosen.recipe == paper.lab(paper.TABLE_3[-1].recipe(), 256, 128_000)
     assert chosen.recipe.warmup_steps == 50 and chosen.augmentation.mixup == 0.2
 
@@ -29,6 +29,7 @@ def test_the_lab_s_recipe_is_derived_for_its_batch_and_steps():
     [
         (("ViT-B/16", "x", "CIFAR-10"), r"Table 3 has no ViT-B/16 on CIFAR-10; it has ViT-B/16, ViT-B/32 on JFT;"),
         (("Lab-Ti/8", "world", None, {"rate": 1}), r"no setting rate; there are: steps, batch_size"),
+        (("Lab-Ti/8", "world", None, {"flip": True}), r"the world is not augmented"),
         (("Lab-Ti/8", "world", None, {"steps": 0}), r"0 images make no batch of 128"),
     ],
 )
@@ -52,7 +53,7 @@ def test_a_plan_that_does_not_fit_names_the_parts_that_would(monkeypatch):
 
 
 def test_the_estimate_of_a_training_s_memory_is_what_autograd_keeps():
-    # Two linear layers and a ReLU on [n, 10]: kept are the input, the ReLU's output (which serves the second layer too).
+    # Two linear layers and a ReLU on [n, 10]: kept are the input and the ReLU's output, which is the second's input.
     model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.ReLU(), torch.nn.Linear(20, 5))
     n_weights = 10 * 20 + 20 + 20 * 5 + 5
     fixed, per_image = cost.training_bytes(model, torch.ones(8, 10), Recipe(steps=1))

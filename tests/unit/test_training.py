@@ -289,6 +289,19 @@ def test_a_loss_that_is_no_number_stops_and_says_where(poison):
         train(Line(0.1), feed, Recipe(steps=9, learning_rate=0.05, decay="constant"))
 
 
+def test_a_compiled_model_is_what_trains_and_the_weights_keep_their_names(tmp_path, monkeypatch):
+    calls = []
+
+    def compiled(module):
+        wrapper = nn.Sequential(module)  # like torch.compile's, it would put a prefix to the names
+        wrapper.register_forward_hook(lambda *_: calls.append(1))
+        return wrapper
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    train(Line(0.5), constant(1.0), Recipe(steps=3, compile=True), folder=tmp_path)
+    assert len(calls) == 3 and list(checkpoint.newest(tmp_path / "checkpoints").weights) == ["weight"]
+
+
 def test_rows_tell_flops_speed_and_memory():
     model = zoo.create("Lab-Ti/2", image_size=8)
     feed = batches(world_splits(TINY, 64, 4, 4).train, 16, seed=5)
@@ -550,6 +563,19 @@ def test_multiply_adds_by_hand():
     embed, head = 16 * 192 * 64, 64 * 10
     block = 17 * (4 * 64 * 64 + 2 * 64 * 256) + 2 * 17 * 17 * 64
     assert multiply_adds("Lab-Ti/8", 32) == embed + 4 * block + head
+
+
+@pytest.mark.parametrize(
+    "model, giga",
+    [
+        ("ViT-B/16", 17.58),  # 12 · (197 · 12 · 768² + 2 · 197² · 768) + 196 · 768² + 768 · 1000, in 10⁹
+        ("ViT-B/32", 4.41),
+        ("resnet50", 4.1),  # the number that is quoted for 224 px
+        ("vit_tiny_patch16_224", 1.26),
+    ],
+)
+def test_multiply_adds_of_known_models(model, giga):
+    assert multiply_adds(model, 224, 1000) == pytest.approx(giga * 1e9, rel=0.02)
 
 
 def test_no_draw_reaches_the_held_out_images(monkeypatch):

@@ -64,6 +64,10 @@ def build(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> n
         try:
             return timm.create_model(name, **arguments)
         except TypeError as error:
+            if "'img_size'" in str(error):  # a ResNet, say, that takes images of any size
+                settings = {key: value for key, value in settings.items() if key != "image_size"}
+                del arguments["img_size"]
+                return build(name, settings, seed, **arguments)
             given = ", ".join(settings)
             raise ValueError(f"timm's {name} does not take these settings ({given}): {error}") from error
 

@@ -59,8 +59,8 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
 
     >>> session("ViT-B/16", "my-images", like="ImageNet").recipe.learning_rate
     0.003
-    >>> session("Lab-Ti/8", "world", settings={"steps": 50, "mixup": 0.2}).augmentation.mixup
-    0.2
+    >>> session("Lab-Ti/8", "world", settings={"steps": 50, "batch_size": 64}).recipe.samples
+    3200
     """
     left = dict(settings or {})
     found = _of_the_paper(model, data, like) if like else _of_the_lab(model, data, left)
@@ -70,6 +70,8 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
         parts[name] = dataclasses.replace(part, **{key: left.pop(key) for key in list(left) if key in known})
     if unknown := set(left) - set(DEFAULTS):
         raise ValueError(f"a training has no setting {', '.join(sorted(unknown))}; there are: {', '.join(DEFAULTS)}")
+    if data == "world" and parts["augmentation"] != Augmentation():
+        raise ValueError("the world is not augmented: no image of it comes twice; leave out crop, flip and mixup")
     return dataclasses.replace(found, **parts, **left)
 
 
@@ -83,8 +85,8 @@ def _of_the_paper(model: str, data: str, like: str) -> Session:
     if not rows:
         there = "; ".join(f"{', '.join(row.models)} on {row.data}" for row in paper.TABLE_3)
         raise ValueError(f"Table 3 has no {model} on {like}; it has {there}")
-    inception = Augmentation(crop="inception", flip=True)
     row = rows[0]
+    inception = Augmentation() if data == "world" else Augmentation(crop="inception", flip=True)
     return Session(model, data, row.recipe(), inception, row.image_size, head="tanh", dropout=row.dropout)
 
 
