@@ -6,9 +6,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 
 from vitlab import plots
-from vitlab.plots.curves import family
+from vitlab.plots.curves import FAMILIES, family
+from vitlab.plots.style import COLOURS
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +44,35 @@ def runs():
 
 def test_families_by_name():
     assert [family(name) for name in ("ViT-B/16", "Lab-Ti/2", "BiT-Lab-S")] == ["ViT", "ViT", "BiT"]
+    assert [family(name) for name in ("R+Lab-Ti/8", "R50+ViT-B/16")] == ["hybrid", "hybrid"]
+    assert family("resnet50") != "hybrid"  # no transformer in it
+
+
+# What a dichromat's eye makes of linear RGB: Machado, Oliveira and Fernandes (2009), severity 1.
+_BLIND = {
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+@pytest.mark.parametrize("eye", _BLIND)
+def test_families_are_told_apart_by_every_eye(eye):
+    colours = {name: np.array(to_rgb(COLOURS[colour])) for name, (colour, _) in FAMILIES.items()}
+    seen = {name: np.clip(_BLIND[eye] @ rgb**2.2, 0, 1) ** (1 / 2.2) for name, rgb in colours.items()}
+    for a, b in itertools.combinations(seen, 2):
+        assert np.linalg.norm(seen[a] - seen[b]) > 0.3, (a, b)
+    assert len({marker for _, marker in FAMILIES.values()}) == len(FAMILIES) == 3  # and in grey print by shape
+
+
+def test_a_family_looks_the_same_in_every_figure(curves, runs):
+    for table, plot in ((curves, plots.plot_training_curves), (runs, plots.plot_data_scaling)):
+        hybrid = table[table["model"] == "Lab-Ti/8"].assign(model="R+Lab-Ti/8")
+        ax = plot(pd.concat([table, hybrid]))
+        looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in ax.lines}
+        for name, kind in (("Lab-Ti/8", "ViT"), ("BiT-Lab-Ti/8", "BiT"), ("R+Lab-Ti/8", "hybrid")):
+            colour, marker = FAMILIES[kind]
+            assert looks[name] == (COLOURS[colour], marker)
 
 
 def test_training_curves_draw_the_mean_and_the_band(curves):

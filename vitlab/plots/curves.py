@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -12,17 +13,20 @@ from matplotlib.ticker import PercentFormatter
 
 from vitlab.plots.style import COLOURS, MUTED
 
-FAMILIES = {"ViT": ("blue", "o"), "BiT": ("vermilion", "s")}  # colour and marker of a family, in every figure
+# Colour and marker of a family, in every figure.
+FAMILIES = {"ViT": ("blue", "o"), "BiT": ("vermilion", "s"), "hybrid": ("black", "^")}
 _X_LABELS = {"samples": "training images seen (thousands)", "seconds": "training time (s)"}
 
 
 def family(model: str) -> str:
-    """Family of a zoo model: "BiT" for the ResNets, "ViT" for the transformers.
+    """Family of a zoo model: "BiT" for the ResNets, "hybrid" for a ResNet + ViT (§3.1), "ViT" for the transformers.
 
-    >>> family("BiT-Lab-Ti/8"), family("Lab-Ti/8")
-    ('BiT', 'ViT')
+    >>> family("BiT-Lab-Ti/8"), family("R+Lab-Ti/8"), family("R50+ViT-B/16"), family("Lab-Ti/8")
+    ('BiT', 'hybrid', 'hybrid', 'ViT')
     """
-    return "BiT" if model.startswith("BiT") else "ViT"
+    if model.startswith("BiT"):
+        return "BiT"
+    return "hybrid" if re.match(r"R\d*\+", model) else "ViT"
 
 
 def _axes(ax: Axes | None) -> Axes:
