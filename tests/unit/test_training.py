@@ -13,7 +13,7 @@ from weights import apart
 from vitlab.data.loader import ImageSet, batches
 from vitlab.data.world import HELD_OUT, World
 from vitlab.models import zoo
-from vitlab.training import checkpoint, processes
+from vitlab.training import checkpoint, cores, processes
 from vitlab.training import pretrain as training
 from vitlab.training.evaluate import evaluate
 from vitlab.training.loop import DivergedError, train
@@ -300,6 +300,52 @@ def test_a_compiled_model_is_what_trains_and_the_weights_keep_their_names(tmp_pa
     monkeypatch.setattr(torch, "compile", compiled)
     train(Line(0.5), constant(1.0), Recipe(steps=3, compile=True), folder=tmp_path)
     assert len(calls) == 3 and list(checkpoint.newest(tmp_path / "checkpoints").weights) == ["weight"]
+
+
+@pytest.fixture
+def two_cores():
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def test_parts_side_by_side_are_parts_one_after_the_other(two_cores):
+    feed = batches(world_splits(TINY, 64, 4, 4).train, 16, seed=5)
+    recipe = Recipe(steps=5, batch_size=16, learning_rate=1e-3, warmup_steps=2)
+    threaded, again, parts = (zoo.create("Lab-Ti/2", image_size=8, seed=3) for _ in range(3))
+    rows = train(threaded, feed, recipe)
+    train(again, feed, recipe)
+    torch.set_num_threads(1)
+    wanted = train(parts, feed, dataclasses.replace(recipe, accumulate=2))
+    assert rows[0]["train_loss"] == pytest.approx(wanted[0]["train_loss"], rel=1e-5)
+    assert apart(threaded.state_dict(), parts.state_dict()) < 1e-5
+    assert apart(threaded.state_dict(), again.state_dict()) == 0  # whichever thread was first
+
+
+def test_only_models_of_matrix_products_without_chance_go_side_by_side(two_cores):
+    images = torch.zeros(2, 3, 8, 8)
+
+    def threads(model):
+        with cores.side_by_side(model.train(), lambda: images) as pool:
+            return pool and pool._max_workers
+
+    assert threads(zoo.create("Lab-Ti/2", image_size=8)) == 2
+    assert threads(zoo.create("Lab-Ti/2", image_size=8, dropout=0.1)) is None
+    assert threads(zoo.create("Lab-Ti/2", image_size=8, drop_path=0.1)) is None
+    assert threads(zoo.create("BiT-Lab-Ti/2", image_size=8)) is None
+    torch.set_num_threads(1)
+    assert threads(zoo.create("Lab-Ti/2", image_size=8)) is None
+
+
+def test_an_error_in_a_thread_is_the_training_s(two_cores):
+    class Failing(Line):
+        def forward(self, images):
+            if self.training and len(images) > 2:
+                raise RuntimeError("the second half is bad")
+            return super().forward(images)
+
+    with pytest.raises(RuntimeError, match="the second half is bad"):
+        train(Failing(0.5), constant(1.0, n=8), Recipe(steps=2, batch_size=8))
 
 
 def test_rows_tell_flops_speed_and_memory():

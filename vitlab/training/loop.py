@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from vitlab import files
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
-from vitlab.training import checkpoint, cost, optim, processes
+from vitlab.training import checkpoint, cores, cost, optim, processes
 from vitlab.training.evaluate import evaluate
 from vitlab.training.processes import Group, Spread
 from vitlab.training.recipe import Recipe
@@ -70,17 +70,24 @@ def train(
     group = processes.group()
     _check(recipe, validation, group, spread)
     device = next(model.parameters()).device
+    if device.type == "cpu":
+        cost.keep_freed_memory()
     compiled = torch.compile(model) if recipe.compile else model
     forward = processes.spread(model, compiled, spread)
     optimizer = optim.optimizer_for(model, recipe)
     state = {"step": 0, "seconds": 0.0, "learning_rate": 0.0, "loss_sum": 0.0, "loss_steps": 0, "flops": 0}
     state |= {"rows": [], "best": None, "average": None, "saved": None}
-    with _held(folder, group), torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with contextlib.ExitStack() as held:
+        held.enter_context(_held(folder, group))
+        held.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         if folder is not None:
             _restore(folder, state, model, optimizer, recipe, group, spread)
         model.train()
+        pool = None
+        if group.size == 1 and device.type == "cpu" and state["step"] < recipe.steps and not recipe.compile:
+            pool = held.enter_context(cores.side_by_side(model, lambda: batches(state["step"])[0][:2]))
         while state["step"] < recipe.steps and not _patience_is_over(state["rows"], recipe):
-            _advance(state, model, forward, optimizer, batches, recipe, device, group)
+            _advance(state, model, forward, optimizer, batches, recipe, device, group, pool)
             step = state["step"]
             if step == recipe.steps or (recipe.eval_every and step % recipe.eval_every == 0):
                 row = _row(state, model, recipe, validation, device, group)
@@ -120,8 +127,8 @@ def _held(folder: Path | None, group: Group) -> Iterator[None]:
         yield
 
 
-def _advance(state, model, forward, optimizer, batches: Batches, recipe: Recipe, device, group: Group) -> None:
-    """One update, from this process's part of the batch, in `accumulate` parts."""
+def _advance(state, model, forward, optimizer, batches: Batches, recipe: Recipe, device, group: Group, pool) -> None:
+    """One update, from this process's part of the batch, in `accumulate` parts, each in `pool`'s threads if there."""
     start = time.perf_counter()
     step = state["step"]
     rate = learning_rate(
@@ -133,9 +140,11 @@ def _advance(state, model, forward, optimizer, batches: Batches, recipe: Recipe,
     part = recipe.batch_size // (recipe.accumulate * group.size)
     starts = range(group.rank * recipe.accumulate * part, (group.rank + 1) * recipe.accumulate * part, part)
 
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        return _loss(forward, images, labels, recipe, device) / recipe.accumulate
+
     def backward(n: int) -> None:
-        images, labels = batches(step, 0, n)
-        _loss(forward, images, labels, recipe, device).backward()
+        loss_of(*batches(step, 0, n)).backward()
         optimizer.zero_grad(set_to_none=True)
 
     with cost.explained(part, recipe.batch_size // group.size, backward):
@@ -144,10 +153,12 @@ def _advance(state, model, forward, optimizer, batches: Batches, recipe: Recipe,
             images, labels = batches(step) if whole else batches(step, first, first + part)
             state["flops"] = state["flops"] or cost.forward_flops(model, images[:1])
             _seed_draws(recipe.seed, step, first, device)
-            exchange = first == starts[-1]
-            with contextlib.nullcontext() if exchange else processes.without_exchange(forward):
-                loss = _loss(forward, images, labels, recipe, device) / recipe.accumulate
-                loss.backward()
+            if pool is not None:
+                loss = cores.backward(pool, loss_of, images, labels, list(model.parameters()))
+            else:
+                with contextlib.nullcontext() if first == starts[-1] else processes.without_exchange(forward):
+                    loss = loss_of(images, labels)
+                    loss.backward()
             state["loss_sum"] = state["loss_sum"] + loss.detach()
     if recipe.grad_clip is not None:
         nn.utils.clip_grad_norm_(model.parameters(), recipe.grad_clip)
@@ -190,7 +201,9 @@ def _check_finite(state: dict) -> None:
 
 def _row(state: dict, model, recipe: Recipe, validation: ImageSet | FolderSet | None, device, group: Group) -> dict:
     """Evaluate and append the row."""
-    _check_finite(state)
+    start = time.perf_counter()
+    _check_finite(state)  # waits for a GPU to end what it was given: that is training time
+    state["seconds"] += time.perf_counter() - start
     before = state["rows"][-1] if state["rows"] else {"samples": 0, "seconds": 0.0}
     samples = state["step"] * recipe.batch_size
     row = {
