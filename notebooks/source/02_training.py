@@ -16,7 +16,7 @@
 # | preset | what runs | time on 2 CPU cores |
 # |---|---|---|
 # | `smoke` | a handful of steps | seconds |
-# | `quick` | two data sets × three models × three seeds | five to six minutes, once; then seconds |
+# | `quick` | two data sets × three models × three seeds | about four minutes, once; then seconds |
 # | `full` | larger models, a million painted images, five seeds | for a GPU |
 
 # %% [markdown]
@@ -228,9 +228,9 @@ assert (counted["BiT"] / counted["ViT"]).between(1 / 1.2, 1.2).all()  # matched:
 cost.style.format(thousands=",", precision=2).hide()
 
 # %% [markdown]
-# The hybrid's transformer costs what the ViT costs, and its ResNet comes on top. Its stride is the only choice there is:
-# a longer one means fewer tokens and less work. We take the stride whose compute is nearest to the ViT's, and keep in
-# mind which side it is on:
+# The hybrid's transformer costs about what the ViT costs, and its ResNet comes on top. Its stride is the only choice
+# there is: a longer one means fewer tokens and less work. We take the stride whose compute is nearest to the ViT's, and
+# keep in mind which side it is on:
 
 # %%
 for task in tasks.values():
@@ -322,10 +322,10 @@ with plots.style():
 # %% [markdown]
 # On the digits the ResNet is near its end before the ViT has found its feet: a convolution knows from the start that
 # neighbouring pixels belong together, a ViT has to learn it from some fourteen hundred scans. The hybrid, with a ResNet
-# in front, rises almost with the ResNet. On the world the same front does not help at `quick`: the hybrid is the slowest
-# of the three, though it does the most work per image. Its ResNet is narrow and its path from pixel to head the longest;
-# whether more samples would turn the order, as the paper's hybrids would have it, these curves do not tell. The bands
-# show how much of a difference between two curves a single seed could fake.
+# in front, lies between them, nearer to the ResNet. On the world the same front does not help at `quick`: the hybrid is
+# the slowest of the three, though it does the most work per image. Its ResNet is narrow and its path from pixel to head
+# the longest; whether more samples would turn the order, as the paper's hybrids would have it, these curves do not tell.
+# The bands show how much of a difference between two curves a single seed could fake; at the end the hybrid's is widest.
 #
 # The same runs against the clock. Equal multiply-adds are not equal seconds: how well an operation fits the processor
 # counts too. On our two cores those of BiT are the quickest, those of the hybrid the slowest.
@@ -419,7 +419,7 @@ if PRESET == "smoke":
     display(Markdown("*(`smoke` trains for a handful of steps: its numbers mean nothing.)*"))
 
 # %% [markdown]
-# **How we differ from the paper.** Images of 8 and 32 pixels instead of 224; a hundred thousand samples instead of hundreds of
+# **How we differ from the paper.** Images of 8 and 32 pixels instead of 224; some sixty thousand samples instead of hundreds of
 # millions; no dropout; models a thousand times smaller. The optimiser, the schedule, the clipping and what is decayed are the
 # paper's (its authors' code).
 
