@@ -154,7 +154,8 @@ def _advance(state, model, forward, optimizer, batches: Batches, recipe: Recipe,
             state["flops"] = state["flops"] or cost.forward_flops(model, images[:1])
             _seed_draws(recipe.seed, step, first, device)
             if pool is not None:
-                loss = cores.backward(pool, loss_of, images, labels, list(model.parameters()))
+                trained = [p for p in model.parameters() if p.requires_grad]
+                loss = cores.backward(pool, loss_of, images, labels, trained)
             else:
                 with contextlib.nullcontext() if first == starts[-1] else processes.without_exchange(forward):
                     loss = loss_of(images, labels)

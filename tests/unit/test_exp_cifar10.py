@@ -1,0 +1,52 @@
+"""CIFAR-10 within a budget: on made-up images in its place, for the real ones are not there in the tests."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitlab.experiments import cifar10
+
+
+@pytest.fixture
+def made_up(tmp_path, monkeypatch):
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 8), ("test", 5)):
+        for name in ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"):
+            folder = tmp_path / "cifar10" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
+
+
+def test_both_families_train_within_the_preset(made_up, tmp_path):
+    table = cifar10.cifar10("smoke", jobs=1, folder=tmp_path / "runs")
+    settings = cifar10.SETTINGS["smoke"]
+    assert set(table["model"]) == {model for model, _ in settings.steps}
+    for _, run in table.groupby("model"):
+        assert run["step"].tolist() == [0, 1, 2, 3, 4] and run["samples"].iloc[-1] == 4 * settings.batch_size
+        assert run["test_accuracy"].between(0, 1).all() and run["flops"].iloc[-1] > 0
+
+
+def test_both_families_were_tuned_by_the_same_trials():
+    trials: dict[bool, set] = {False: set(), True: set()}
+    for model, rate in cifar10.SWEEP:
+        trials[model.startswith("BiT")].add((model.removeprefix("BiT-"), rate))
+    assert trials[False] == trials[True]
+    vit, bit = cifar10.best()
+    assert cifar10.SWEEP[vit] == max(v for (model, _), v in cifar10.SWEEP.items() if not model.startswith("BiT"))
+    assert bit[0].startswith("BiT") and list(cifar10.SETTINGS["quick"].steps) == [vit, bit]
+
+
+def test_equal_budgets_are_equal_times():
+    seconds = [
+        steps * cifar10.BATCH / cifar10.SPEED[model] for (model, _), steps in cifar10.SETTINGS["quick"].steps.items()
+    ]
+    assert seconds == pytest.approx([590, 590], abs=0.5)
+
+
+def test_without_the_images_it_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITLAB_DATA", str(tmp_path / "empty"))
+    with pytest.raises(RuntimeError, match=r"no cifar10 \(train\).*VITLAB_DATA"):
+        cifar10.cifar10("smoke", jobs=1, folder=tmp_path / "runs")
