@@ -30,6 +30,7 @@ from vitlab.plots.model import (
     plot_tokens,
 )
 from vitlab.plots.style import COLOURS, MUTED, paper_line, style
+from vitlab.plots.transfer import plot_epochs, plot_few_shots, plot_rates, plot_resolutions
 from vitlab.plots.weights import (
     plot_explained_variance,
     plot_filter_grid,
@@ -51,8 +52,10 @@ __all__ = [
     "plot_confusion",
     "plot_data_scaling",
     "plot_differences",
+    "plot_epochs",
     "plot_explained_variance",
     "plot_family_difference",
+    "plot_few_shots",
     "plot_filter_grid",
     "plot_flops",
     "plot_histories",
@@ -69,7 +72,9 @@ __all__ = [
     "plot_patches",
     "plot_prefix_mass",
     "plot_query_attention",
+    "plot_rates",
     "plot_resize_differences",
+    "plot_resolutions",
     "plot_scenes",
     "plot_schedules",
     "plot_similarity_curves",

@@ -1,0 +1,298 @@
+"""Transfer of ViT and ResNet (BiT): fine-tuned at three resolutions, few-shot, linear probe (§3.2, §4.1, Table 4)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from torch import nn
+
+from vitlab.data import datasets
+from vitlab.data.loader import ImageSet, epoch_order
+from vitlab.data.world import World
+from vitlab.evaluation.features import features
+from vitlab.evaluation.fewshot import few_shot
+from vitlab.evaluation.probe import Probe, linear_probe
+from vitlab.experiments import presets, runner
+from vitlab.experiments.intervals import mean_interval
+from vitlab.models import zoo
+from vitlab.training import paper
+from vitlab.training.finetune import finetune
+from vitlab.training.pretrain import pretrain, subset, world_splits
+from vitlab.training.recipe import Recipe
+
+ARMS = {"1x": 1.0, "1.5x": 1.5, "2x": 2.0, "scratch": 1.0}  # fine-tunings of a run → image side over pre-training's
+NEAR = "world"  # the target with the world's look and other classes; at any size painted with all its detail
+_NEAR_WORLD = World(seed=1)  # pre-training is on seed 0
+TABLE_4 = next(row for row in paper.TABLE_4 if row.data == "Flowers-102")  # the row for small sets
+_PROBE = Probe(max_steps=5_000)
+_SWEEP_SEED = 9_999
+
+# Accuracy on the held-out tenth of the digits' training set of every learning rate tried (for the paper's batch of 512,
+# as in Table 4): both families and all fine-tunings the same, with the recipe of "quick" and a seed that no experiment
+# uses. `sweep` makes the table again.
+SWEEP: dict[tuple[str, str], dict[float, float]] = {
+    ("Lab-Ti/8", "1x"): {0.3: 0.750, 1.0: 0.896, 3.0: 0.868, 10.0: 0.438, 30.0: 0.118},
+    ("Lab-Ti/8", "1.5x"): {0.3: 0.764, 1.0: 0.840, 3.0: 0.868, 10.0: 0.368, 30.0: 0.090},
+    ("Lab-Ti/8", "2x"): {0.3: 0.736, 1.0: 0.868, 3.0: 0.889, 10.0: 0.264, 30.0: 0.118},
+    ("Lab-Ti/8", "scratch"): {0.3: 0.868, 1.0: 0.896, 3.0: 0.840, 10.0: 0.424, 30.0: 0.125},
+    ("BiT-Lab-Ti/8", "1x"): {0.3: 0.701, 1.0: 0.854, 3.0: 0.979, 10.0: 0.951, 30.0: 0.951},
+    ("BiT-Lab-Ti/8", "scratch"): {0.3: 0.979, 1.0: 0.986, 3.0: 0.979, 10.0: 0.979, 30.0: 0.965},
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One preset."""
+
+    models: dict[str, float]  # a ViT and the ResNet of equal compute → learning rate of their pre-training
+    pretraining: Recipe
+    n_world: int  # images of pre-training
+    rates: dict[tuple[str, str], tuple[float, ...]]  # model, arm → learning rates; the best of several is chosen
+    epochs: int  # of fine-tuning
+    batch_size: int  # of fine-tuning
+    n_train: int  # images of the target, at most
+    n_test: int  # images of the target, at most
+    n_near: int  # images of the near target, to learn from and as many to test on
+    n_seeds: int  # each with weights, order and draws of its own
+    image_size: int = 32  # pixels, of pre-training
+
+
+_GRID = (0.3, 1.0, 3.0, 10.0, 30.0)
+_QUICK = {"Lab-Ti/8": 4e-3, "BiT-Lab-Ti/8": 16e-3}  # the best of `training_curves.SWEEP`
+_FULL = dict.fromkeys(("Lab-S/4", "BiT-Lab-S/4"), 1e-3)  # not swept
+SETTINGS = {
+    "smoke": Settings(
+        models=_QUICK,
+        pretraining=Recipe(steps=4, batch_size=16, warmup_steps=1),
+        n_world=64,
+        rates={(model, arm): (1.0, 3.0)[: 1 + (arm == "1x")] for model in _QUICK for arm in ARMS},
+        epochs=2,
+        batch_size=100,
+        n_train=400,
+        n_test=100,
+        n_near=300,
+        n_seeds=2,
+        image_size=16,
+    ),
+    "quick": Settings(
+        models=_QUICK,
+        pretraining=Recipe(steps=300, batch_size=128, warmup_steps=30),
+        n_world=15_000,
+        rates={arm: (max(trials, key=trials.get),) for arm, trials in SWEEP.items()},
+        epochs=6,
+        batch_size=32,
+        n_train=1_500,
+        n_test=2_000,
+        n_near=1_000,
+        n_seeds=3,
+    ),
+    "full": Settings(
+        models=_FULL,
+        pretraining=Recipe(steps=20_000, batch_size=256, warmup_steps=1_000),
+        n_world=1_000_000,
+        rates={(model, arm): _GRID for model in _FULL for arm in ARMS},
+        epochs=20,
+        batch_size=128,
+        n_train=50_000,
+        n_test=10_000,
+        n_near=10_000,
+        n_seeds=5,
+    ),
+}
+
+
+def transfer(
+    preset: str = "quick", seed: int = 0, jobs: int | None = None, folder: Path | None = None, data: str = "digits"
+) -> pd.DataFrame:
+    """Pre-train every family with every seed on the world, and from these weights learn `data` in every way.
+
+    `evaluations`, `trials`, `few_shots` and `probes` take the rows apart. `data` is any set that `datasets.load` knows,
+    or "world": the world's look with other classes. Nothing is chosen by the test set.
+    """
+    presets.check_runnable(preset)
+    folder = folder or runner.run_folder("transfer", preset)
+    settings = SETTINGS[preset]
+    configs = [
+        _config(settings, model, data, 100 * seed + s, settings.rates)
+        for model in settings.models
+        for s in range(settings.n_seeds)
+    ]
+    return runner.run_all(_run_one, configs, folder, jobs)
+
+
+def sweep(jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
+    """The trials behind `SWEEP`: held-out accuracy, a row per learning rate, a column per model and arm."""
+    settings = SETTINGS["quick"]
+    grids = dict.fromkeys(SWEEP, _GRID)
+    configs = [_config(settings, model, "digits", _SWEEP_SEED, grids) for model in settings.models]
+    found = trials(runner.run_all(_run_one, configs, folder or runner.run_folder("transfer_sweep", "quick"), jobs))
+    return found.pivot(index="learning_rate", columns=["model", "arm"], values="held_out_accuracy")
+
+
+def _config(settings: Settings, model: str, data: str, seed: int, rates: dict) -> dict[str, Any]:
+    recipe = settings.pretraining
+    return {
+        "data": data,
+        "model": model,
+        "seed": seed,
+        "pretraining_rate": settings.models[model],
+        "pretraining_steps": recipe.steps,
+        "pretraining_batch": recipe.batch_size,
+        "pretraining_warmup": recipe.warmup_steps,
+        "pretraining_size": settings.image_size,
+        "n_world": settings.n_world,
+        "epochs": settings.epochs,
+        "batch_size": settings.batch_size,
+        "n_train": settings.n_train,
+        "n_test": settings.n_test,
+        "n_near": settings.n_near,
+    } | {f"rates_{arm}": " ".join(map(str, rates.get((model, arm), ()))) for arm in ARMS}
+
+
+def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+    side, seed = config["pretraining_size"], config["seed"]
+    world = world_splits(World(image_size=side), config["n_world"], 0, config["n_near"])
+    recipe = Recipe(
+        steps=config["pretraining_steps"],
+        batch_size=config["pretraining_batch"],
+        learning_rate=config["pretraining_rate"],
+        warmup_steps=config["pretraining_warmup"],
+    )
+    trained, rows = pretrain(config["model"], world.train, recipe, seed=seed, watch=world.test)
+    # The weights that pre-training began with: all that differs is the pre-training.
+    untrained = zoo.create(config["model"], n_classes=len(world.train.classes), image_size=side, seed=seed)
+    found = [{"kind": "pretraining", "test_accuracy": rows[-1]["val_accuracy"]}]
+    for arm in ARMS:
+        if config[f"rates_{arm}"]:
+            found += _finetuned(config, arm, untrained if arm == "scratch" else trained)
+    for weights, model in (("pre-trained", trained), ("untrained", untrained)):
+        found += _frozen(config, weights, model)
+    return found
+
+
+def _finetuned(config: dict[str, Any], arm: str, source: nn.Module) -> Iterator[dict[str, Any]]:
+    """Rows of one fine-tuning: an evaluation after every epoch, and the trials where a rate was chosen."""
+    side = round(ARMS[arm] * config["pretraining_size"])
+    train = target(config["data"], "train", side, config["n_train"])
+    test = target(config["data"], "test", side, config["n_test"])
+    recipe = functools.partial(lab_recipe, len(train), config["batch_size"], config["epochs"])
+    rates = [float(rate) for rate in config[f"rates_{arm}"].split()]
+    done = finetune(source, train, recipe, rates, held_out=TABLE_4.held_out, seed=config["seed"], watch=test)
+    where = {"arm": arm, "image_size": side}
+    for epoch, row in enumerate(done.rows):
+        measured = {"epoch": epoch, "test_accuracy": row["val_accuracy"], "seconds": row["seconds"]}
+        yield {"kind": "evaluation", **where, "learning_rate": done.learning_rate, **measured}
+    for rate, accuracy in done.trials.items():
+        yield {"kind": "trial", **where, "learning_rate": rate, "held_out_accuracy": accuracy}
+
+
+def lab_recipe(n_train: int, batch_size: int, epochs: int, learning_rate: float) -> Recipe:
+    """Table 4 for a small set: so many epochs in smaller batches, the rate (for a batch of 512) going with the batch.
+
+    >>> recipe = lab_recipe(n_train=1437, batch_size=32, epochs=6, learning_rate=1.6)
+    >>> recipe.optimizer, recipe.steps, recipe.learning_rate, recipe.weight_decay, recipe.grad_clip
+    ('sgd', 270, 0.1, 0.0, 1.0)
+    """
+    epoch = math.ceil(n_train / batch_size)  # steps
+    recipe = paper.lab(TABLE_4.recipe(learning_rate), batch_size, samples=epochs * epoch * batch_size)
+    return dataclasses.replace(recipe, eval_every=epoch)
+
+
+@functools.lru_cache(maxsize=8)
+def target(data: str, split: str, image_size: int, count: int) -> ImageSet:
+    """At most `count` images of a target set, the same ones at every size (pixels).
+
+    >>> target("digits", "test", 32, count=100).images.shape
+    torch.Size([100, 3, 32, 32])
+    """
+    if data == NEAR:
+        near = dataclasses.replace(_NEAR_WORLD, image_size=image_size)
+        splits = world_splits(near, count, 0, count)
+        return splits.train if split == "train" else splits.test
+    images = datasets.load(data, split, image_size=image_size)
+    return subset(images, epoch_order(len(images), seed=0, epoch=0)[:count].sort().values)
+
+
+def _frozen(config: dict[str, Any], weights: str, model: nn.Module) -> Iterator[dict[str, Any]]:
+    """Rows of few-shot least squares and linear probe, on the target and on the near one."""
+    side = config["pretraining_size"]
+    sizes = {config["data"]: (config["n_train"], config["n_test"]), NEAR: (config["n_near"], config["n_near"])}
+    for name, counts in sizes.items():
+        train, test = (target(name, split, side, n) for split, n in zip(("train", "test"), counts, strict=True))
+        found = *features(model, train), *features(model, test)
+        what = {"target": name, "weights": weights}
+        for row in few_shot(*found, len(train.classes), seed=config["seed"]).itertuples():
+            yield {"kind": "few shot", **what, "shots": row.shots, "draw": row.seed, "accuracy": row.accuracy}
+        probe = linear_probe(*found, _PROBE, seed=config["seed"])
+        yield {"kind": "probe", **what, "accuracy": probe["accuracy"]}
+
+
+def evaluations(table: pd.DataFrame) -> pd.DataFrame:
+    """One row for every epoch of every fine-tuning: model, seed, arm, image_size, learning_rate, epoch, test_accuracy,
+    seconds, and share: of the accuracy after the last epoch."""
+    rows = table[table["kind"] == "evaluation"].astype({"epoch": int, "image_size": int})
+    columns = ["model", "seed", "arm", "image_size", "learning_rate", "epoch", "test_accuracy", "seconds"]
+    last = rows.groupby(["model", "seed", "arm"])["test_accuracy"].transform("last")
+    return rows[columns].assign(share=rows["test_accuracy"] / last).reset_index(drop=True)
+
+
+def outcomes(table: pd.DataFrame) -> pd.DataFrame:
+    """The last row of `evaluations` for every fine-tuning."""
+    return evaluations(table).groupby(["model", "seed", "arm"], sort=False).tail(1).reset_index(drop=True)
+
+
+def trials(table: pd.DataFrame) -> pd.DataFrame:
+    """One row for every learning rate tried: model, seed, arm, learning_rate, held_out_accuracy; of `SWEEP` where the
+    runs tried none."""
+    columns = ["model", "seed", "arm", "learning_rate", "held_out_accuracy"]
+    rows = table[table["kind"] == "trial"]
+    if len(rows):
+        return rows[columns].reset_index(drop=True)
+    swept = [(m, _SWEEP_SEED, arm, rate, found) for (m, arm), row in SWEEP.items() for rate, found in row.items()]
+    return pd.DataFrame(swept, columns=columns)
+
+
+def few_shots(table: pd.DataFrame) -> pd.DataFrame:
+    """Few-shot accuracy, the mean of the draws: target, model, seed, weights, shots, accuracy."""
+    rows = table[table["kind"] == "few shot"].astype({"shots": int})
+    columns = ["target", "model", "seed", "weights", "shots"]
+    return rows.groupby(columns, sort=False)["accuracy"].mean().reset_index()
+
+
+def probes(table: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy of the linear probe: target, model, seed, weights, accuracy."""
+    rows = table[table["kind"] == "probe"]
+    return rows[["target", "model", "seed", "weights", "accuracy"]].reset_index(drop=True)
+
+
+def differences(rows: pd.DataFrame, by: str, first: str, second: str, value: str = "test_accuracy") -> pd.Series:
+    """`value` where the column `by` is `first`, minus where it is `second`, paired by seed.
+
+    >>> rows = pd.DataFrame({"seed": [0, 0], "arm": ["1x", "2x"], "test_accuracy": [0.5, 0.75]})
+    >>> differences(rows, "arm", "2x", "1x").to_dict()
+    {0: 0.25}
+    """
+    wide = rows.pivot(index="seed", columns=by, values=value)
+    return wide[first] - wide[second]
+
+
+def summary(rows: pd.DataFrame, by: Sequence[str], value: str = "test_accuracy") -> pd.DataFrame:
+    """Mean of `value` over the seeds and its 95 % t interval (the mean itself for one seed): `by`, mean, low, high, n.
+
+    >>> rows = pd.DataFrame({"model": "a", "test_accuracy": [0.5, 0.6, 0.7]})
+    >>> summary(rows, ["model"]).round(2).to_dict("records")
+    [{'model': 'a', 'mean': 0.6, 'low': 0.35, 'high': 0.85, 'n': 3}]
+    """
+    found = []
+    for key, values in rows.groupby(list(by), sort=False)[value]:
+        mean = float(values.mean())
+        low, high = mean_interval(values.to_numpy()) or (mean, mean)
+        found.append((*key, mean, low, high, len(values)))
+    return pd.DataFrame(found, columns=[*by, "mean", "low", "high", "n"])
