@@ -14,6 +14,7 @@ from vitlab.experiments.claims import CLAIMS
 ALL = notebooks.all_notebooks()
 CLAIMED = {
     "01": {"C01", "C02"},
+    "03": {"C08", "C21"},
     "04": {"C03"},
     "06": {"C11"},
     "07": {"C10"},
@@ -23,7 +24,7 @@ CLAIMED = {
 
 
 def test_the_collection_is_there():
-    assert [path.stem[:2] for path in ALL] == ["00", "01", "02", "04", "06", "07", "08", "09"]
+    assert [path.stem[:2] for path in ALL] == ["00", "01", "02", "03", "04", "06", "07", "08", "09"]
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
