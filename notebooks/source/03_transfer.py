@@ -40,8 +40,6 @@ DATA = "digits"
 # One cell of imports. `study` is this execution: what it finds goes to `figures/<preset>/03_transfer`.
 
 # %%
-import math
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -147,8 +145,8 @@ assert opened.keys() == ours.state_dict().keys()
 assert all(torch.allclose(opened[name], value, atol=1e-6) for name, value in ours.state_dict().items())
 larger = to_float(transfer.target(DATA, "train", 2 * side, settings.n_train).images[:8])
 loss = F.cross_entropy(ours(larger), train_set.labels[:8]).item()
-print(f"{tuple(model.pos_embed.shape)} → {tuple(ours.pos_embed.shape)}; first loss {loss:.6f}, ln K = {math.log(n_classes):.6f}")
-assert abs(loss - math.log(n_classes)) < 1e-6
+print(f"{tuple(model.pos_embed.shape)} → {tuple(ours.pos_embed.shape)}; first loss {loss:.6f}, ln K = {np.log(n_classes):.6f}")
+assert abs(loss - np.log(n_classes)) < 1e-6
 
 # %% [markdown]
 # ### What more patches cost
@@ -420,7 +418,7 @@ factor = (tokens_384 / tokens_224) ** 2
 with torch.device("meta"):  # shapes without numbers
     shapes = [zoo.create("ViT-B/16", image_size=size).pos_embed.shape[1] for size in (224, 384)]
 assert [tokens_224, tokens_384] == shapes
-assert math.isclose(factor, math.prod([shapes[1], shapes[1]]) / math.prod([shapes[0], shapes[0]]))
+assert np.isclose(factor, np.prod([shapes[1], shapes[1]]) / np.prod([shapes[0], shapes[0]]))
 
 # %% [markdown]
 # ### 2 · Find the bug: scrambled positions (★★, 15 min)

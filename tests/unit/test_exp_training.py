@@ -93,7 +93,7 @@ def test_the_sweep_gives_all_families_the_same_trials_and_the_best_is_taken():
         for model, rates in training_curves.tuned(data).items():
             trials = training_curves.SWEEP[data, model]
             assert trials[rates] == max(trials.values())
-            assert min(trials.values()) >= 0.1 and 0.5 < max(trials.values()) <= 1  # ten classes: guessing is 0.1
+            assert min(trials.values()) >= 0.1 and 0.4 < max(trials.values()) <= 1  # ten classes: guessing is 0.1
 
 
 def test_the_sweep_runs_what_it_says_away_from_the_test_set(monkeypatch):

@@ -96,7 +96,7 @@ def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[fl
     ax.set_xscale("log")
     ax.set_xlabel("learning rate for a batch of 512 (log scale)")
     _accuracy_axis(ax, "held-out accuracy (%)")
-    ax.legend(fontsize=8)
+    ax.legend(fontsize=8, handlelength=4)
     return ax
 
 
