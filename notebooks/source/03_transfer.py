@@ -137,6 +137,10 @@ def new_task_in_the_open(model, n_classes, old, new):
     return state | {"head.weight": torch.zeros(n_classes, model.head.in_features), "head.bias": torch.zeros(n_classes)}
 
 
+# %% [markdown]
+# `vitlab`'s own must give the same weights, key by key, and a first loss of $\ln K$: a zero head knows nothing.
+
+# %%
 model = zoo.create(vit, image_size=side, seed=SEED)
 ours = with_new_head(model, n_classes, image_size=2 * side)
 patch = model.patch_embed.proj.kernel_size[0]
