@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import argparse
 import resource
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import peers
 import timm
 import torch
+from timing import paired, seconds
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -69,26 +68,6 @@ def rollout_keeping_maps(model: nn.Module, images: Tensor) -> Tensor:
         block.attn.fused_attn = True
         handle.remove()
     return peers.usual_rollout(kept, grid_size(model, images), n_prefix_tokens(model))
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def paired(first: Callable[[], object], second: Callable[[], object], pairs: int) -> tuple[float, float, float]:
-    """Medians over interleaved pairs: seconds of each, and the ratio second / first within a pair."""
-    first(), second()  # warm up
-    times = []
-    for i in range(pairs):
-        if i % 2:
-            b, a = seconds(second), seconds(first)
-        else:
-            a, b = seconds(first), seconds(second)
-        times.append((a, b, b / a))
-    return tuple(statistics.median(column) for column in zip(*times, strict=True))
 
 
 def peak_bytes(call: Callable[[], object]) -> int:

@@ -12,13 +12,11 @@ is a ratio of interleaved pairs in one run, ours, Ridge, Ridge, ours …, and th
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from sklearn.linear_model import Ridge
+from timing import paired
 
 from vitlab.evaluation.fewshot import FewShot, classifiers, draw, few_shot
 
@@ -82,25 +80,6 @@ def disagreement(train: Arrays, test: Arrays, n_classes: int, settings: FewShot)
     return largest, differing
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def paired(first: Callable[[], object], second: Callable[[], object], pairs: int) -> tuple[float, float, float]:
-    """Medians over interleaved pairs: seconds of each, and the ratio second / first within a pair."""
-    times = []
-    for i in range(pairs):
-        if i % 2:
-            b, a = seconds(second), seconds(first)
-        else:
-            a, b = seconds(first), seconds(second)
-        times.append((a, b, b / a))
-    return tuple(statistics.median(column) for column in zip(*times, strict=True))
-
-
 def main() -> None:
     """Parse the command line and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -115,7 +94,7 @@ def main() -> None:
     ridges = tuple(2.0**power for power in range(-2, 18, 2))
     every = FewShot(ridges=ridges)
     train_arrays = as_float64(train)
-    largest, differing = disagreement(train_arrays, as_float64(test), n_classes, every)  # and a warm-up of both
+    largest, differing = disagreement(train_arrays, as_float64(test), n_classes, every)
     scored = len(every.shots) * every.n_seeds * len(ridges) * arguments.test
     print(f"{arguments.images} × {arguments.dim} features, {n_classes} classes, {len(ridges)} ridges, 3 seeds")
     print(f"largest difference of a score {largest:.1e}; {differing} of {scored} predictions differ")

@@ -5,25 +5,25 @@ python -m vitlab.authoring check                      is every notebook its sour
 python -m vitlab.authoring exercises                  the same without solutions → notebooks/exercises
 python -m vitlab.authoring reference --preset quick   figures/quick → figures/reference/quick, and outputs
 python -m vitlab.authoring readme                     the ledger's table in README.md
+python -m vitlab.authoring assignment 08 --out DIR    the exercises of a notebook as an nbgrader course
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitlab import files, notebooks
+from vitlab.exercises.cells import MARKER
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 _KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-_SOLUTION = re.compile(r"^(?P<indent>[ \t]*)### (?P<edge>BEGIN|END) SOLUTION[ \t]*$")
 _UNSOLVED = ("# YOUR CODE HERE", 'raise NotImplementedError("exercise not solved yet")')
 
 
@@ -119,9 +119,7 @@ def sync(folder: Path) -> list[Path]:
 def problems(folder: Path) -> list[str]:
     """What `sync` and `exercises` would change, a line each; empty in a checkout ready to commit."""
     stems = {source.stem: source for source in sources(folder)}
-    found = [
-        f"{path.name} has no source" for path in sorted(folder.glob("*.ipynb")) if path.stem not in stems
-    ]
+    found = [f"{path.name} has no source" for path in sorted(folder.glob("*.ipynb")) if path.stem not in stems]
     for stem, source in stems.items():
         pairs = {folder / f"{stem}.ipynb": from_source(source)}
         if _has_exercise(pairs[folder / f"{stem}.ipynb"]):
@@ -160,7 +158,7 @@ def without_solution(text: str, where: str = "cell") -> str:
     """
     kept, inside = [], False
     for line in text.split("\n"):
-        edge = _SOLUTION.match(line)
+        edge = MARKER.match(line)
         if edge is not None:
             if (edge["edge"] == "BEGIN") is inside:
                 raise ValueError(f"{where}: {line.strip()} does not match the lines before it")
@@ -174,7 +172,7 @@ def without_solution(text: str, where: str = "cell") -> str:
 
 
 def _has_exercise(notebook: NotebookNode) -> bool:
-    return any(_SOLUTION.match(line) for cell in notebook.cells for line in cell.source.split("\n"))
+    return any(MARKER.match(line) for cell in notebook.cells for line in cell.source.split("\n"))
 
 
 def exercises(folder: Path) -> list[Path]:
@@ -193,11 +191,13 @@ def exercises(folder: Path) -> list[Path]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line of the maintainers; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m vitlab.authoring", description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=("sync", "check", "exercises", "reference", "readme"))
-    parser.add_argument("notebooks", nargs="*", metavar="NN", help="reference: these only")
+    parser.add_argument("command", choices=("sync", "check", "exercises", "reference", "readme", "assignment"))
+    parser.add_argument("notebooks", nargs="*", metavar="NN", help="reference, assignment: these only")
     parser.add_argument("--preset", default="quick", help="reference: of this preset")
+    parser.add_argument("--out", metavar="DIR", default="course", help="assignment: the course's folder")
     options = parser.parse_args(arguments)
     from vitlab import publishing
+    from vitlab.exercises import course
 
     folder = notebooks.notebooks_dir()
     try:
@@ -212,6 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "sync": lambda: sync(folder),
             "exercises": lambda: exercises(folder),
             "reference": lambda: publishing.reference(folder, options.preset, options.notebooks),
+            "assignment": lambda: [course.write(which, options.out) for which in options.notebooks],
         }[options.command]()
     except (ValueError, OSError) as error:
         print(f"vitlab.authoring: {error}", file=sys.stderr)

@@ -7,7 +7,8 @@ import inspect
 import linecache
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,11 @@ examples:
   vitlab run                          every notebook at the preset quick, then figures/quick/REPORT.md
   vitlab run 02 08 --set SEED=1       two notebooks with another seed
   vitlab experiment data_scaling --preset smoke
-variables: VITLAB_FIGURES, VITLAB_DATA, VITLAB_JOBS; VITLAB_DEBUG=1 shows the traceback of every error
+  vitlab experiment data_scaling --preset full --plan    what it would take; starts nothing
+  vitlab experiment data_scaling --preset full --scheduler tcp://host:8786    on a cluster: docs/cluster.md
+  vitlab exercises check mine.ipynb   which exercises of your copy of a notebook are solved
+variables: VITLAB_FIGURES, VITLAB_DATA, VITLAB_JOBS, VITLAB_SCHEDULER, VITLAB_DEVICE (cpu or cuda);
+  VITLAB_DEBUG=1 shows the traceback of every error
 """
 
 
@@ -98,12 +103,20 @@ def _parser() -> argparse.ArgumentParser:
     recipes = commands.add_parser("recipes", help="the paper's training settings: Tables 3 and 4, few-shot")
     recipes.set_defaults(command=_recipes)
 
+    exercises = commands.add_parser("exercises", help="check: which exercises of your copy of a notebook are solved")
+    exercises.add_argument("what", choices=["check"])
+    exercises.add_argument("files", nargs="+", metavar="FILE", help="notebooks in which you solved exercises")
+    exercises.add_argument("--seconds", type=float, default=60, help="for one exercise; default: 60")
+    exercises.add_argument("--memory", type=float, default=4, metavar="GB", help="for one exercise; default: 4")
+    exercises.set_defaults(command=_exercises)
+
     doctor = commands.add_parser("doctor", help="what is installed, found, and possible here")
     doctor.set_defaults(command=_doctor)
 
     experiment = commands.add_parser("experiment", help="run one experiment without Jupyter")
     experiment.add_argument("name", metavar="NAME")
     experiment.add_argument("--seed", type=int, default=0, help="default: 0")
+    experiment.add_argument("--plan", action="store_true", help="list runs, FLOPs, hours and memory, and stop")
     _add_common(experiment)
     experiment.set_defaults(command=_experiment)
     return parser
@@ -114,7 +127,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="set a parameter"
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help="worker processes; default: one per processor")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--jobs", type=int, metavar="N", help="worker processes; default: one per processor")
+    where.add_argument("--scheduler", metavar="ADDRESS", help="of dask, tcp://host:port: its workers do the work")
 
 
 def _settings(options: argparse.Namespace) -> dict[str, str]:
@@ -124,19 +139,24 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     return dict(setting.split("=", 1) for setting in options.settings)
 
 
-def _set_jobs(jobs: int | None) -> None:
-    if jobs is not None:
-        if jobs < 1:
-            raise ValueError(f"--jobs {jobs}: expected the number of worker processes, 1 or more")
-        os.environ["VITLAB_JOBS"] = str(jobs)  # the notebooks' kernels inherit it
+def _set_where(options: argparse.Namespace) -> None:
+    """Where runs are done, as the variables that the runner reads: the notebooks' kernels inherit them."""
+    from vitlab.experiments import cluster
+
+    if options.jobs is not None:
+        if options.jobs < 1:
+            raise ValueError(f"--jobs {options.jobs}: expected the number of worker processes, 1 or more")
+        os.environ.update(VITLAB_JOBS=str(options.jobs), VITLAB_SCHEDULER="")
+    if options.scheduler is not None:
+        os.environ["VITLAB_SCHEDULER"] = cluster.checked_address(options.scheduler)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from vitlab import notebooks
-    from vitlab.experiments import presets
+    from vitlab import files, notebooks
+    from vitlab.experiments import cluster, presets
 
     presets.check_runnable(options.preset)
-    _set_jobs(options.jobs)
+    _set_where(options)
     settings = _settings(options)
     if any(key.upper() == "PRESET" for key in settings):
         raise ValueError("--set PRESET=…: choose the preset with --preset")
@@ -144,13 +164,26 @@ def _run(options: argparse.Namespace) -> int:
     if not chosen:
         notebooks.find("00")  # raises: there are none here
     paths = list(dict.fromkeys(chosen))
-    failures = notebooks.run(paths, options.preset, notebooks.check_settings(paths, settings))
+    chosen_settings = notebooks.check_settings(paths, settings)
+    with cluster.connected() as there:
+        outcomes = partial(_on_cluster, there, files.figures_dir()) if there else None
+        failures = notebooks.run(paths, options.preset, chosen_settings, outcomes)
     report = _write_report(options.preset)
     if failures:
         print(f"vitlab: {len(failures)} of {len(paths)} notebooks failed:", file=sys.stderr)
         print("\n".join(f"  {failure}" for failure in failures), file=sys.stderr)
     print(report)
     return 1 if failures else 0
+
+
+def _on_cluster(there: Any, figures: Path, work: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:
+    """Notebooks side by side, one on each worker, which does its runs too; into our figures folder."""
+    from vitlab.experiments import cluster
+
+    # A kernel that asked for the scheduler would wait for workers that wait for kernels.
+    environment = {"VITLAB_FIGURES": str(figures), "VITLAB_JOBS": "1", "VITLAB_SCHEDULER": ""}
+    paths = [path for path, *_ in tasks]
+    return cluster.outcomes_in_folder(there, figures, paths, partial(work, environment=environment), tasks)
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -190,6 +223,21 @@ def _recipes(options: argparse.Namespace) -> int:
     return 0
 
 
+def _exercises(options: argparse.Namespace) -> int:
+    from vitlab.exercises import check
+
+    for name in ("seconds", "memory"):
+        if not 0 < getattr(options, name) < float("inf"):
+            raise ValueError(f"--{name} {getattr(options, name):g}: expected a number above 0")
+    handed_in = [check.hand_in(path) for path in options.files]
+    unsolved = 0
+    for each in handed_in:
+        outcomes = check.check(each, options.seconds, int(options.memory * 2**30))
+        print(check.describe(each, outcomes), flush=True)
+        unsolved += sum(outcome.status != "solved" for outcome in outcomes)
+    return 1 if unsolved else 0
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from vitlab import doctor
 
@@ -202,7 +250,13 @@ def _experiment(options: argparse.Namespace) -> int:
     from vitlab.experiments import presets
 
     presets.check_runnable(options.preset)
-    _set_jobs(options.jobs)
+    _set_where(options)
+    if options.plan:
+        from vitlab.experiments import plan
+
+        listing, _ = plan.parts_of(options.name)
+        print(plan.describe(options.name, options.preset, options.seed, **_own_settings(listing, _settings(options))))
+        return 0
     function = experiments.find(options.name)
     values = _own_settings(function, _settings(options))
     table = function(preset=options.preset, seed=options.seed, jobs=options.jobs, **values)

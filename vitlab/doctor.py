@@ -33,7 +33,7 @@ def describe() -> str:
         "machine": _machine(),
         "data sets": _data_sets(),
         "bundled weights": _weights(),
-        "presets": [f"{name:<6} {_ability(preset)}" for name, preset in presets.PRESETS.items()],
+        "presets": [f"{name:<9} {_ability(preset)}" for name, preset in presets.PRESETS.items()],
         "variables": [f"{name} = {os.environ.get(name) or '(not set)'}" for name in _VARIABLES],
     }
     return "\n".join(

@@ -10,9 +10,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from vitlab import files
@@ -20,6 +20,9 @@ from vitlab import files
 _NAME = re.compile(r"(\d\d)_[a-z0-9_]+\.ipynb")
 _BAR = re.compile(r"\s*([^\n|]*:)?\s*\d+%\|")
 _PROGRESS = re.compile(r"\[\d+/\d+\] ")  # the lines of experiments.runner
+Task = tuple[Path, dict[str, Any], Path]  # a notebook, what to set in it, and where its execution goes
+Outcome = tuple[str, str]  # "done" and the time, or what happened instead and why
+Outcomes = Callable[[Callable[[Task], Outcome], Sequence[Task]], Iterable[tuple[Task, Outcome]]]
 
 
 def notebooks_dir() -> Path:
@@ -49,9 +52,7 @@ def find(which: str | int) -> Path:
     """
     known = all_notebooks()
     if not known:
-        raise FileNotFoundError(
-            f"no notebooks in {notebooks_dir()}: run vitlab from a checkout of the repository"
-        )
+        raise FileNotFoundError(f"no notebooks in {notebooks_dir()}: run vitlab from a checkout of the repository")
     wanted = str(which).removesuffix(".ipynb")
     for path in known:
         number, _, slug = path.stem.partition("_")
@@ -128,40 +129,60 @@ def check_settings(paths: Sequence[Path], settings: Mapping[str, str]) -> dict[P
         having = [path for path in paths if name in known[path]]
         if not having:
             there = "; ".join(f"{path.stem}: {', '.join(known[path]) or 'none'}" for path in paths)
-            raise ValueError(
-                f"--set {key}={text}: no chosen notebook has a parameter {name}. There are {there}"
-            )
+            raise ValueError(f"--set {key}={text}: no chosen notebook has a parameter {name}. There are {there}")
         for path in having:
             chosen[path][name] = parse(name, text, known[path][name])
     return chosen
 
 
-def run(paths: Sequence[Path], preset: str, settings: Mapping[Path, Mapping[str, Any]]) -> list[str]:
-    """Execute notebooks one after the other into the preset's figures folder; returns what went wrong.
+def run(
+    paths: Sequence[Path],
+    preset: str,
+    settings: Mapping[Path, Mapping[str, Any]],
+    outcomes: Outcomes | None = None,
+) -> list[str]:
+    """Execute notebooks into the preset's figures folder; returns what went wrong.
 
-    A notebook that fails does not stop the others. Two processes never execute into one folder at a time: the
-    second waits. Prints a line for each notebook with its time.
+    One after the other in this process, or by `outcomes(execute one, all)`, which yields them as they end. A notebook
+    that fails does not stop the others. Two processes never execute into one folder at a time: the second waits.
+    Prints a line for each notebook with its time.
     """
-    failures = []
-    for path in paths:
-        started = time.perf_counter()
-        folder = files.figures_dir() / preset / path.stem
-        values = dict(settings.get(path, {}))
-        if "PRESET" in parameters(path):
-            values["PRESET"] = preset
-        try:
-            with files.lock(folder):
-                execute(path, values, folder / "notebook.ipynb")
-            word = ""
-        except RuntimeError as error:
-            failures.append(str(error))
-            print(f"vitlab: {error}", file=sys.stderr, flush=True)
-            word = "failed after "
-        print(f"{path.stem}: {word}{time.perf_counter() - started:.1f} s", flush=True)
+    tasks, failures = [_task(path, preset, settings.get(path, {})) for path in paths], []
+    for (path, _, _), (word, message) in (outcomes or _one_by_one)(executed, tasks):
+        if word != "done":
+            failures.append(message if path.stem in message else f"{path.stem} {word}: {message}")
+            print(f"vitlab: {failures[-1]}", file=sys.stderr, flush=True)
+        print(f"{path.stem}: {message if word == 'done' else word}", flush=True)
     return failures
 
 
-def execute(path: Path, values: Mapping[str, Any], out: Path) -> None:
+def _task(path: Path, preset: str, settings: Mapping[str, Any]) -> Task:
+    values = dict(settings) | ({"PRESET": preset} if "PRESET" in parameters(path) else {})
+    return path, values, files.figures_dir() / preset / path.stem / "notebook.ipynb"
+
+
+def _one_by_one(work: Callable[[Task], Outcome], tasks: Sequence[Task]) -> Iterator[tuple[Task, Outcome]]:
+    return ((task, work(task)) for task in tasks)
+
+
+def executed(task: Task, environment: Mapping[str, str] = MappingProxyType({})) -> Outcome:
+    """Execute one notebook, while nobody else executes into its folder, and say how it went.
+
+    `environment`: variables that its kernel has beside this process's.
+    """
+    path, values, out = task
+    started = time.perf_counter()
+    try:
+        with files.lock(out.parent):
+            execute(path, values, out, environment)
+    except RuntimeError as error:
+        return f"failed after {time.perf_counter() - started:.1f} s", str(error)
+    return "done", f"{time.perf_counter() - started:.1f} s"
+
+
+def execute(
+    path: Path, values: Mapping[str, Any], out: Path, environment: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Execute one notebook in a fresh kernel of this Python, in the notebook's own folder, into `out`.
 
     `out` appears when the last cell has run. When a cell fails, `out` stays what it was, and the partial
@@ -173,7 +194,7 @@ def execute(path: Path, values: Mapping[str, Any], out: Path) -> None:
     import papermill
 
     failed = out.with_suffix(".failed.ipynb")
-    with files.writing(out) as temporary, _kernel_environment(out):
+    with files.writing(out) as temporary, _kernel_environment(out, environment):
         try:
             papermill.execute_notebook(
                 path,
@@ -198,7 +219,7 @@ def execute(path: Path, values: Mapping[str, Any], out: Path) -> None:
 
 
 @contextlib.contextmanager
-def _kernel_environment(out: Path) -> Iterator[None]:
+def _kernel_environment(out: Path, more: Mapping[str, str]) -> Iterator[None]:
     """Environment in which "python3" is this very interpreter, whatever kernels the machine has."""
     from ipykernel.kernelspec import get_kernel_dict
 
@@ -215,6 +236,7 @@ def _kernel_environment(out: Path) -> Iterator[None]:
             "MPLBACKEND": "module://matplotlib_inline.backend_inline",
             "TQDM_DISABLE": "1",
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+            **more,
         }
         before = {name: os.environ.get(name) for name in changes}
         os.environ.update(changes)

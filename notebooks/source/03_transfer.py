@@ -450,12 +450,15 @@ assert resize_with_a_bug(positions, 4, 6).shape == (36, 8)
 assert not torch.allclose(resize_with_a_bug(positions, 4, 6), resize_positions(positions, (4, 4), (6, 6)))
 assert torch.allclose(resize(positions, 4, 6), resize_positions(positions, (4, 4), (6, 6)), atol=1e-6)
 assert torch.allclose(resize(positions, 4, 6)[[0, 5, 30, 35]], positions[[0, 3, 12, 15]], atol=1e-6)  # corner on corner
+ramp = torch.arange(4.0).repeat_interleave(4)[:, None]  # the number of the row; a straight line must stay one
+assert torch.allclose(resize(ramp, 4, 6)[:, 0], torch.linspace(0, 3, 6).repeat_interleave(6), atol=1e-6)
 
 # %% [markdown]
 # ### 3 · What a zero head protects (★★, 15 min)
 #
-# With the head at zero, how large is the first gradient of all the other weights? And with a head drawn at random? Write the function; the two
-# asserts are what the text above claims.
+# With the head at zero, how large is the first gradient of all the other weights? And with a head drawn at random? Write the function. It is
+# checked first on a model of two linear layers: its input and its body are 1, its logits 1 and −1, so that the loss has the gradient
+# $-2 / (1 + e^2)$ by the body.
 #
 # <details><summary>Hint</summary>`loss.backward()`, then the largest `p.grad.abs()` over all parameters whose name does not begin
 # with `head.`</details>
@@ -470,12 +473,20 @@ def largest_gradient_of_the_body(model, images, labels):
     ### END SOLUTION
 
 
-few_images, few_labels = to_float(train_set.images[:16]), train_set.labels[:16]
-at_zero = largest_gradient_of_the_body(with_new_head(model, n_classes), few_images, few_labels)
-random_head = with_new_head(model, n_classes)
-torch.manual_seed(SEED)
-nn.init.normal_(random_head.head.weight, std=0.1)
-at_random = largest_gradient_of_the_body(random_head, few_images, few_labels)
+tiny = nn.Sequential()
+tiny.body, tiny.head = nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)
+tiny.load_state_dict({"body.weight": torch.ones(1, 1), "head.weight": torch.tensor([[1.0], [-1.0]])})
+for _ in range(2):  # a second call must not add to the first
+    assert np.isclose(largest_gradient_of_the_body(tiny, torch.ones(1, 1), torch.tensor([0])), 2 / (1 + np.e**2))
+
+# %% [markdown]
+# And now the ViT, with a head at zero and with one at random:
+
+# %%
+noise, labels = torch.randn(16, 3, side, side, generator=torch.Generator().manual_seed(SEED)), torch.arange(16) % 10
+zero_head, random_head = (with_new_head(zoo.create(vit, image_size=side, seed=SEED), 10) for _ in range(2))
+nn.init.normal_(random_head.head.weight, std=0.1, generator=torch.Generator().manual_seed(SEED))
+at_zero, at_random = (largest_gradient_of_the_body(m, noise, labels) for m in (zero_head, random_head))
 print(f"largest gradient outside the head: {at_zero:.1e} with the head at zero, {at_random:.1e} with a random one")
 assert at_zero == 0 < at_random
 

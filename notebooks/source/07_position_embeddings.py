@@ -348,6 +348,7 @@ def neighbour_similarity(S):
 
 counting = torch.arange(6.0)  # of a 2 × 3 grid; a made-up "similarity" of i and j that tells the pair: 10 i + j
 pairs = (10 * counting[:, None] + counting).reshape(2, 3, 2, 3)
+pairs[0, 2, 1, 0] = 1000  # patches 2 and 3: neighbours in the table, not in the picture
 assert neighbour_similarity(pairs) == (23.0, 14.0)  # means of 01 12 34 45, and of 03 14 25
 print("trained, along a row and a column: {:.2f} {:.2f}".format(*neighbour_similarity(S)))
 

@@ -53,7 +53,7 @@ import torch
 from IPython.display import Markdown
 from scipy.stats import spearmanr
 
-from vitlab import plots
+from vitlab import plots, viewer
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_size
 from vitlab.analysis.distance import attention_distance, local_share
 from vitlab.experiments import attention_distances, ledger, subjects
@@ -156,6 +156,15 @@ with plots.style():
     alt = ("An image with one patch framed, and the attention of three heads "
            "from that patch: a short- and a long-sighted head of the first block and a long-sighted head of the last.")
     ledger.save_figure(study, fig, "query_attention", alt)
+
+# %% [markdown]
+# The same for every patch, with every head of every block (layer) at once. Point at a patch of the picture, or tap it:
+# all maps turn to it, and beside the picture stands how far the chosen head looks from there. Compare a patch on the
+# object with one in a corner. Which heads look next door wherever you point, and which always look at the same place?
+# The viewer needs no kernel, and is only shown once the cell has run in a notebook that you trust.
+
+# %%
+viewer.view(pretrained, picture, title=f"{pretrained.name}: where every head looks", fit=True)
 
 # %% [markdown]
 # ## Experiment
@@ -321,7 +330,7 @@ modes.assign(too_long_px=modes["renormalized_px"] - modes["distance_px"]).T.roun
 # %% [markdown]
 # ## Exercises
 #
-# ### 1 · ★ · 5 minutes: half of the attention on the class token
+# ### 1 · Half of the attention on the class token (★, 5 minutes)
 #
 # A head gives half of its attention to the class token and spreads the rest evenly over the patches. Given the distance
 # of a head that looks at the *patches* evenly, what is its distance in each mode?
@@ -338,18 +347,14 @@ def half_on_class(uniform_over_patches):
     ### END SOLUTION
 
 
-# %% [markdown]
-# Checked against an attention matrix built by hand on the paper's grid.
-
-# %%
-attn = torch.full((1, 1, 197, 197), 0.5 / 196)
-attn[..., 0] = 0.5
-by_matrix = [attention_distance(attn, (14, 14), 16, 1, mode).item() for mode in ("paper", "renormalized")]
+half = torch.full((1, 1, 197, 197), 0.5 / 196)  # the paper's grid
+half[..., 0] = 0.5
+by_matrix = [attention_distance(half, (14, 14), 16, 1, mode).item() for mode in ("paper", "renormalized")]
 assert np.allclose(half_on_class(by_matrix[1]), by_matrix, rtol=1e-4)
-assert round(half_on_class(116.49)[0], 1) == 58.2
+assert np.allclose(half_on_class(116.49), (58.245, 116.49))
 
 # %% [markdown]
-# ### 2 · ★★ · 10 minutes: find the bug
+# ### 2 · Find the bug: a dictionary's order (★★, 10 minutes)
 #
 # A widely copied tool collects attention in a dictionary and stacks it in the order of `sorted(names)`. Write the order
 # that is meant: that of the block numbers, for any number of blocks.
@@ -365,15 +370,13 @@ def in_block_order(names):
     ### END SOLUTION
 
 
-# %% [markdown]
-# The names are shuffled first, so that luck does not help.
-
-# %%
-shuffled = list(np.random.default_rng(0).permutation([f"blocks.{block}.attn" for block in range(24)]))
-assert [int(name.split(".")[1]) for name in in_block_order(shuffled)] == list(range(24))
+for n_blocks in (8, 24, 120):
+    meant = [f"blocks.{block}.attn" for block in range(n_blocks)]
+    shuffled = list(np.random.default_rng(0).permutation(meant))  # so that luck does not help
+    assert in_block_order(shuffled) == meant
 
 # %% [markdown]
-# ### 3 · ★★ · 15 minutes: a head that looks one patch to the right
+# ### 3 · A head that looks one patch to the right (★★, 15 minutes)
 #
 # Build the attention matrix `[1, 1, patches, patches]` (no class token) of a head that puts everything on the right-hand
 # neighbour, and on the patch itself in the last column. Predict its distance before you run it.
@@ -391,22 +394,23 @@ def looks_right(rows, cols):
     ### END SOLUTION
 
 
-# %% [markdown]
-# By hand: all but one column move by one patch, so the mean is the patch size times (cols − 1) / cols.
-
-# %%
+assert looks_right(2, 3)[0, 0].argmax(-1).tolist() == [1, 2, 2, 4, 5, 5]
 for rows, cols in ((2, 2), (3, 5), (14, 14)):
-    assert np.isclose(attention_distance(looks_right(rows, cols), (rows, cols), 16, 0).item(), 16 * (cols - 1) / cols)
+    matrix = looks_right(rows, cols)
+    assert matrix.shape == (1, 1, rows * cols, rows * cols) and (matrix.sum(-1) == 1).all()
+    # All but one column move by one patch.
+    assert np.isclose(attention_distance(matrix, (rows, cols), 16, 0).item(), 16 * (cols - 1) / cols)
 
 # %% [markdown]
-# ### 4 · ★★★ · 20 minutes: how many heads are local?
+# ### 4 · How many heads are local? (★★★, 20 minutes)
 #
-# C13 compares the share of local heads of a hybrid and a ViT. Compute that share per block for the trained model from
-# `heads`, calling a head local if its distance is below half of the uniform one. Does it change if class-token heads are
-# not allowed to pass for local ones, that is, with `renormalized_px`?
+# C13 compares the share of local heads of a hybrid and a ViT. Write that share per block for the trained model, from a table
+# such as `heads`, calling a head local if its distance is below a limit. Then look at `heads` with half of the uniform
+# distance as the limit: does the answer change if class-token heads are not allowed to pass for local ones, that is, with
+# the column `renormalized_px`?
 #
-# <details><summary>Hint</summary>Compare the column with the limit, then group by <code>layer</code> and take the
-# mean.</details>
+# <details><summary>Hint</summary>Take the trained model's rows, compare the column with the limit, then group by
+# <code>layer</code> and take the mean.</details>
 
 
 # %%
@@ -418,17 +422,50 @@ def share_local(heads, column, limit):
     ### END SOLUTION
 
 
+made = pd.DataFrame({"model": ["trained"] * 4 + ["untrained"] * 2, "layer": [1, 1, 1, 2, 1, 2],
+                     "distance_px": [10.0, 51.0, 80.0, 125.0, 90.0, 90.0], "renormalized_px": [90.0] * 6})
+assert np.allclose(share_local(made, "distance_px", 58.2), [2 / 3, 0])  # counted by hand
+assert np.allclose(share_local(made, "renormalized_px", 58.2), [0, 0])
+drawn = torch.rand(1, 6, 4, generator=torch.Generator().manual_seed(0))  # [images blocks heads], against the package
+many = pd.DataFrame({"model": "trained", "layer": np.repeat(range(1, 7), 4), "distance_px": 100 * drawn.flatten().numpy()})
+assert np.allclose(share_local(many, "distance_px", 40.0), local_share(100 * drawn, 40.0)[0])
+
 # %% [markdown]
-# Checked on four heads counted by hand, and against the package on our own.
+# ### 5 · Find three bugs (★★, 15 minutes)
+#
+# This is to be the distance of the paper's figure. It raises nothing, and on a square grid the numbers look sensible. Each of its
+# three mistakes has been seen in public code.
+#
+# ```python
+# def distance_of(attn, grid, patch):  # attn [images heads tokens tokens], one class token
+#     between = attn[..., :-1, :-1]
+#     between = between / between.sum(-1, keepdim=True)
+#     number = torch.arange(grid[0] * grid[1])
+#     place = torch.stack([number // grid[0], number % grid[0]], dim=1) * float(patch)
+#     return (between * torch.cdist(place, place)).sum(-1).mean(-1)
+# ```
+#
+# <details><summary>Hint</summary>Where does the class token stand? Which mode is the paper's? And how long is a row of
+# patches on a grid of <code>grid[0]</code> rows?</details>
+
 
 # %%
-made = pd.DataFrame({"model": "trained", "layer": [1, 1, 1, 2], "distance_px": [10.0, 51.0, 80.0, 125.0]})
-assert np.allclose(share_local(made, "distance_px", 58.2), [2 / 3, 0])
-wide = heads[heads["model"] == "trained"].pivot(index="layer", columns="head", values="distance_px")
-assert np.allclose(share_local(heads, "distance_px", uniform_px / 2),
-                   local_share(torch.tensor(wide.to_numpy(copy=True))[None], uniform_px / 2)[0])
-for column in ("distance_px", "renormalized_px"):
-    print(f"{column:16}", [round(share, 2) for share in share_local(heads, column, uniform_px / 2)])
+def distance_of(attn, grid, patch):
+    ### BEGIN SOLUTION
+    between = attn[..., 1:, 1:]
+    number = torch.arange(grid[0] * grid[1])
+    place = torch.stack([number // grid[1], number % grid[1]], dim=1) * float(patch)
+    return (between * torch.cdist(place, place)).sum(-1).mean(-1)
+    ### END SOLUTION
+
+
+narrow = torch.zeros(1, 1, 7, 7)  # 2 × 3 patches of 10 px; every token looks at the class token and at the second patch
+narrow[..., 0], narrow[..., 2] = 0.5, 0.5
+sides = [(1, 0), (0, 0), (1, 0), (1, 1), (0, 1), (1, 1)]  # patches aside and up or down from each patch to the second
+by_hand = np.mean([0.5 * 10 * np.hypot(*side) for side in sides])
+assert np.isclose(distance_of(narrow, (2, 3), 10).item(), by_hand)
+even = torch.full((2, 3, 197, 197), 1 / 197)
+assert np.allclose(distance_of(even, (14, 14), 16), 115.90, atol=0.01) and distance_of(even, (14, 14), 16).shape == (2, 3)
 
 # %% [markdown]
 # ## Summary

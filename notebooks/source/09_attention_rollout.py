@@ -49,12 +49,13 @@ import pandas as pd
 import torch
 from IPython.display import Markdown
 from scipy.stats import spearmanr
+from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab import plots
+from vitlab import plots, viewer
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens
 from vitlab.analysis.geometry import has_class_token
-from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
-from vitlab.analysis.rollout import attention_rollout, gradient_rollout, last_layer_attention, overlay, rollout_from_maps
+from vitlab.analysis.masks import area_share, mass_inside
+from vitlab.analysis.rollout import attention_rollout, gradient_rollout, last_layer_attention, overlay
 from vitlab.data import datasets
 from vitlab.experiments import ledger, rollout_masks, subjects
 from vitlab.experiments.intervals import images_interval
@@ -166,6 +167,14 @@ with plots.style():
 # %% [markdown]
 # Compare the second row with the outlines in the first: what lies outside them should be dark. The untrained model lights
 # almost everything, since its attention is close to uniform.
+
+# %% [markdown]
+# The first of these images once more, in the viewer: rollout from the class token, in proportion to its maximum. Row $i$
+# of $R$ belongs to token $i$, so every patch has a rollout of its own: point at one, and what it draws on takes the class
+# token's place. "All heads" shows the attention that was multiplied.
+
+# %%
+viewer.view(pretrained, world.images[0], show="rollout", title=f"{pretrained.name}: rollout of every token", fit=True)
 
 # %% [markdown]
 # ### See it: photographs
@@ -413,7 +422,7 @@ with plots.style():
 # %% [markdown]
 # ## Exercises
 #
-# ### 1 · ★ · 10 minutes: uniform attention, by hand
+# ### 1 · Uniform attention, by hand (★, 10 minutes)
 #
 # Every layer attends to all $T$ tokens alike. What is the class token's rollout for one *other* token after $L$ layers?
 #
@@ -429,17 +438,13 @@ def uniform_rollout(n_tokens, n_layers):
     ### END SOLUTION
 
 
-# %% [markdown]
-# One layer of five tokens by hand: half of a fifth. Then the product itself.
-
-# %%
-assert np.isclose(uniform_rollout(5, 1), 0.1)
+assert np.isclose(uniform_rollout(5, 1), 0.1)  # by hand: half of a fifth
 for n_layers in (1, 2, 12):
     product, _ = open_rollout([torch.full((1, 1, 5, 5), 1 / 5)] * n_layers, (2, 2), 1)
     assert np.isclose(uniform_rollout(5, n_layers), product[0, 0, 1].item(), rtol=1e-5)
 
 # %% [markdown]
-# ### 2 · ★★ · 10 minutes: find the bug
+# ### 2 · Find the bug: which axis? (★★, 10 minutes)
 #
 # `mixed / mixed.sum(-1)` on a batch `[images, tokens, tokens]` either fails or, when the sizes happen to fit, scales the
 # wrong axis. Write the step that adds the identity and makes every row sum to 1, for any attention.
@@ -456,18 +461,14 @@ def with_skip(fused):
     ### END SOLUTION
 
 
-# %% [markdown]
-# Rows with different sums, as many images as tokens (the size at which the wrong version does not fail), and one matrix
-# by hand.
-
-# %%
+# Rows with different sums, and as many images as tokens: the size at which the wrong version does not fail.
 uneven = torch.rand(4, 4, 4, generator=torch.Generator().manual_seed(0))
 assert torch.allclose(with_skip(uneven).sum(-1), torch.ones(4, 4))
 by_hand = with_skip(torch.tensor([[[1.0, 2.0], [0.0, 0.0]]]))
 assert torch.allclose(by_hand, torch.tensor([[[0.5, 0.5], [0.0, 1.0]]]))
 
 # %% [markdown]
-# ### 3 · ★★ · 15 minutes: only one row is wanted
+# ### 3 · Only one row is wanted (★★, 15 minutes)
 #
 # The product of $T \times T$ matrices costs $T^3$ per layer, but the picture is one row of it. Compute the class token's
 # row with $T^2$ per layer.
@@ -480,55 +481,97 @@ assert torch.allclose(by_hand, torch.tensor([[[0.5, 0.5], [0.0, 1.0]]]))
 def class_row(maps):
     """Maps [images heads tokens tokens], first layer first → [images tokens]."""
     ### BEGIN SOLUTION
-    row = torch.eye(maps[0].shape[-1])[:1].repeat(len(maps[0]), 1, 1)
+    identity = torch.eye(maps[0].shape[-1])
+    row = identity[:1].repeat(len(maps[0]), 1, 1)
     for attn in reversed(maps):
-        row = row @ with_skip(attn.mean(1))
+        mixed = attn.mean(1) + identity
+        row = row @ (mixed / mixed.sum(-1, keepdim=True))
     return row[:, 0]
     ### END SOLUTION
 
 
 # %% [markdown]
-# The order matters, and this model's layers differ, so a loop in the wrong direction is caught.
+# Against the full product, on layers that differ, so that a loop in the wrong direction is caught; and PyTorch counts the
+# operations.
 
 # %%
-assert torch.allclose(class_row(maps), rolled[:, 0], atol=1e-5)
-assert torch.allclose(class_row(maps)[3], class_row([attn[3:4] for attn in maps])[0], atol=1e-6)
-if has_class_token(pretrained.model):
-    assert torch.allclose(class_row(maps)[:, n_prefix:].unflatten(-1, grid), rollout_from_maps(maps, grid, n_prefix), atol=1e-6)
+draw = torch.Generator().manual_seed(SEED)
+sharp = [torch.randn(3, 2, 17, 17, generator=draw).mul(3).softmax(-1) for _ in range(4)]
+with FlopCounterMode(display=False) as counter:
+    row = class_row(sharp)
+assert torch.allclose(row, open_rollout(sharp, (4, 4), 1)[0][:, 0], atol=1e-6)
+assert counter.get_total_flops() <= 4 * 3 * 2 * 17**2  # layers, images, a multiplication and an addition for each pair
 
 # %% [markdown]
-# ### 4 · ★★★ · 20 minutes: does it grow with depth?
+# ### 4 · Does it grow with depth? (★★★, 20 minutes)
 #
-# Roll out only the first $k$ layers, for every $k$, and compute the mean share of mass on the object over the six images.
-# Where does the object appear?
+# Roll out only the first $k$ layers, for every $k$, and compute the mean share of mass on the object over the images. Then
+# call it with this model's `maps` and `world.masks`: where does the object appear?
 #
-# <details><summary>Hint</summary><code>open_rollout(maps[:k], grid, n_prefix)</code>; the share of a patch that is object
-# is <code>patch_coverage</code> of <code>vitlab.analysis.masks</code>, or the function
-# <code>mass_inside</code>.</details>
+# <details><summary>Hint</summary><code>open_rollout(maps[:k], grid, n_prefix)</code> gives the maps, <code>mass_inside</code>
+# the share of each.</details>
 
 
 # %%
-def mass_by_depth(maps, masks):
+def mass_by_depth(maps, grid, n_prefix, masks):
     """A list of length L: mean mass on the object after the first k layers."""
     ### BEGIN SOLUTION
-    from vitlab.analysis.masks import mass_inside
-
     depths = range(1, len(maps) + 1)
     return [mass_inside(open_rollout(maps[:k], grid, n_prefix)[1], masks).mean().item() for k in depths]
     ### END SOLUTION
 
 
 # %% [markdown]
-# If everything is object all mass is on it, whatever the depth; on the left and the right half together lies all mass.
+# Two layers by hand: a class token and 2 × 2 patches that look at themselves; the class token looks at patch 1 in the first
+# layer and at patch 4 in the second. After one layer all mass is on patch 1; after two it has ½ · ½, and patch 4 has ½.
 
 # %%
-everything = torch.ones_like(world.masks)
-left = everything.clone()
-left[..., left.shape[-1] // 2 :] = False
-assert np.allclose(mass_by_depth(maps, everything), 1)
-assert np.allclose(np.add(mass_by_depth(maps, left), mass_by_depth(maps, ~left)), 1)
-print("mass on the object:", [round(mass, 3) for mass in mass_by_depth(maps, world.masks)])
-print(f"pointing hits: {pointing_hit(rollout, world.masks).sum()} of 6, by chance {pointing_chance(world.masks, grid).sum():.1f}")
+first, second = (torch.eye(5).repeat(2, 1, 1, 1) for _ in range(2))  # [images heads tokens tokens]
+first[:, :, 0] = torch.eye(5)[1]
+second[:, :, 0] = torch.eye(5)[4]
+object_masks = torch.zeros(2, 4, 4, dtype=torch.bool)
+object_masks[0, :2, :2] = True  # patch 1 in the first image, patches 1 and 2 in the second
+object_masks[1, :2] = True
+assert np.allclose(mass_by_depth([first, second], (2, 2), 1, object_masks), [1, 1 / 3])
+assert np.allclose(mass_by_depth([second, first], (2, 2), 1, object_masks), [0, 2 / 3])
+assert np.allclose(mass_by_depth([first, second, first], (2, 2), 1, ~object_masks)[:2], [0, 2 / 3])
+
+# %% [markdown]
+# ### 5 · Find two bugs: discarding (★★, 15 minutes)
+#
+# Before the layers are multiplied, circulating code sets the smallest entries of each image's attention to 0:
+#
+# ```python
+# def discard(fused, ratio):  # [images tokens tokens]
+#     flat = fused.view(len(fused), -1)
+#     lowest = flat.topk(int(ratio * flat.shape[1]), dim=1, largest=False).indices
+#     flat[0, lowest] = 0
+#     return fused
+# ```
+#
+# In a batch, one image is thinned out with everybody's entries and the others not at all; and whoever calls it twice gets another answer
+# the second time. Write it right.
+#
+# <details><summary>Hint</summary><code>scatter</code> writes along an axis, row by row. And <code>view</code> shares
+# its numbers with what it is a view of.</details>
+
+
+# %%
+def discard(fused, ratio):
+    ### BEGIN SOLUTION
+    flat = fused.flatten(1)
+    lowest = flat.topk(int(ratio * flat.shape[1]), dim=1, largest=False).indices
+    return flat.scatter(1, lowest, 0.0).view_as(fused)
+    ### END SOLUTION
+
+
+given = torch.tensor([[[0.1, 0.2], [0.3, 0.4]], [[0.8, 0.7], [0.6, 0.5]]])
+before = given.clone()
+by_hand = torch.tensor([[[0.0, 0.0], [0.3, 0.4]], [[0.8, 0.7], [0.0, 0.0]]])
+assert torch.equal(discard(given, 0.5), by_hand) and torch.equal(given, before)  # what was given stays as it was
+assert torch.equal(discard(given, 0.25).eq(0).sum((1, 2)), torch.tensor([1, 1]))
+batch = torch.rand(5, 7, 7, generator=torch.Generator().manual_seed(SEED))
+assert torch.equal(discard(batch, 0.9)[3], discard(batch[3:4], 0.9)[0])  # alone as in a batch
 
 # %% [markdown]
 # ## Summary

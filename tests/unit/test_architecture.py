@@ -21,13 +21,14 @@ ALLOWED = {
     "analysis": {"files", "models"},
     "experiments": BELOW_EXPERIMENTS,
     "plots": {"files"},
-    "viewer": {"files"},
+    "viewer": {"files", "analysis"},  # what it shows is measured there: distance, rollout, captured maps
     "widgets": {"files", "models", "analysis", "plots", "viewer"},
     "notebooks": {"files"},
     "doctor": {"files", "notebooks", "experiments"},
-    "authoring": {"files", "notebooks", "publishing"},
+    "exercises": {"files", "notebooks"},
+    "authoring": {"files", "notebooks", "publishing", "exercises"},
     "publishing": {"files", "notebooks", "experiments", "authoring"},
-    "cli": BELOW_EXPERIMENTS | {"notebooks", "experiments", "doctor"},
+    "cli": BELOW_EXPERIMENTS | {"notebooks", "experiments", "doctor", "exercises"},
 }
 
 
@@ -50,9 +51,7 @@ def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
 
 def imported_rooms(text: str, package: str) -> set[str]:
     names = (name.split(".") for name in imported_names(ast.parse(text), package))
-    return {
-        parts[1] for parts in names if parts[0] == "vitlab" and len(parts) > 1 and parts[1] != "__version__"
-    }
+    return {parts[1] for parts in names if parts[0] == "vitlab" and len(parts) > 1 and parts[1] != "__version__"}
 
 
 def of(path: Path) -> str:

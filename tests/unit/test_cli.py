@@ -40,7 +40,7 @@ def test_the_command_line_answers_without_importing_the_heavy_packages():
     )
     done = python("-c", code)
     assert done.stdout == "[]\n"
-    assert done.stderr == "vitlab: unknown preset 'huge': choose one of smoke, quick, full, paper\n"
+    assert done.stderr == "vitlab: unknown preset 'huge': choose one of smoke, quick, rehearsal, full, paper\n"
 
 
 def test_notebooks_run_the_report_is_written_and_its_path_printed(folder, figures, capsys):
@@ -79,7 +79,7 @@ def test_a_failure_among_three_gives_status_one_and_a_report(folder, figures, ca
     "arguments, message",
     [
         (["run", "77"], "unknown notebook '77': choose from 01_a"),
-        (["run", "--preset", "quik"], "unknown preset 'quik': choose one of smoke, quick, full, paper"),
+        (["run", "--preset", "quik"], "unknown preset 'quik': choose one of smoke, quick, rehearsal, full, paper"),
         (["run", "--preset", "paper"], "preset 'paper' is not run from here: it needs the paper's data"),
         (
             ["run", "--set", "SEEED=1"],
@@ -89,6 +89,8 @@ def test_a_failure_among_three_gives_status_one_and_a_report(folder, figures, ca
         (["run", "--set", "SEED"], "--set SEED: expected KEY=VALUE"),
         (["run", "--set", "preset=smoke"], "choose the preset with --preset"),
         (["run", "--jobs", "0"], "--jobs 0: expected the number of worker processes"),
+        (["run", "--scheduler", "host:8786"], "scheduler 'host:8786': expected its address, such as tcp://host:8786"),
+        (["experiment", "data_scaling", "--scheduler", ""], "scheduler '': expected its address"),
         (["report", "--preset", "huge"], "unknown preset 'huge'"),
         (["experiment", "nothing"], "unknown experiment 'nothing': choose one of "),
         (["experiment", "nothing", "--preset", "paper"], "preset 'paper' is not run from here"),
@@ -160,7 +162,7 @@ def test_errors_that_are_not_ours_and_debugging_show_the_traceback(folder, monke
 def test_the_process_exits_with_the_status():
     done = lab("report", "--preset", "huge")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "vitlab: unknown preset 'huge': choose one of smoke, quick, full, paper\n"
+    assert done.stderr == "vitlab: unknown preset 'huge': choose one of smoke, quick, rehearsal, full, paper\n"
     assert "Traceback" in lab("report", "--preset", "huge", VITLAB_DEBUG="1").stderr
     assert lab("run", "--help").returncode == 0
     assert lab("--version").stdout.startswith("vitlab 0")
@@ -207,6 +209,19 @@ def test_an_experiment_runs_without_jupyter(figures, monkeypatch, capsys):
     assert loosely.to_dict("records") == [{"depth": 2, "model": "a"}]
 
 
+def test_where_runs_are_done_travels_to_the_runner(folder, figures, monkeypatch, capsys):
+    monkeypatch.setenv("VITLAB_SCHEDULER", "tcp://other:1")
+    monkeypatch.setenv("VITLAB_JOBS", "1")
+    monkeypatch.setattr(experiments, "find", lambda name: sums)
+    assert cli.main(["experiment", "sums", "--preset", "smoke", "--scheduler", "tcp://host:8786"]) == 0
+    assert os.environ["VITLAB_SCHEDULER"] == "tcp://host:8786"
+    assert cli.main(["experiment", "sums", "--preset", "smoke", "--jobs", "2"]) == 0
+    assert (os.environ["VITLAB_SCHEDULER"], os.environ["VITLAB_JOBS"]) == ("", "2")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["experiment", "sums", "--jobs", "2", "--scheduler", "tcp://host:8786"])
+    assert "not allowed with argument --jobs" in capsys.readouterr().err
+
+
 def test_experiments_are_the_modules_with_a_function_of_their_name(tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "__file__", str(tmp_path / "__init__.py"))
     (tmp_path / "sums.py").write_text("def sums():\n    pass\n")
@@ -220,5 +235,5 @@ def test_the_doctor_says_what_is_there(monkeypatch, tmp_path, capsys):
     assert cli.main(["doctor"]) == 0
     text = capsys.readouterr().out
     assert f"cifar10    found in {tmp_path}" in text and "pets       not found, looked at" in text
-    for word in ("python 3.", "torch 2.", "processors", "GiB free", "smoke", "paper  not run from here"):
+    for word in ("python 3.", "torch 2.", "processors", "GiB free", "smoke", "paper      not run from here"):
         assert word in text

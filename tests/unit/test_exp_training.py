@@ -1,4 +1,4 @@
-"""The two training experiments at smoke, and the pure functions that read a scaling study."""
+"""The training curves at smoke, and the functions that read them."""
 
 import dataclasses
 import math
@@ -6,17 +6,9 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.stats
 
-from vitlab.data.loader import batches
-from vitlab.experiments import data_scaling, runner, training_curves
-from vitlab.experiments.data_scaling import crossing, crossing_interval, differences, slope_per_decade
+from vitlab.experiments import runner, training_curves
 from vitlab.training import pretrain as training
-
-SIZES = [100, 1_000, 10_000]
-
-
-# ---- training_curves ----
 
 
 @pytest.fixture(scope="module")
@@ -138,169 +130,16 @@ def test_vit_and_resnet_cost_as_much_and_the_hybrid_is_the_nearest_there_is(pres
         assert hybrid == min(hybrids, key=lambda name: abs(math.log(cost[name] / cost[vit])))
 
 
-# ---- data_scaling ----
-
-
-@pytest.fixture(scope="module")
-def scaling_folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("data_scaling")
-
-
-@pytest.fixture(scope="module")
-def scaling(scaling_folder):
-    return data_scaling.data_scaling("smoke", seed=0, jobs=1, folder=scaling_folder)
-
-
-def test_every_model_size_and_seed_has_one_outcome(scaling):
-    settings, runs = data_scaling.SETTINGS["smoke"], data_scaling.outcomes(scaling)
-    assert len(runs) == len(settings.models) * len(settings.sizes) * settings.n_seeds
-    assert not runs.duplicated(["model", "n_train", "seed"]).any()
-    assert runs["test_accuracy"].between(0, 1).all() and runs["train_accuracy"].between(0, 1).all()
-    assert (runs["best_step"] <= runs["last_step"]).all() and (runs["last_step"] <= settings.recipe.steps).all()
-
-
-def test_histories_hold_the_kept_evaluation(scaling):
-    runs, rows = data_scaling.outcomes(scaling), data_scaling.histories(scaling)
-    key = ["model", "n_train", "seed"]
-    best = rows[rows["step"] > 0].groupby(key)["val_accuracy"].max()
-    kept = rows.merge(runs, left_on=[*key, "step"], right_on=[*key, "best_step"]).set_index(key)["val_accuracy"]
-    pd.testing.assert_series_equal(kept.sort_index(), best.sort_index())
-
-
-def test_a_finished_sweep_is_read_not_run(scaling_folder, scaling, monkeypatch):
-    monkeypatch.setattr(data_scaling, "pretrain", lambda *args, **kwargs: pytest.fail("a run was repeated"))
-    again = data_scaling.data_scaling("smoke", seed=0, jobs=1, folder=scaling_folder)
-    pd.testing.assert_frame_equal(again, scaling)
-
-
-def test_the_number_comes_from_the_test_set_with_the_kept_weights(monkeypatch):
-    """A recipe that cannot stop early and one that stops at once report different weights, on other images."""
-    settings = data_scaling.SETTINGS["smoke"]
-    config = data_scaling._configs(settings, seed=0)[0]
-    watched, reported = [], []
-    real_pretrain, real_evaluate = data_scaling.pretrain, data_scaling.evaluate
-
-    def pretrain(*args, watch, **kwargs):
-        watched.append(watch)
-        return real_pretrain(*args, watch=watch, **kwargs)
-
-    def evaluate(model, images):
-        reported.append(images)
-        return real_evaluate(model, images)
-
-    monkeypatch.setattr(data_scaling, "pretrain", pretrain)
-    monkeypatch.setattr(data_scaling, "evaluate", evaluate)
-    data_scaling._run_one(config)
-    assert len(watched[0]) == settings.n_validation and len(reported[0]) == settings.n_test
-    seen = {image.numpy().tobytes() for image in watched[0].images}
-    assert not seen & {image.numpy().tobytes() for image in reported[0].images}
-
-
-def test_all_sizes_share_one_recipe_and_both_families_share_images(monkeypatch, tmp_path):
-    asked = configs_of(monkeypatch, data_scaling.data_scaling, "quick", seed=2, folder=tmp_path)
-    apart = ("model", "n_train", "seed", "learning_rate", "weight_decay")
-    assert len({tuple(v for k, v in c.items() if k not in apart) for c in asked}) == 1
-    rates = {(c["model"], c["learning_rate"], c["weight_decay"]) for c in asked}
-    assert len(rates) == 2  # one setting per family, whatever the size
-    assert {c["seed"] for c in asked} == {200, 201, 202}
-    small, large = (training.world_splits(data_scaling.World(image_size=8), n, 4, 4, draw=200) for n in (10, 20))
-    assert (large.train.images[:10] == small.train.images).all()
-    assert set(batches(small.train, 10, seed=200)(0)[1].tolist()) <= set(range(10))
-
-
-@pytest.mark.parametrize("preset", ["smoke", "quick", "full"])
-def test_the_pair_is_a_vit_and_a_resnet_of_the_preset(preset):
-    vit, bit = data_scaling.pair(preset)
-    models = data_scaling.SETTINGS[preset].models
-    assert vit in models and bit == f"BiT-{vit}"
-    sizes = data_scaling.SETTINGS[preset].sizes
-    assert list(sizes) == sorted(set(sizes)) and len(sizes) >= 3
-
-
-@pytest.mark.parametrize("experiment", [training_curves.training_curves, data_scaling.data_scaling])
-def test_a_preset_that_cannot_run_is_refused(experiment):
-    with pytest.raises(ValueError, match="unknown preset 'huge'"):
-        experiment("huge")
-    with pytest.raises(ValueError, match="'paper' is not run from here"):
-        experiment("paper")
-
-
-# ---- crossing ----
-
-
-@pytest.mark.parametrize(
-    "difference, size",
-    [
-        ([-0.1, -0.1, 0.1], 10**3.5),  # half way, on a logarithmic axis
-        ([-0.3, 0.1, 0.2], 100 * 10**0.75),
-        ([-0.2, 0.0, 0.2], 1_000),  # exactly at a size that was measured
-        ([0.1, -0.1, 0.1], 10**3.5),  # the last crossing: from there it stays above
-        ([-0.1, 0.1, -0.1], None),  # does not stay
-        ([-0.3, -0.2, -0.1], None),
-        ([0.1, 0.2, 0.3], None),  # nothing was overtaken
-        ([0.0, 0.1, 0.2], None),  # never behind
-        ([-0.1, -0.1, 0.0], None),  # equal is not ahead
-    ],
-)
-def test_crossings_by_hand(difference, size):
-    found = crossing(SIZES, difference)
-    assert found is None if size is None else found == pytest.approx(size)
-
-
-def test_a_crossing_does_not_depend_on_the_unit_of_the_difference_and_scales_with_the_sizes():
-    base = crossing(SIZES, [-0.2, -0.05, 0.15])
-    assert crossing(SIZES, [-20, -5, 15]) == pytest.approx(base)
-    assert crossing([7 * size for size in SIZES], [-0.2, -0.05, 0.15]) == pytest.approx(7 * base)
-
-
-@pytest.mark.parametrize("sizes", [[100, 1000], [1000, 100, 10], [100, 100, 1000], [0, 10, 100]])
-def test_sizes_that_do_not_fit_are_refused(sizes):
-    with pytest.raises(ValueError, match="expected as many; sizes > 0, rising"):
-        crossing(sizes, [-0.1, 0.0, 0.1])
-
-
-def test_the_interval_of_a_crossing_that_all_seeds_share_is_a_point():
-    shared = np.tile([-0.1, -0.1, 0.1], (5, 1))
-    interval, share = crossing_interval(SIZES, shared)
-    assert share == 1.0 and interval == pytest.approx((10**3.5, 10**3.5))
-
-
-def test_no_crossing_has_no_interval():
-    assert crossing_interval(SIZES, np.tile([-0.3, -0.2, -0.1], (3, 1))) == (None, 0.0)
-
-
-def test_the_share_of_resamples_that_cross_is_the_binomial_one():
-    # Two seeds: one crosses far, one never, and their mean does. Both drawn as the second: a quarter.
-    seeds = np.array([[-0.1, 0.1, 0.5], [-0.3, -0.2, -0.1]])
-    interval, share = crossing_interval(SIZES, seeds, seed=0, resamples=4000)
-    assert share == pytest.approx(0.75, abs=0.03)
-    assert interval[0] == pytest.approx(crossing(SIZES, seeds[0]))
-    assert interval[1] == pytest.approx(crossing(SIZES, seeds.mean(axis=0)))
-    assert crossing_interval(SIZES, seeds, seed=0, resamples=4000) == (interval, share)  # a seed is a result
-
-
-def test_slopes_by_hand():
-    assert slope_per_decade([1, 10, 100], [0.2, 0.3, 0.4]) == pytest.approx(0.1)
-    assert slope_per_decade([10, 100], [0.5, 0.5]) == 0
-    sizes, accuracy = [300, 1000, 5000, 30000], [0.2, 0.35, 0.3, 0.6]
-    assert slope_per_decade(sizes, accuracy) == pytest.approx(scipy.stats.linregress(np.log10(sizes), accuracy).slope)
-
-
-def test_differences_pair_by_seed_with_the_t_interval():
-    rows = [
-        {"model": model, "n_train": 10, "seed": seed, "test_accuracy": accuracy}
-        for model, accuracies in {"a": [0.5, 0.6, 0.8], "b": [0.4, 0.6, 0.5]}.items()
-        for seed, accuracy in enumerate(accuracies)
-    ]
-    shuffled = pd.DataFrame(rows).sample(frac=1, random_state=0)
-    found = differences(shuffled, "a", "b").sort_values("seed")
-    np.testing.assert_allclose(found["difference"], [0.1, 0.0, 0.3])
-    wanted = scipy.stats.ttest_rel([0.5, 0.6, 0.8], [0.4, 0.6, 0.5]).confidence_interval(0.95)
-    np.testing.assert_allclose(found[["low", "high"]].iloc[0], wanted)
-    np.testing.assert_allclose(differences(shuffled, "b", "a").sort_values("seed")["difference"], [-0.1, 0.0, -0.3])
+def test_a_preset_that_cannot_run_is_refused():
+    for preset, words in (
+        ("huge", "unknown preset 'huge'"),
+        ("paper", "'paper' is not run"),
+        ("rehearsal", "no preset"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            training_curves.training_curves(preset)
 
 
 def test_settings_are_data():
-    for module in (training_curves, data_scaling):
-        assert set(module.SETTINGS) == {"smoke", "quick", "full"}
-        assert all(dataclasses.is_dataclass(settings) for settings in module.SETTINGS.values())
+    assert set(training_curves.SETTINGS) == {"smoke", "quick", "full"}
+    assert all(dataclasses.is_dataclass(settings) for settings in training_curves.SETTINGS.values())

@@ -289,3 +289,81 @@ def test_sweeps_that_cannot_be(tmp_path, monkeypatch):
     monkeypatch.setenv("VITLAB_JOBS", "many")
     with pytest.raises(ValueError, match="VITLAB_JOBS='many'"):
         runner.default_jobs()
+
+
+def threads(config: dict) -> list[dict]:
+    """How many threads torch and the numerical libraries have in a run."""
+    import threadpoolctl
+    import torch
+
+    pools = max(pool["num_threads"] for pool in threadpoolctl.threadpool_info())
+    return [{"torch": torch.get_num_threads(), "pools": pools}]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_has_one_thread_wherever_it_is(tmp_path, jobs):
+    import torch
+
+    torch.set_num_threads(2)
+    try:
+        table = runner.run_all(threads, [{"size": 1}, {"size": 2}], tmp_path, jobs=jobs)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert table["torch"].tolist() == table["pools"].tolist() == [1, 1]
+
+
+def test_what_is_finished_can_be_looked_at_any_time(tmp_path):
+    wanted = configs(tmp_path, 3)
+    empty = runner.stored(sweeps.logged, wanted, tmp_path / "runs")
+    assert empty.empty and empty.attrs["wall_s"] == 0
+    runner.run_all(sweeps.logged, wanted[2:], tmp_path / "runs", jobs=1)
+    some = runner.stored(sweeps.logged, wanted, tmp_path / "runs")
+    assert some["size"].tolist() == [3, 3] and log(tmp_path) == [3]
+    whole = runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1)
+    assert runner.stored(sweeps.logged, wanted, tmp_path / "runs").equals(whole)
+
+
+def test_results_of_other_code_are_kept_named_and_not_used(tmp_path, monkeypatch, capsys):
+    wanted = configs(tmp_path, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "code_hash", lambda function=None: "other")
+        runner.run_all(sweeps.logged, wanted[:2], tmp_path / "runs", jobs=1)
+    (tmp_path / "runs" / "note.json").write_text("[]")
+    capsys.readouterr()
+    table = runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1)
+    assert log(tmp_path) == [1, 1, 2, 2, 3] and len(table) == 6
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "sweeps: 2 finished runs of other code, torch or device are kept and not used"
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 2 + 3 + 1
+    more = [config | {"rate": 0.1} for config in wanted]  # other settings: other runs, and nothing to tell
+    runner.run_all(sweeps.logged, more, tmp_path / "runs", jobs=1)
+    assert capsys.readouterr().out.startswith("[1/3] sweeps size=1: ")
+
+
+def test_a_gpus_results_are_read_without_one_and_what_is_missing_is_not_computed(tmp_path, monkeypatch):
+    wanted = configs(tmp_path, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "_sees_gpu", lambda: True)
+        there = runner.run_all(sweeps.logged, wanted[:1], tmp_path / "runs", jobs=1)
+    monkeypatch.setattr(identity, "_sees_gpu", lambda: False)
+    assert runner.stored(sweeps.logged, wanted, tmp_path / "runs").empty
+    monkeypatch.setenv("VITLAB_DEVICE", "cuda")
+    assert runner.run_all(sweeps.logged, wanted[:1], tmp_path / "runs", jobs=1).equals(there)
+    with pytest.raises(RuntimeError, match=r"VITLAB_DEVICE=cuda, but torch sees no GPU here: .*unset VITLAB_DEVICE"):
+        runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1)
+    assert log(tmp_path) == [1]
+    monkeypatch.setenv("VITLAB_DEVICE", "tpu")
+    with pytest.raises(ValueError, match="VITLAB_DEVICE='tpu': expected cpu or cuda"):
+        identity.device_type()
+
+
+def test_a_machine_with_a_gpu_can_be_told_to_compute_without(monkeypatch):
+    import torch
+
+    from vitlab.training.processes import default_device
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert default_device().type == "cuda"
+    monkeypatch.setenv("VITLAB_DEVICE", "cpu")
+    assert default_device().type == identity.device_type() == "cpu"

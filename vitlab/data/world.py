@@ -296,7 +296,12 @@ def image_set(world: World, count: int, start: int = 0, device: torch.device | s
     20
     """
     images, labels, masks = scene(world, torch.arange(start, start + count), device)
-    return ImageSet(images, labels, tuple(f"class {k}" for k in range(world.n_classes)), masks)
+    return ImageSet(images, labels, class_names(world), masks)
+
+
+def class_names(world: World) -> tuple[str, ...]:
+    """What a world's classes are called."""
+    return tuple(f"class {k}" for k in range(world.n_classes))
 
 
 def stream(world: World, batch_size: int, device: torch.device | str = "cpu", start: int = 0) -> Batches:

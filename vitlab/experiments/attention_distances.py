@@ -60,8 +60,7 @@ def attention_distances(
     Raises:
         ValueError: an unknown preset, weights that cannot be used, or a model whose attention cannot be had.
     """
-    presets.check_runnable(preset)
-    settings = SETTINGS[preset]
+    settings = presets.choose(SETTINGS, preset)
     pretrained = zoo.load(weights)
     images = image_source(pretrained) if images == "auto" else images
     pictures = load_pictures(pretrained, images, settings.n_images, seed)

@@ -108,9 +108,8 @@ def cifar10(preset: str = "quick", seed: int = 0, jobs: int | None = None, folde
 
     Raises FileNotFoundError where CIFAR-10 is not there.
     """
-    presets.check_runnable(preset)
     folder = folder or runner.run_folder("cifar10", preset)
-    settings = SETTINGS[preset]
+    settings = presets.choose(SETTINGS, preset)
     configs = [
         _config(settings, choice, steps, 100 * seed + s)
         for s in range(settings.n_seeds)

@@ -50,7 +50,7 @@ def embedding_filters(
     Raises:
         ValueError: a model with no RGB filters (a hybrid), or an unknown preset.
     """
-    settings = SETTINGS[presets.check_runnable(preset).name]
+    settings = presets.choose(SETTINGS, preset)
     known = filters.embedding_filters(zoo.load(weights).model)  # here, so that bad weights fail at once
     shared = {
         "weights": weights,

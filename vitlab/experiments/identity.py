@@ -18,8 +18,8 @@ from typing import Any
 _PACKAGE = Path(__file__).resolve().parent.parent
 _COMPUTING = ("data", "models", "training", "evaluation", "analysis")
 # Modules of this folder that store, count or describe results but do not compute them.
-_MACHINERY = {"__init__", "claims", "identity", "intervals", "ledger"}
-_MACHINERY |= {"presets", "report", "runner", "workers"}
+_MACHINERY = {"__init__", "claims", "cluster", "identity", "intervals", "ledger"}
+_MACHINERY |= {"plan", "presets", "report", "runner", "scaling_statistics", "workers"}
 _SEEN = {path: path.stat().st_mtime_ns for path in _PACKAGE.rglob("*.py")}  # as this process began
 
 
@@ -98,11 +98,27 @@ def source_hash(source: str) -> str:
     return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
 
 
-def run_key(function: Callable[..., Any], config: Mapping[str, Any], code: str | None = None) -> str:
+def made_by(function: Callable[..., Any] | None = None) -> dict[str, str]:
+    """What of this process determines the results it computes: code, torch, device, as `run_key` takes them.
+
+    >>> sorted(made_by())
+    ['code', 'device', 'torch']
+    """
+    return {"code": code_hash(function), "torch": torch_minor(), "device": device_type()}
+
+
+def run_key(
+    function: Callable[..., Any],
+    config: Mapping[str, Any],
+    code: str | None = None,
+    torch: str | None = None,
+    device: str | None = None,
+) -> str:
     """Name of a run: 20 hexadecimal digits made from everything that determines its result.
 
     That is the function's qualified name, the configuration, `code_hash(function)`, torch's minor version
-    and the device's type. Wall time and the number of workers have no part in it.
+    and the device's type; the last three are this process's where they are not given (see `made_by`). Wall
+    time and the number of workers have no part in it.
 
     Raises:
         ValueError: a configuration value is not a finite number, a string, a boolean or None.
@@ -114,8 +130,8 @@ def run_key(function: Callable[..., Any], config: Mapping[str, Any], code: str |
         "function": f"{function.__module__}.{function.__qualname__}",
         "config": _checked(config),
         "code": code_hash(function) if code is None else code,
-        "torch": torch_minor(),
-        "device": device_type(),
+        "torch": torch_minor() if torch is None else torch,
+        "device": device_type() if device is None else device,
     }
     text = json.dumps(identity, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
@@ -142,16 +158,41 @@ def torch_minor() -> str:
     return ".".join(importlib.metadata.version("torch").split(".")[:2])
 
 
-@functools.lru_cache(maxsize=1)
 def device_type() -> str:
-    """`"cuda"` where torch sees a GPU, else `"cpu"`.
+    """`$VITLAB_DEVICE`, or `"cuda"` where torch sees a GPU, else `"cpu"`.
+
+    With VITLAB_DEVICE=cuda the results of a GPU are found on a machine without one: tables and figures are made
+    from them there. What is missing cannot be computed there, see `check_device`.
+
+    Raises:
+        ValueError: `$VITLAB_DEVICE` is neither.
 
     >>> device_type() in ("cpu", "cuda")
     True
     """
+    given = os.environ.get("VITLAB_DEVICE")
+    if given and given not in ("cpu", "cuda"):
+        raise ValueError(f"VITLAB_DEVICE={given!r}: expected cpu or cuda")
+    return given or ("cuda" if _sees_gpu() else "cpu")
+
+
+def check_device() -> None:
+    """Raise RuntimeError where results would be stored as a GPU's that this process, having none, computes.
+
+    >>> check_device()
+    """
+    if device_type() == "cuda" and not _sees_gpu():
+        raise RuntimeError(
+            "VITLAB_DEVICE=cuda, but torch sees no GPU here: a GPU's finished results can be read on this machine, "
+            "missing ones not computed. Compute them where there is a GPU, or unset VITLAB_DEVICE"
+        )
+
+
+@functools.lru_cache(maxsize=1)
+def _sees_gpu() -> bool:
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.cuda.is_available()
 
 
 def cpu_count() -> int:

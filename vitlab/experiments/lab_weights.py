@@ -51,8 +51,7 @@ def lab_weights(
     figures/<preset>/lab_weights. The committed weights are those of `full`, copied to data/. One training, so
     `jobs` has nothing to share out. A killed training goes on where it was.
     """
-    presets.check_runnable(preset)
-    settings = SETTINGS[preset]
+    settings = presets.choose(SETTINGS, preset)
     folder = Path(folder) if folder else files.figures_dir() / preset / "lab_weights"
     world = settings.world
     model = zoo.create(

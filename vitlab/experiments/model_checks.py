@@ -68,7 +68,7 @@ def model_checks(
     Raises:
         ValueError: a preset that there is not, or that does not run here.
     """
-    settings = SETTINGS[presets.check_runnable(preset).name]
+    settings = presets.choose(SETTINGS, preset)
     draws = {"first_seed": seed, "n_seeds": settings.n_seeds, "n_images": settings.n_images}
     configs = [{"task": "count", "model": name} for name in settings.counted]
     configs += [{"task": "compare", "model": name, **draws} for name in settings.compared]

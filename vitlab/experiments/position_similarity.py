@@ -58,7 +58,7 @@ def position_similarity(
         ValueError: a model without learned absolute position embeddings, fewer than three patches, or an unknown
             preset.
     """
-    settings = SETTINGS[presets.check_runnable(preset).name]
+    settings = presets.choose(SETTINGS, preset)
     pos = positions.position_embeddings(zoo.load(weights).model)  # here, so that bad weights fail at once
     shared = {
         "weights": weights,

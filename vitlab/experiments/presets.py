@@ -1,10 +1,13 @@
-"""The four sizes every experiment comes in, from the tests' to the paper's own (paper §4.1)."""
+"""The sizes every experiment comes in, from the tests' to the paper's own (paper §4.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,12 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             Preset(
                 "quick", "a laptop, offline: the claims at lab scale", "≤ 15 min in all", "2 CPU cores, 4 GB"
             ),
+            Preset(
+                "rehearsal",
+                "the scaling studies of full (04, 05) at a CPU's size",
+                "about an hour",
+                "2 CPU cores, 4 GB",
+            ),
             Preset("full", "larger worlds and models, more seeds", "about an hour", "one GPU"),
             Preset(
                 "paper",
@@ -54,7 +63,7 @@ def check(name: str) -> Preset:
     '2 CPU cores, 4 GB'
     >>> check("quik")
     Traceback (most recent call last):
-    ValueError: unknown preset 'quik': choose one of smoke, quick, full, paper
+    ValueError: unknown preset 'quik': choose one of smoke, quick, rehearsal, full, paper
     """
     if name not in PRESETS:
         raise ValueError(f"unknown preset {name!r}: choose one of {', '.join(PRESETS)}")
@@ -79,3 +88,19 @@ def check_runnable(name: str) -> Preset:
             f"notebooks show its settings, torchrun launches them. Run one of {ready} instead"
         )
     return preset
+
+
+def choose(settings: Mapping[str, T], preset: str) -> T:
+    """The settings of an experiment at a preset that one machine can run.
+
+    Raises:
+        ValueError: as `check_runnable`, or the experiment does not come in this size; the message says in which.
+
+    >>> choose({"smoke": 1, "quick": 2}, "rehearsal")
+    Traceback (most recent call last):
+    ValueError: this experiment has no preset 'rehearsal': choose one of smoke, quick
+    """
+    name = check_runnable(preset).name
+    if name not in settings:
+        raise ValueError(f"this experiment has no preset {name!r}: choose one of {', '.join(settings)}")
+    return settings[name]

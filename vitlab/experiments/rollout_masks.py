@@ -59,8 +59,7 @@ def rollout_masks(
     Raises:
         ValueError: an unknown preset, weights that cannot be used, or a model whose attention cannot be had.
     """
-    presets.check_runnable(preset)
-    settings = SETTINGS[preset]
+    settings = presets.choose(SETTINGS, preset)
     size = zoo.load(weights).image_size
     common = {
         "weights": weights,

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
-import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from vitlab import files
-from vitlab.experiments import workers
-from vitlab.experiments.identity import (
-    changed_since_import,
-    code_hash,
-    cpu_count,
-    device_type,
-    run_key,
-    torch_minor,
-)
+from vitlab.experiments import cluster, identity, results, workers
 
-_SCHEMA = 1
 Run = Callable[[dict[str, Any]], list[dict[str, Any]]]
+Task = tuple[Path, dict[str, Any]]  # where a run's result goes, and its configuration
 
 
 def run_folder(experiment: str, preset: str) -> Path:
@@ -51,7 +42,7 @@ def default_jobs() -> int:
     """
     given = os.environ.get("VITLAB_JOBS")
     if not given:
-        return cpu_count()
+        return identity.cpu_count()
     if not given.isdecimal() or int(given) < 1:
         raise ValueError(f"VITLAB_JOBS={given!r}: expected a whole number of worker processes, 1 or more")
     return int(given)
@@ -62,31 +53,70 @@ def run_all(
 ) -> pd.DataFrame:
     """Run `function` once for every configuration that has no stored result yet; return all results.
 
-    `function` is defined at the top of a module and takes a configuration (a dictionary of finite numbers,
-    strings, booleans and None) to a list of rows of the same kind. A run's result is one file in `folder`,
-    named by `identity.run_key`, written whole or not at all: an interrupted sweep goes on where it stopped, a
-    changed configuration or a change in the code that computes makes a new result. Processes that share a
-    folder share the work. A run whose worker is killed is repeated once.
+    `function` is defined at the top of a module and takes a configuration (a dictionary of finite numbers, strings,
+    booleans and None) to a list of rows of the same kind. A run's result is one file in `folder`, named by
+    `identity.run_key`, written whole or not at all: an interrupted sweep goes on where it stopped, a changed
+    configuration or a change in the code that computes makes a new result. Processes that share a folder share the
+    work. A run whose worker is killed is repeated once.
 
-    Returns the configuration's columns, then the rows'; in the order of `configs`. `.attrs["wall_s"]` is the
-    time in seconds that the runs took, whenever that was.
+    Runs happen in this process (`jobs=1`), in `jobs` processes, or on the workers of the dask scheduler whose address
+    is in `$VITLAB_SCHEDULER`: what those compute is stored here. Every run has one thread, wherever it is, so the
+    table is the same to the bit for each of the three (but for times that a run has measured).
+
+    Returns the configuration's columns, then the rows'; in the order of `configs`. `.attrs["wall_s"]` is the time in
+    seconds that the runs took, whenever that was.
 
     Raises:
-        ValueError: configurations that are empty, repeated or no scalars; `jobs` below 1; a function that
-            worker processes cannot import.
+        ValueError: configurations that are empty, repeated or no scalars; `jobs` below 1; a function that worker
+            processes cannot import.
         RuntimeError: runs have failed, named by their configurations. The other runs are finished and stored.
+        ConnectionError: the scheduler does not answer, or is gone. What was finished by then is stored.
     """
     jobs = default_jobs() if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"jobs={jobs}: expected the number of worker processes, 1 or more")
     _check_importable(function)
-    folder, code = Path(folder), code_hash(function)
-    paths = {folder / f"{run_key(function, config, code)}.json": dict(config) for config in configs}
-    if not configs or len(paths) < len(configs):
-        raise ValueError(f"{len(configs)} configurations, {len(paths)} distinct: expected ≥ 1, no repeats")
-    results = {path: found for path, config in paths.items() if (found := _stored(path, config))}
-    _compute(function, paths, results, jobs)
-    return _table([(config, results[path]) for path, config in paths.items()])
+    with cluster.connected(function) as there:
+        paths = paths_of(function, configs, folder, there.made_by if there else None)
+        done = {path: found for path, config in paths.items() if (found := results.read(path, config))}
+        _compute(function, paths, done, jobs, there)
+    return results.table([(config, done[path]) for path, config in paths.items()])
+
+
+def stored(function: Run, configs: Sequence[Mapping[str, Any]], folder: Path | str) -> pd.DataFrame:
+    """The table of `run_all` of the runs that are finished so far; without rows and columns where none is.
+
+    Nothing is computed: a sweep that goes on elsewhere can be looked at and plotted at any time. Results of a
+    GPU are found on a machine without one by VITLAB_DEVICE=cuda.
+
+    >>> stored(run_folder, [{"size": 1}], "nowhere").empty
+    True
+    """
+    with cluster.connected(function) as there:
+        paths = paths_of(function, configs, folder, there.made_by if there else None)
+    found = [(config, result) for path, config in paths.items() if (result := results.read(path, config))]
+    return results.table(found)
+
+
+def paths_of(
+    function: Run,
+    configs: Sequence[Mapping[str, Any]],
+    folder: Path | str,
+    made_by: Mapping[str, str] | None = None,
+) -> dict[Path, dict[str, Any]]:
+    """The file of each run's result, finished or not, with its configuration; `made_by` as in `identity`, or ours.
+
+    Raises:
+        ValueError: configurations that are empty, repeated or no scalars.
+
+    >>> [path.suffix for path in paths_of(run_folder, [{"size": 1}, {"size": 2}], "runs")]
+    ['.json', '.json']
+    """
+    made_by = made_by or identity.made_by(function)
+    keys = {identity.run_key(function, config, **made_by): dict(config) for config in configs}
+    if not configs or len(keys) < len(configs):
+        raise ValueError(f"{len(configs)} configurations, {len(keys)} distinct: expected ≥ 1, no repeats")
+    return {Path(folder) / f"{key}.json": config for key, config in keys.items()}
 
 
 def _check_importable(function: Run) -> None:
@@ -98,24 +128,26 @@ def _check_importable(function: Run) -> None:
         )
 
 
-def _compute(function: Run, paths: dict[Path, dict[str, Any]], results: dict[Path, Any], jobs: int) -> None:
-    """Fill `results` with the runs that are missing in it; raises at the end if any has failed."""
+def _compute(
+    function: Run,
+    paths: dict[Path, dict[str, Any]],
+    done: dict[Path, Any],
+    jobs: int,
+    there: cluster.Cluster | None,
+) -> None:
+    """Fill `done` with the runs that are missing in it; raises at the end if any has failed."""
     name, label = function.__module__.rpartition(".")[2], _labels(list(paths.values()))
-    tasks = [(path, config) for path, config in paths.items() if path not in results]
-    if results:
-        print(f"{name}: {len(results)} of {len(paths)} runs were finished before", flush=True)
-    if jobs == 1 and tasks and (changed := changed_since_import(function)):
-        raise RuntimeError(
-            f"{', '.join(changed)} changed after this process had started: restart it (in a notebook: Kernel,"
-            " Restart), or results would be stored under the name of code that did not compute them"
-        )
+    tasks = [(path, config) for path, config in paths.items() if path not in done]
+    if done:
+        print(f"{name}: {len(done)} of {len(paths)} runs were finished before", flush=True)
+    if not tasks:
+        return
+    _say_what_is_not_used(name, tasks)
     failures = []
-    for (path, config), (word, message) in workers.outcomes(
-        partial(_work, function), tasks, min(jobs, max(len(tasks), 1))
-    ):
-        if word == "done" and (found := _stored(path, config)):
-            results[path] = found
-            print(f"[{len(results)}/{len(paths)}] {name} {label(config)}: {message}", flush=True)
+    for (path, config), (word, message) in _outcomes(function, tasks, jobs, there):
+        if word == "done" and (found := results.read(path, config)):
+            done[path] = found
+            print(f"[{len(done)}/{len(paths)}] {name} {label(config)}: {message}", flush=True)
         else:
             failures.append(f"{name} {label(config, whole=True)}: {message}")
             print(f"vitlab: failed: {failures[-1]}", file=sys.stderr, flush=True)
@@ -124,76 +156,97 @@ def _compute(function: Run, paths: dict[Path, dict[str, Any]], results: dict[Pat
     if failures:
         more = f" (and {len(failures) - 1} more, named above)" if len(failures) > 1 else ""
         raise RuntimeError(
-            f"{len(failures)} of {len(paths)} runs failed: {failures[0]}{more}; the {len(results)} finished "
+            f"{len(failures)} of {len(paths)} runs failed: {failures[0]}{more}; the {len(done)} finished "
             "ones are stored, running again goes on from them"
         )
 
 
-def _work(function: Run, task: tuple[Path, dict[str, Any]], patient: bool) -> workers.Outcome:
-    """One run, in whatever process: computed and stored, unless somebody else has done or is doing it."""
+def _outcomes(
+    function: Run, tasks: Sequence[Task], jobs: int, there: cluster.Cluster | None
+) -> Iterator[tuple[Task, workers.Outcome]]:
+    """What becomes of the tasks, wherever they are done."""
+    if there is not None:
+        return _outcomes_on(there, function, tasks)
+    identity.check_device()
+    jobs = min(jobs, len(tasks))
+    if jobs == 1 and (changed := identity.changed_since_import(function)):
+        raise RuntimeError(
+            f"{', '.join(changed)} changed after this process had started: restart it (in a notebook: Kernel,"
+            " Restart), or results would be stored under the name of code that did not compute them"
+        )
+    return workers.outcomes(partial(_work, function), tasks, jobs)
+
+
+def _outcomes_on(
+    there: cluster.Cluster, function: Run, tasks: Sequence[Task]
+) -> Iterator[tuple[Task, workers.Outcome]]:
+    """The same, computed on a cluster and stored here; no worker sees our folder."""
+    name = function.__module__.rpartition(".")[2]  # before the key: the dashboard groups by it
+    named = {f"{name}-{path.stem}": (path, config) for path, config in tasks}
+
+    def keep(key: str, result: dict[str, Any]) -> workers.Outcome:
+        path, config = named[key]
+        if results.read(path, config) is None:  # or another client was first
+            files.write_json(path, result)
+        return "done", f"{result['wall_s']:.1f} s"
+
+    sent = {key: config for key, (_, config) in named.items()}
+    for key, outcome in cluster.outcomes(there, partial(_result, function), keep, sent):
+        yield named[key], outcome
+
+
+def _say_what_is_not_used(name: str, tasks: Sequence[Task]) -> None:
+    """Tell that runs to be done were done before, in another way: why a sweep that was finished begins anew."""
+    wanted, folder = [config for _, config in tasks], tasks[0][0].parent
+    others = set(folder.glob("*.json")) - {path for path, _ in tasks}
+    found = 0
+    for path in others:
+        with contextlib.suppress(ValueError, KeyError, TypeError, FileNotFoundError):
+            found += files.read_json(path)["config"] in wanted
+    if found:
+        print(f"{name}: {found} finished runs of other code, torch or device are kept and not used", flush=True)
+
+
+def _work(function: Run, task: Task, patient: bool) -> workers.Outcome:
+    """One run, in a process of this machine: computed and stored, unless somebody else has done or is doing it."""
     path, config = task
     with files.lock(path.parent, path.stem, wait=patient) as held:
         if not held:
             return "busy", ""
-        if path.exists() and _stored(path, config):
+        if path.exists() and results.read(path, config):
             return "done", "finished by another process"
-        started = time.perf_counter()
-        rows = _checked_rows(function(dict(config)), config)
-        wall = time.perf_counter() - started
-        result = {
-            "schema": _SCHEMA,
-            "function": f"{function.__module__}.{function.__qualname__}",
-            "config": config,
-            "rows": rows,
-            "columns": list(dict.fromkeys(key for row in rows for key in row)),  # JSON keys are sorted
-            "wall_s": round(wall, 3),
-            "torch": torch_minor(),
-            "device": device_type(),
-        }
+        result = _result(function, config)
         files.write_json(path, result)
-    return "done", f"{wall:.1f} s"
+    return "done", f"{result['wall_s']:.1f} s"
 
 
-def _checked_rows(rows: Any, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
-        raise TypeError(f"a run returns a list of one or more rows (dictionaries), got {rows!r:.80}")
-    plain = []
-    for row in rows:
-        plain.append({key: _plain(key, value) for key, value in row.items()})
-        for key, value in plain[-1].items():
-            if key in config and config[key] != value:
-                raise ValueError(f"row value {key} = {value!r}: the configuration says {config[key]!r}")
-    return plain
+def _result(function: Run, config: dict[str, Any]) -> dict[str, Any]:
+    """One run, in whatever process: what its file is to hold."""
+    started = time.perf_counter()
+    with one_thread():
+        rows = results.checked(function(dict(config)), config)
+    return results.result(function, config, rows, time.perf_counter() - started)
 
 
-def _plain(key: str, value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is not None and not isinstance(value, str | bool | int | float):
-        raise TypeError(f"row value {key} = {value!r:.80}: expected a number, string, boolean or None")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"row value {key} = {value}: a result must be finite; None says there is none")
-    return value
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch and the numerical libraries use one thread: with more, sums are taken in another order.
 
+    >>> import torch
+    >>> with one_thread():
+    ...     torch.get_num_threads()
+    1
+    """
+    import threadpoolctl
+    import torch
 
-def _stored(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The finished run at `path`, or None; a file that is not one is moved aside, with a word."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        result = files.read_json(path)
-        if (
-            result["schema"] == _SCHEMA
-            and result["config"] == config
-            and result["rows"]
-            and result["columns"]
-        ):
-            return result
-        problem = "it does not hold the run its name says"
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        problem = str(error)
-    os.replace(path, path.with_suffix(".corrupt"))
-    print(f"vitlab: {path} is corrupt, moved aside and run again: {problem}", file=sys.stderr)
-    return None
+        with threadpoolctl.threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _labels(configs: list[dict[str, Any]]) -> Callable[..., str]:
@@ -206,14 +259,3 @@ def _labels(configs: list[dict[str, Any]]) -> Callable[..., str]:
         return " ".join(f"{key}={config[key]}" for key in keys if key in config)
 
     return label
-
-
-def _table(results: list[tuple[dict[str, Any], dict[str, Any]]]) -> pd.DataFrame:
-    rows = [
-        config | {column: row[column] for column in result["columns"] if column in row}
-        for config, result in results
-        for row in result["rows"]
-    ]
-    table = pd.DataFrame(rows)
-    table.attrs["wall_s"] = round(sum(result["wall_s"] for _, result in results), 3)
-    return table

@@ -158,9 +158,8 @@ def training_curves(
     Rows are of three kinds: `curves`, `confusion` and `mistakes` take them apart. Nothing is chosen by the test set: no
     run stops early, and the learning rates are those of `SWEEP`.
     """
-    presets.check_runnable(preset)
     folder = folder or runner.run_folder("training_curves", preset)
-    settings = SETTINGS[preset]
+    settings = presets.choose(SETTINGS, preset)
     seeds = [100 * seed + s for s in range(settings.n_seeds)]
     configs = [
         _config(task, model, rates, s)
@@ -177,7 +176,7 @@ def sweep(data: str, jobs: int | None = None, folder: Path | None = None, preset
     The validation images are every fifth training image (digits), or held-out ones that are not the test's (world).
     """
     folder = folder or runner.run_folder("training_curves_sweep", preset)
-    task = next(task for task in SETTINGS[preset].tasks if task.data == data)
+    task = next(task for task in presets.choose(SETTINGS, preset).tasks if task.data == data)
     trials = [(model, rates) for (name, model), trials in SWEEP.items() if name == data for rates in trials]
     configs = [_config(task, model, rates, _SWEEP_SEED, tuning=True) for model, rates in trials]
     last = finals(runner.run_all(_run_one, configs, folder, jobs))

@@ -13,23 +13,18 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
-from vitlab.data import datasets
-from vitlab.data.loader import ImageSet, epoch_order
 from vitlab.data.world import World
-from vitlab.evaluation.features import features
-from vitlab.evaluation.fewshot import few_shot
-from vitlab.evaluation.probe import Probe, linear_probe
-from vitlab.experiments import presets, runner
+from vitlab.evaluation.probe import Probe
+from vitlab.experiments import frozen, presets, runner
+from vitlab.experiments.frozen import NEAR, target
 from vitlab.experiments.intervals import mean_interval
 from vitlab.models import zoo
 from vitlab.training import paper
 from vitlab.training.finetune import finetune
-from vitlab.training.pretrain import pretrain, subset, world_splits
+from vitlab.training.pretrain import pretrain, world_splits
 from vitlab.training.recipe import Recipe
 
 ARMS = {"1x": 1.0, "1.5x": 1.5, "2x": 2.0, "scratch": 1.0}  # fine-tunings of a run → image side over pre-training's
-NEAR = "world"  # the target with the world's look and other classes; at any size painted with all its detail
-_NEAR_WORLD = World(seed=1)  # pre-training is on seed 0
 TABLE_4 = next(row for row in paper.TABLE_4 if row.data == "Flowers-102")  # the row for small sets
 _PROBE = Probe(max_steps=5_000)
 _SWEEP_SEED = 9_999
@@ -116,9 +111,8 @@ def transfer(
     `evaluations`, `trials`, `few_shots` and `probes` take the rows apart. `data` is any set that `datasets.load` knows,
     or "world": the world's look with other classes. Nothing is chosen by the test set.
     """
-    presets.check_runnable(preset)
     folder = folder or runner.run_folder("transfer", preset)
-    settings = SETTINGS[preset]
+    settings = presets.choose(SETTINGS, preset)
     configs = [
         _config(settings, model, data, 100 * seed + s, settings.rates)
         for model in settings.models
@@ -205,33 +199,11 @@ def lab_recipe(n_train: int, batch_size: int, epochs: int, learning_rate: float)
     return dataclasses.replace(recipe, eval_every=epoch)
 
 
-@functools.lru_cache(maxsize=8)
-def target(data: str, split: str, image_size: int, count: int) -> ImageSet:
-    """At most `count` images of a target set, the same ones at every size (pixels).
-
-    >>> target("digits", "test", 32, count=100).images.shape
-    torch.Size([100, 3, 32, 32])
-    """
-    if data == NEAR:
-        near = dataclasses.replace(_NEAR_WORLD, image_size=image_size)
-        splits = world_splits(near, count, 0, count)
-        return splits.train if split == "train" else splits.test
-    images = datasets.load(data, split, image_size=image_size)
-    return subset(images, epoch_order(len(images), seed=0, epoch=0)[:count].sort().values)
-
-
 def _frozen(config: dict[str, Any], weights: str, model: nn.Module) -> Iterator[dict[str, Any]]:
     """Rows of few-shot least squares and linear probe, on the target and on the near one."""
-    side = config["pretraining_size"]
-    sizes = {config["data"]: (config["n_train"], config["n_test"]), NEAR: (config["n_near"], config["n_near"])}
-    for name, counts in sizes.items():
-        train, test = (target(name, split, side, n) for split, n in zip(("train", "test"), counts, strict=True))
-        found = *features(model, train), *features(model, test)
-        what = {"target": name, "weights": weights}
-        for row in few_shot(*found, len(train.classes), seed=config["seed"]).itertuples():
-            yield {"kind": "few shot", **what, "shots": row.shots, "draw": row.seed, "accuracy": row.accuracy}
-        probe = linear_probe(*found, _PROBE, seed=config["seed"])
-        yield {"kind": "probe", **what, "accuracy": probe["accuracy"]}
+    targets = {config["data"]: (config["n_train"], config["n_test"]), NEAR: (config["n_near"], config["n_near"])}
+    for row in frozen.evaluations(model, targets, config["pretraining_size"], config["seed"], probe=_PROBE):
+        yield row | {"weights": weights}
 
 
 def evaluations(table: pd.DataFrame) -> pd.DataFrame:

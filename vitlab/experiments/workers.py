@@ -37,7 +37,7 @@ def _outcomes_here(work: Work, tasks: Sequence[Any]) -> Iterator[tuple[Any, Outc
     queue = deque((task, False) for task in tasks)
     while queue:
         task, patient = queue.popleft()
-        outcome = _attempt(work, task, patient)
+        outcome = attempted(work, task, patient)
         if outcome[0] == "busy":
             queue.append((task, True))
         else:
@@ -118,7 +118,7 @@ def _serve(pipe: Connection) -> None:
         else:
             if "torch" in sys.modules:
                 sys.modules["torch"].set_num_threads(1)
-            outcome = _attempt(work, task, patient)
+            outcome = attempted(work, task, patient)
         pipe.send(outcome)
 
 
@@ -130,9 +130,14 @@ def _follow_parent() -> None:
         os._exit(1)
 
 
-def _attempt(work: Work, task: Any, patient: bool) -> Outcome:
+def attempted(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What `work` returns for `arguments`, or the outcome "failed" with the exception it raised.
+
+    >>> attempted(lambda x: 1 / x, 0)
+    ('failed', 'ZeroDivisionError: division by zero')
+    """
     try:
-        return work(task, patient)
+        return work(*arguments)
     except Exception as error:  # noqa: BLE001 (whatever a run raises is that run's outcome)
         if os.environ.get("VITLAB_DEBUG"):
             traceback.print_exc()

@@ -19,6 +19,7 @@ VIT_SIZES: dict[str, dict[str, int]] = {
     "ViT-L": {"dim": 1024, "depth": 24, "n_heads": 16, "mlp_dim": 4096, "image_size": 224, "n_classes": 1000},
     "ViT-H": {"dim": 1280, "depth": 32, "n_heads": 16, "mlp_dim": 5120, "image_size": 224, "n_classes": 1000},
     # lab sizes: a laptop's CPU trains them on 32-pixel images
+    "Lab-Mu": {"dim": 32, "depth": 2, "n_heads": 2, "mlp_dim": 128, "image_size": 32, "n_classes": 10},
     "Lab-Ti": {"dim": 64, "depth": 4, "n_heads": 4, "mlp_dim": 256, "image_size": 32, "n_classes": 10},
     "Lab-S": {"dim": 96, "depth": 6, "n_heads": 4, "mlp_dim": 384, "image_size": 32, "n_classes": 10},
     "Lab-B": {"dim": 192, "depth": 8, "n_heads": 6, "mlp_dim": 768, "image_size": 32, "n_classes": 10},
@@ -27,6 +28,7 @@ VIT_SIZES: dict[str, dict[str, int]] = {
 # "BiT-Lab-Ti/P" does as many FLOPs as "Lab-Ti/P", within 15 %. Of the bodies that do, shallow ones at high
 # resolution learned best in short trainings.
 BIT_SIZES: dict[str, dict[str, Any]] = {
+    "BiT-Lab-Mu": {"width": 8, "layers": (1, 1)},
     "BiT-Lab-Ti": {"width": 16, "layers": (1, 1, 1, 1)},
     "BiT-Lab-S": {"width": 32, "layers": (1, 1, 1)},
     "BiT-Lab-B": {"width": 64, "layers": (1, 1, 1, 1)},

@@ -13,6 +13,7 @@ from vitlab.plots.attention import (
 )
 from vitlab.plots.collection import plot_scenes, plot_verdicts
 from vitlab.plots.curves import (
+    family,
     plot_captioned,
     plot_confusion,
     plot_data_scaling,
@@ -29,6 +30,7 @@ from vitlab.plots.model import (
     plot_patches,
     plot_tokens,
 )
+from vitlab.plots.scaling import plot_causes, plot_compute_scaling, plot_largest_batches, plot_speeds
 from vitlab.plots.style import COLOURS, MUTED, paper_line, style
 from vitlab.plots.transfer import plot_epochs, plot_few_shots, plot_rates, plot_resolutions
 from vitlab.plots.weights import (
@@ -45,10 +47,13 @@ from vitlab.plots.weights import (
 __all__ = [
     "COLOURS",
     "MUTED",
+    "family",
     "paper_line",
     "plot_attention_distances",
     "plot_captioned",
+    "plot_causes",
     "plot_comparisons",
+    "plot_compute_scaling",
     "plot_confusion",
     "plot_data_scaling",
     "plot_differences",
@@ -59,6 +64,7 @@ __all__ = [
     "plot_filter_grid",
     "plot_flops",
     "plot_histories",
+    "plot_largest_batches",
     "plot_low_frequencies",
     "plot_maps",
     "plot_maps_compared",
@@ -79,6 +85,7 @@ __all__ = [
     "plot_schedules",
     "plot_similarity_curves",
     "plot_similarity_grid",
+    "plot_speeds",
     "plot_tokens",
     "plot_training_curves",
     "plot_verdicts",

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from vitlab.plots.style import COLOURS, MUTED
+from vitlab.plots.style import COLOURS, MUTED, axes
 
 # Colour and marker of a family, in every figure.
 FAMILIES = {"ViT": ("blue", "o"), "BiT": ("vermilion", "s"), "hybrid": ("black", "^")}
@@ -29,10 +29,6 @@ def family(model: str) -> str:
     return "hybrid" if re.match(r"R\d*\+", model) else "ViT"
 
 
-def _axes(ax: Axes | None) -> Axes:
-    return plt.subplots()[1] if ax is None else ax
-
-
 def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "samples") -> Axes:
     """Accuracy while training: a line for each model (mean of the seeds), a band from the worst seed to the best.
 
@@ -43,7 +39,7 @@ def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "
     """
     if x not in _X_LABELS:
         raise ValueError(f"x={x!r}: expected one of {', '.join(_X_LABELS)}")
-    ax = _axes(ax)
+    ax = axes(ax)
     for model, rows in table.groupby("model", sort=False):
         at = rows.groupby("step")[[x, "test_accuracy"]]
         scale = 1000 if x == "samples" else 1
@@ -60,7 +56,7 @@ def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "
 
 def plot_schedules(schedules: Mapping[str, Callable[[int], float]], n_steps: int, ax: Axes | None = None) -> Axes:
     """Learning rate at every step 0 … n_steps−1, a line for each schedule by name."""
-    ax = _axes(ax)
+    ax = axes(ax)
     for (name, rate), line in zip(schedules.items(), ("-", "--", ":", "-."), strict=False):
         ax.plot(range(n_steps), [rate(step) for step in range(n_steps)], line, label=name)
     ax.set(xlabel="training step", ylabel="learning rate", xlim=(0, n_steps), ylim=(0, None))
@@ -73,7 +69,7 @@ def plot_confusion(counts: np.ndarray, classes: Sequence[str], ax: Axes | None =
 
     `counts` [true, predicted] are numbers of images. The diagonal is left pale: the mistakes are what is to be seen.
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     shares = 100 * counts / counts.sum(axis=1, keepdims=True).clip(min=1)
     wrong = np.where(np.eye(len(counts), dtype=bool), 0.0, shares)
     ax.imshow(wrong, cmap="Oranges", vmin=0, vmax=max(1.0, 1.6 * wrong.max()))
@@ -91,7 +87,7 @@ def plot_confusion(counts: np.ndarray, classes: Sequence[str], ax: Axes | None =
 
 def plot_captioned(images: Sequence[np.ndarray], captions: Sequence[str], ax: Axes | None = None) -> Axes:
     """A row of small pictures [H, W, 3], each with its caption below, in one axes."""
-    ax = _axes(ax)
+    ax = axes(ax)
     side = images[0].shape[0]
     gap = max(1, side // 8)
     strip = np.full((side, len(images) * (side + gap) - gap, 3), 255, dtype=np.uint8)
@@ -113,7 +109,7 @@ def plot_histories(table: pd.DataFrame, ax: Axes | None = None, y: str = "val_ac
     `table` has a row per evaluation of a single model and seed: n_train, step, and `y`: val_accuracy (0…1) or
     train_loss (nats).
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     sizes = sorted(table["n_train"].unique())
     for size, shade in zip(sizes, np.linspace(0.25, 0.95, len(sizes)), strict=True):
         rows = table[table["n_train"] == size].dropna(subset=[y])
@@ -137,7 +133,7 @@ def plot_data_scaling(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     `table` has a row per run: model, n_train, seed, test_accuracy (0…1).
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     for model, rows in table.groupby("model", sort=False):
         colour, marker = FAMILIES[family(model)]
         at = rows.groupby("n_train")["test_accuracy"]
@@ -157,7 +153,7 @@ def plot_family_difference(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     `table` has a row per size and seed: n_train, seed, difference (0…1), low and high (the interval of the mean of
     that size, the same in all its rows).
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     at = 100 * table.groupby("n_train")[["difference", "low", "high"]].mean()
     errors = [at["difference"] - at["low"], at["high"] - at["difference"]]
     ax.axhline(0, color=MUTED, linestyle="--", linewidth=1.2, label="equal", zorder=1)

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 from cycler import cycler
 from matplotlib.axes import Axes
 
@@ -59,6 +60,11 @@ def style() -> Iterator[None]:
             # That has to outlast this block, or no later cell shows any.
             interactive = mpl.is_interactive()
     mpl.interactive(interactive)
+
+
+def axes(ax: Axes | None) -> Axes:
+    """The axes given, or those of a new figure."""
+    return plt.subplots()[1] if ax is None else ax
 
 
 def paper_line(ax: Axes, value: float, label: str, *, vertical: bool = False) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from vitlab.plots.curves import FAMILIES, family
-from vitlab.plots.style import COLOURS, MUTED
+from vitlab.plots.style import COLOURS, MUTED, axes
 
 _LINES = ("-", "--", ":", "-.")
 
@@ -31,7 +30,7 @@ def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes | None = 
     `runs` has a row per run: model, seed, image_size (pixels), test_accuracy (0…1); `means` one per model and
     image_size: mean, low, high. Below each side stands the number of patches of `patch_size` pixels.
     """
-    ax = plt.subplots()[1] if ax is None else ax
+    ax = axes(ax)
     for (_, model), rows in runs.sort_values("image_size").groupby(["seed", "model"]):
         colour, marker = FAMILIES[family(model)]
         ax.plot(rows["image_size"], rows["test_accuracy"], color=COLOURS[colour], marker=marker, markersize=4,
@@ -56,7 +55,7 @@ def plot_few_shots(means: pd.DataFrame, ax: Axes | None = None, chance: float | 
 
     `means` has a row per model, weights ("pre-trained" or another word) and shots: mean, low, high (0…1).
     """
-    ax = plt.subplots()[1] if ax is None else ax
+    ax = axes(ax)
     for i, ((model, weights), rows) in enumerate(means.groupby(["model", "weights"], sort=False)):
         colour, marker = FAMILIES[family(model)]
         errors = [rows["mean"] - rows["low"], rows["high"] - rows["mean"]]
@@ -83,7 +82,7 @@ def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[fl
     `trials` has a row per trial: model, arm, learning_rate, held_out_accuracy (0…1). `published` (lowest, highest) is
     shaded: the learning rates of the paper.
     """
-    ax = plt.subplots()[1] if ax is None else ax
+    ax = axes(ax)
     if published is not None:
         ax.axvspan(*published, color=MUTED, alpha=0.2, linewidth=0, label="Table 4's learning rates")
     arms = list(trials["arm"].unique())
@@ -106,7 +105,7 @@ def plot_epochs(rows: pd.DataFrame, ax: Axes | None = None, y: str = "test_accur
     `rows` has a row per evaluation: model, arm ("scratch" or another word), seed, epoch, and `y`, test_accuracy or
     share (both 0…1).
     """
-    ax = plt.subplots()[1] if ax is None else ax
+    ax = axes(ax)
     for (model, arm), found in rows.groupby(["model", "arm"], sort=False):
         colour, marker = FAMILIES[family(model)]
         at = found.groupby("epoch")[y]

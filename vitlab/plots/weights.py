@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from vitlab.plots.style import COLOURS, MUTED
+from vitlab.plots.style import COLOURS, MUTED, axes
 
 _TRAINED = COLOURS["blue"]
 _RELATIONS = (  # of two patches: colour and marker, so that grey print tells them apart too
@@ -31,7 +30,7 @@ def plot_filter_grid(
     >>> plot_filter_grid(np.zeros((10, 8, 8, 3)), columns=5).get_xlabel()
     'Components 1–10, row by row'
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     count, height, width = tiles.shape[:3]
     rows = -(-count // columns)
     padded = np.ones((rows * columns, height, width, 3))
@@ -48,7 +47,7 @@ def plot_explained_variance(table: pd.DataFrame, ax: Axes | None = None) -> Axes
 
     `table` has a row for each `model`, `replicate` and `component`, with `explained` (0…1).
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     _against_control(table.sort_values("component"), "explained", ax, cumulative=True)
     ax.set_ylabel("Variance explained,\ncumulative (%)")
     _legend_above(ax)
@@ -60,7 +59,7 @@ def plot_low_frequencies(table: pd.DataFrame, white_noise: float, ax: Axes | Non
 
     `table` has a row for each `model`, `replicate` and `component`, with `low_frequency` (0…1).
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     _against_control(table, "low_frequency", ax)
     ax.axhline(100 * white_noise, color=COLOURS["black"], linestyle=":", linewidth=1.2, label="white noise")
     ax.set_ylabel("Energy up to\n¼ cycle/pixel (%)")
@@ -77,7 +76,7 @@ def plot_similarity_grid(
     >>> plot_similarity_grid(np.zeros((2, 3, 2, 3))).get_xlabel()
     'Input patch column'
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     rows, cols = similarity.shape[:2]
     gap = 1
     image = ax.imshow(_mosaic(similarity[..., None], gap, np.nan)[..., 0], vmin=-1, vmax=1, cmap="viridis")
@@ -100,7 +99,7 @@ def plot_similarity_curves(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     `table` has a row for each `model`, `replicate`, `quantity` and `distance` (in patches), with a `value`. Grey is
     the range of the untrained tables, of all three kinds of pair.
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     table = table[table["quantity"].isin([name for name, _, _ in _RELATIONS])]
     control = table[table["model"] == "untrained"].groupby("distance")["value"]
     low, high = control.min(), control.max()
@@ -121,7 +120,7 @@ def plot_measures(measures: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     `measures` is indexed by name, with `value`, `low`, `high`, `control_low` and `control_high`.
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     heights = np.arange(len(measures))[::-1]
     span = measures["control_high"] - measures["control_low"]
     ax.barh(heights, span, 0.5, measures["control_low"], color=MUTED, alpha=0.35, label="controls' range")
@@ -139,7 +138,7 @@ def plot_measures(measures: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 def plot_maps(maps: Mapping[str, Float[np.ndarray, "_ _"]], ax: Axes | None = None, cmap: str = "PuOr") -> Axes:
     """Maps [rows cols], of any sizes, side by side, each under its name, on one colour scale around 0."""
-    ax = _axes(ax)
+    ax = axes(ax)
     limit = max(float(np.abs(values).max()) for values in maps.values())
     left, ticks = 0.0, []
     for values in maps.values():  # each fills a unit square, whatever its grid
@@ -158,7 +157,7 @@ def plot_resize_differences(table: pd.DataFrame, ax: Axes | None = None) -> Axes
 
     `table` has columns `convention`, `positions` (what was resized) and `difference` (0…1).
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     wide = table.pivot(index="convention", columns="positions", values="difference")
     wide = wide.loc[table["convention"].unique(), table["positions"].unique()]
     heights, thickness = np.arange(len(wide))[::-1], 0.8 / len(wide.columns)
@@ -199,10 +198,6 @@ def _mosaic(tiles: Float[np.ndarray, "rows cols h w c"], gap: int, fill: float) 
 def _legend_above(ax: Axes) -> None:
     """Where it hides no data, whatever the data."""
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-
-
-def _axes(ax: Axes | None) -> Axes:
-    return plt.subplots()[1] if ax is None else ax
 
 
 def _bare(ax: Axes) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
-from vitlab.data.loader import ImageSet, batches
-from vitlab.data.world import HELD_OUT, World, image_set
+from vitlab.data.loader import ImageSet, batches, epoch_order
+from vitlab.data.world import HELD_OUT, World, class_names, image_set, scene
 from vitlab.models import zoo
 from vitlab.training.cost import forward_flops
 from vitlab.training.evaluate import evaluate
@@ -34,22 +34,29 @@ class Splits:
     test: ImageSet
 
 
-def world_splits(world: World, n_train: int, n_validation: int, n_test: int, draw: int = 0) -> Splits:
+def world_splits(
+    world: World, n_train: int, n_validation: int, n_test: int, draw: int = 0, n_seen: int | None = None
+) -> Splits:
     """Images of a world. Each `draw` has training images of its own; smaller sets are the head of larger ones.
 
     Validation and test images are the same for every draw and every size, and never trained on. There are 65,536
-    draws; they begin anew after that.
+    draws; they begin anew after that. Where a training is too short to see all `n_train` images, `n_seen` says how
+    many it sees: only these are painted, chosen at random from all.
 
     Raises ValueError for more training images than a draw has.
 
     >>> splits = world_splits(World(image_size=8), n_train=30, n_validation=10, n_test=20)
     >>> len(splits.train), len(splits.validation), len(splits.test)
     (30, 10, 20)
+    >>> len(world_splits(World(image_size=8), n_train=1_000_000, n_validation=10, n_test=20, n_seen=50).train)
+    50
     """
     if n_train > DRAW:
         raise ValueError(f"n_train is {n_train}; a draw of the world has {DRAW} images")
+    start = draw * DRAW % HELD_OUT
+    seen = n_train if n_seen is None else min(n_seen, n_train)
     return Splits(
-        train=_painted(world, n_train, draw * DRAW % HELD_OUT),
+        train=_painted(world, n_train, start) if seen == n_train else _chosen(world, n_train, start, seen),
         validation=_painted(world, n_validation, HELD_OUT + DRAW) if n_validation else None,
         test=_painted(world, n_test, HELD_OUT),
     )
@@ -59,6 +66,13 @@ def world_splits(world: World, n_train: int, n_validation: int, n_test: int, dra
 def _painted(world: World, count: int, start: int) -> ImageSet:
     # Kept, for a worker process trains many models on the same images.
     return image_set(world, count, start, default_device())
+
+
+@functools.lru_cache(maxsize=2)
+def _chosen(world: World, count: int, start: int, n_seen: int) -> ImageSet:
+    numbers = start + epoch_order(count, seed=start, epoch=0)[:n_seen]
+    images, labels, masks = scene(world, numbers, default_device())
+    return ImageSet(images, labels, class_names(world), masks)
 
 
 def digits_splits(n_train: int | None = None, hold_out: bool = False) -> Splits:

@@ -61,8 +61,8 @@ def joined() -> Iterator[Group]:
 
 
 def default_device() -> torch.device:
-    """This process's own GPU where there is one, else the CPU."""
-    if not torch.cuda.is_available():
+    """This process's own GPU where there is one and VITLAB_DEVICE is not cpu, else the CPU."""
+    if os.environ.get("VITLAB_DEVICE") == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 

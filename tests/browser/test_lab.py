@@ -1,0 +1,99 @@
+"""Notebooks as people use them: opened in a real JupyterLab, run to the end, and the viewer pointed at."""
+
+import ast
+
+import nbformat
+import pytest
+
+from vitlab import authoring, notebooks
+
+pytestmark = pytest.mark.slow
+
+SOURCES = {path.stem[:2]: path for path in authoring.sources(notebooks.notebooks_dir())}
+VIEWERS = {"08": "All heads", "09": "Rollout"}  # notebook → what its viewer shows first
+
+
+def at_smoke(number):
+    """The notebook of a source, without outputs, its preset set to smoke: what is seen afterwards was run."""
+    notebook = authoring.from_source(SOURCES[number])
+    cell = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ()))
+    assert cell.source.count('PRESET = "quick"') == 1
+    cell.source = cell.source.replace('PRESET = "quick"', 'PRESET = "smoke"')
+    return notebook
+
+
+@pytest.mark.parametrize("number", ["00", "07", "08", "09"])
+def test_runs_to_the_end_in_jupyterlab(number, open_notebook, server):
+    """Every cell runs, nothing is written to stderr, every figure that is saved is shown, the viewer answers."""
+    path = SOURCES[number]
+    notebook = open_notebook(at_smoke(number), f"{path.stem}.ipynb")
+    notebook.run()
+    outputs = notebook.outputs()
+    for output in (output for cell in outputs for output in cell):
+        assert output["output_type"] != "error", output
+        assert output.get("name") != "stderr", output
+    saved = path.read_text(encoding="utf-8").count("ledger.save_figure(")
+    shown = sum("image/png" in output.get("data", {}) for cell in outputs for output in cell)
+    assert shown >= saved > 0
+    figures = server[2] / "smoke" / path.stem
+    assert len(list(figures.glob("*.png"))) == saved and (figures / "result.json").is_file()
+    if number in VIEWERS:
+        the_viewer_answers(notebook, VIEWERS[number])
+
+
+def the_viewer_answers(notebook, show):
+    notebook.show("viewer.view(")
+    page = notebook.page
+    frame = page.frame_locator("iframe[title^='Attention viewer']")
+    picture = frame.locator("canvas.picture")
+    assert frame.get_by_role("button", name=show, exact=True).get_attribute("aria-pressed") == "true"
+    seen = []
+    for place in ({"x": 20, "y": 20}, {"x": 200, "y": 200}):
+        picture.hover(position=place)
+        seen.append((frame.locator(".readout").inner_text(), frame.locator(".maps").screenshot()))
+    assert "row 1, column 1" in seen[0][0] and seen[0][0] != seen[1][0] and seen[0][1] != seen[1][1]
+    heights = page.locator("iframe[title^='Attention viewer']").evaluate(
+        "frame => [frame.clientHeight, frame.contentDocument.body.scrollHeight]"
+    )
+    assert abs(heights[0] - heights[1]) <= 2, "the frame is not as high as the viewer"
+
+
+MADE = """
+import torch
+from vitlab.viewer import attention_view
+rng = torch.Generator().manual_seed(0)
+maps = list(torch.randn(4, 1, 3, 26, 26, generator=rng).softmax(-1))
+w = attention_view(maps, torch.rand(3, 80, 80, generator=rng), (5, 5), 16, layers=[0, 2, 3]).widget()
+w
+""".strip()
+READ = "print((w.show, w.layer, w.head, w.query, round(w.distance_px, 3)))"
+SET = "w.layer, w.head, w.query = 2, 1, 'class token'"
+
+
+def test_python_reads_and_sets_the_selection(open_notebook):
+    """The widget: point, click and type in the browser, read it in Python; set it in Python, see it in the browser."""
+    cells = [nbformat.v4.new_code_cell(source) for source in (MADE, READ, SET)]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    notebook = open_notebook(nbformat.v4.new_notebook(cells=cells, metadata=kernel), "widget.ipynb")
+    notebook.run(cell=0)
+    page = notebook.page
+    viewer = page.locator(".vitlab-viewer")
+    picture = viewer.locator("canvas.picture")
+    picture.wait_for()
+    box = picture.bounding_box()
+    picture.hover(position={"x": 3.5 * box["width"] / 5, "y": 1.5 * box["height"] / 5})
+    viewer.locator("button.map").nth(2 * 3 + 2).click()
+    page.keyboard.press("v")  # in JupyterLab's command mode V pastes a cell
+    page.wait_for_timeout(500)  # ipywidgets sends one message at a time, and a cell may overtake the next
+    notebook.run(cell=1)
+    found = ast.literal_eval(notebook.outputs()[1][0]["text"])
+    shown = viewer.locator(".readout strong").nth(1).inner_text()
+    assert found[:4] == ("layer", 3, 2, (1, 3))
+    assert float(shown.removesuffix(" px")) == pytest.approx(found[4], abs=0.5)
+    notebook.run(cell=2)
+    viewer.get_by_text("Layer 3, head 2 from class token").wait_for()
+    assert len(notebook.outputs()) == 3, "a key typed into the viewer reached the notebook"
+
+
+# Sliders of vitlab.widgets: open_notebook, run, show the cell; focus ".jp-OutputArea .widget-slider .noUi-handle",
+# press ArrowRight, wait for the label and compare screenshots of the picture before and after.

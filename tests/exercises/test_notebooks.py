@@ -1,0 +1,98 @@
+"""Every exercise of every notebook: solved by its source, open in the stripped copy, and no known mistake passes."""
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vitlab import authoring, notebooks
+from vitlab.exercises import cells, check
+
+SOURCES = authoring.sources(notebooks.notebooks_dir())
+STUB = '# YOUR CODE HERE\n{indent}raise NotImplementedError("exercise not solved yet")'
+MISTAKES = {path.stem[-2:]: path.stem for path in Path(__file__).parent.glob("wrong_[0-9][0-9].py")}
+
+
+def stripped(section: cells.Section) -> tuple[str, ...]:
+    return tuple(authoring.without_solution(text) for text in section.code)
+
+
+def handed_in(section: cells.Section, wrong: str) -> tuple[str, ...]:
+    """The stripped cells with wrong code where the solution was; `---` stands between the parts of one in two."""
+    texts, parts = list(stripped(section)), wrong.split("\n---\n")
+    for k, text in enumerate(texts):
+        while "# YOUR CODE HERE" in text:
+            indent = text[: text.index("# YOUR CODE HERE")].rpartition("\n")[2]
+            code = parts.pop(0).replace("\n", f"\n{indent}")
+            text = text.replace(STUB.format(indent=indent), code, 1)
+        texts[k] = text
+    assert not parts, "more parts than places for them"
+    return tuple(texts)
+
+
+def expected(source: Path) -> list[tuple[str, cells.Section, tuple[str, ...], str]]:
+    """What is handed in for the exercises of a notebook, under which name, and what it is to be called."""
+    sections = {section.number: section for section in cells.original(source.stem).exercises}
+    mistakes = MISTAKES.get(source.stem[:2])
+    wrong = importlib.import_module(f"exercises.{mistakes}").WRONG if mistakes else {}
+    found = [(f"{section.number}, the source", section, section.code, "solved") for section in sections.values()]
+    found += [
+        (f"{section.number}, stripped", section, stripped(section), "not solved yet") for section in sections.values()
+    ]
+    for (number, name), code in wrong.items():
+        found.append((f"{number}, {name}", sections[number], handed_in(sections[number], code), "wrong"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def judged() -> dict[str, list[check.Outcome]]:
+    """Everything of every notebook, in one process: most of the time goes into imports."""
+    work = {source.stem: expected(source) for source in SOURCES}
+    found = iter(check.judge([(section, code) for each in work.values() for _, section, code, _ in each], seconds=120))
+    return {stem: [next(found) for _ in each] for stem, each in work.items()}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_sources_are_solved_stripped_ones_open_and_mistakes_wrong(source, judged):
+    known = expected(source)
+    enough = sum(status == "wrong" for *_, status in known) >= 5
+    assert enough, f"write five wrong solutions into tests/exercises/wrong_{source.stem[:2]}.py"
+    pairs = zip(known, judged[source.stem], strict=True)
+    assert [(name, str(outcome)) for (name, *_, status), outcome in pairs if outcome.status != status] == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_notebooks_have_three_to_five_exercises_each_whole(source):
+    """Stars, minutes, a folded hint, a place for the solution, and checks after it that compare with something."""
+    found = cells.original(source.stem).exercises
+    assert 3 <= len(found) <= 5 and [section.number for section in found] == list(range(1, len(found) + 1))
+    for section in found:
+        where = f"{source.stem}, exercise {section.number}"
+        assert 1 <= section.stars <= 3 and 1 <= section.minutes <= 30, where
+        assert section.text.count("<details><summary>Hint</summary>") == section.text.count("</details>") == 1, where
+        assert "assert " in "\n".join(section.parts.checks), where
+        assert section.parts.asked, where
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_cells_are_read_as_jupytext_reads_them(source):
+    notebook = authoring.from_source(source)
+    read = [(cell.cell_type, cell.source) for cell in notebook.cells if cell.cell_type in ("markdown", "code")]
+    ours = cells.percent(source.read_text())
+    assert [(kind, text.rstrip()) for kind, text in ours] == [(kind, text.rstrip()) for kind, text in read]
+
+
+def test_an_exercise_needs_no_experiment():
+    """What has to run before an exercise takes seconds: no table of an experiment, no figure."""
+    for source in SOURCES:
+        for section in cells.original(source.stem).exercises:
+            setup = check.job(0, section, section.code).setup
+            assert "plots." not in setup and "PRESET, seed=SEED" not in setup, f"{source.stem}, {section.number}"
+
+
+def test_one_part_of_a_solution_in_two_is_not_enough():
+    section = next(s for s in cells.original("01").exercises if s.number == 5)
+    half = tuple(text.replace("first_logit = 0.0", STUB.format(indent="")) for text in section.code)
+    (outcome,) = check.judge([(replace(section), half)])
+    assert outcome.status == "not solved yet"

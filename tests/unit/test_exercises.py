@@ -1,0 +1,402 @@
+"""`vitlab exercises check`: what is solved is said to be, what is not is not, and no code harms the machine."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+from vitlab import authoring, cli, notebooks
+from vitlab.exercises import cells, check, needs
+
+SOURCE = """\
+# %% [markdown]
+# # 01 · Sums
+
+# %% tags=["parameters"]
+PRESET = "quick"
+
+# %%
+import math, sys
+from pathlib import Path
+
+slow = 1 / 0 if PRESET == "quick" else 5
+unused = 1 / 0
+
+# %% [markdown]
+# ## Exercises
+#
+# ### 1 · Add (★, 5 minutes)
+#
+# <details><summary>Hint</summary>+</details>
+
+# %%
+def total(a, b):
+    ### BEGIN SOLUTION
+    return a + b
+    ### END SOLUTION
+
+
+known = math.fsum([2, 3])
+assert total(2, 3) == known
+assert total(slow, -1) == 4
+
+# %% [markdown]
+# ### Exercise 2 · A number (★★, 10 min)
+#
+# ```python
+# # ## no heading
+# ```
+# <details><summary>Hint</summary>6 · 7</details>
+
+# %%
+answer = None
+### BEGIN SOLUTION
+answer = 42
+### END SOLUTION
+
+# %% [markdown]
+# Text between an exercise and its checks.
+
+# %%
+assert answer == 6 * 7
+
+# %% [markdown]
+# ## Summary
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "notebooks"
+    (folder / "source").mkdir(parents=True)
+    (folder / "source" / "01_sums.py").write_text(SOURCE)
+    (folder / "source" / "02_other.py").write_text("# %% [markdown]\n# # 02 · Other\n")
+    monkeypatch.setattr(notebooks, "notebooks_dir", lambda: folder)
+    return folder
+
+
+STUB = "### BEGIN SOLUTION\n    return a + b\n    ### END SOLUTION"
+NUMBER = "### BEGIN SOLUTION\nanswer = 42\n### END SOLUTION"
+
+
+def student(folder: Path, add: str = "return a + b", number: str = "answer = 42", **changes: str) -> Path:
+    """A student's copy of the notebook with these solutions, and texts replaced."""
+    text = SOURCE.replace(STUB, add).replace(NUMBER, number)
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    source = folder.parent / "student.py"
+    source.write_text(text)
+    path = folder.parent / "mine.ipynb"
+    nbformat.write(authoring.from_source(source), path)
+    return path
+
+
+def outcomes(path: Path, **limits):
+    return check.check(check.hand_in(path), **limits)
+
+
+def statuses(path: Path, **limits) -> list[str]:
+    return [outcome.status for outcome in outcomes(path, **limits)]
+
+
+def test_source_stripped_and_wrong(folder, capsys):
+    path = student(folder)
+    assert cli.main(["exercises", "check", str(path)]) == 0
+    assert (
+        capsys.readouterr().out == "mine.ipynb, a copy of 01_sums\n1  Add: solved\n2  A number: solved\n2 of 2 solved\n"
+    )
+    stripped = folder.parent / "stripped.ipynb"
+    nbformat.write(authoring.exercise(folder / "source" / "01_sums.py"), stripped)
+    assert cli.main(["exercises", "check", str(stripped)]) == 1
+    assert "1  Add: not solved yet\n2  A number: not solved yet\n0 of 2 solved\n" in capsys.readouterr().out
+    wrong = student(folder, add="return a - b", number="answer = 41")
+    assert cli.main(["exercises", "check", str(wrong)]) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "1  Add: wrong: does not hold: total(2, 3) == known",
+        "     your line 1: def total(a, b):",
+        "2  A number: wrong: does not hold: answer == 6 * 7 (answer = 41)",
+        "     your line 2: answer = 41",
+        "0 of 2 solved",
+    ]
+
+
+def test_the_placeholder_of_nbgrader_is_no_solution(folder):
+    assert statuses(student(folder, add="raise NotImplementedError()")) == ["not solved yet", "solved"]
+    (first, _) = outcomes(student(folder, add='raise NotImplementedError("for this dtype")'))
+    assert first.status == "wrong" and "for this dtype" in first.message
+
+
+@pytest.mark.parametrize(
+    "add, message, line",
+    [
+        ("return a + c", "NameError: name 'c' is not defined", "line 2: return a + c"),
+        ("return a +", "SyntaxError: invalid syntax", "line 2: return a +"),
+        ("return total(a, b)", "RecursionError: maximum recursion depth exceeded", "line 2: return total(a, b)"),
+        ("assert a == b", "AssertionError", "line 2: assert a == b"),
+        ("pass", "does not hold: total(2, 3) == known", "line 1: def total(a, b):"),
+    ],
+)
+def test_errors_are_said_in_one_line_with_the_students_own(folder, add, message, line):
+    first, second = outcomes(student(folder, add=add))
+    assert first.status == "wrong" and message in first.message and "\n" not in first.message
+    assert first.line == line and second.status == "solved"
+
+
+def test_whoever_edits_the_checks_is_judged_by_the_originals(folder):
+    deleted = student(folder, add="return 0", **{"assert total(2, 3) == known\nassert total(slow, -1) == 4\n": ""})
+    assert statuses(deleted) == ["wrong", "solved"]
+    weakened = student(folder, number="answer = 41", **{"assert answer == 6 * 7": "assert answer"})
+    assert statuses(weakened) == ["solved", "wrong"]
+    helped = student(folder, add="return 0", **{"known = math.fsum([2, 3])": "known = 0"})
+    assert statuses(helped) == ["wrong", "solved"]
+    broken = student(folder, **{"assert answer == 6 * 7": "assert answer == 0"})  # and the other way round
+    assert statuses(broken) == ["solved", "solved"]
+
+
+def test_students_may_use_cells_and_commands_of_their_own(folder):
+    path = student(folder, add="return helper(a, b)")
+    notebook = nbformat.read(path, as_version=4)
+    at = next(k for k, cell in enumerate(notebook.cells) if "def total" in cell.source)
+    notebook.cells[at].source = "%matplotlib inline\n!echo hello\n" + notebook.cells[at].source
+    notebook.cells.insert(at, nbformat.v4.new_code_cell("def helper(a, b):\n    return math.fsum([a, b])"))
+    notebook.cells.insert(at + 2, nbformat.v4.new_code_cell("total(slow, known)"))
+    nbformat.write(notebook, path)
+    assert statuses(path) == ["solved", "solved"]
+
+
+def test_a_missing_exercise_is_said_to_be_missing(folder):
+    path = student(folder)
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells = [cell for cell in notebook.cells if "answer" not in cell.source and "A number" not in cell.source]
+    nbformat.write(notebook, path)
+    first, second = outcomes(path)
+    assert (first.status, second.status) == ("solved", "not solved yet") and "not in the file" in second.message
+
+
+def test_the_notebook_is_known_by_its_title_then_by_its_name(folder):
+    path = student(folder)
+    assert check.hand_in(path).original.stem == "01_sums"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[0].source = "# My solutions"
+    for name, stem in {"alice-01_sums (2).ipynb": "01_sums", "02_x-Copy1.ipynb": "02_other"}.items():
+        nbformat.write(notebook, path.with_name(name))
+        assert check.hand_in(path.with_name(name)).original.stem == stem
+
+
+def test_what_cannot_be_checked_is_refused_with_status_2(folder, tmp_path, capsys):
+    unknown, other, text = tmp_path / "mine2.ipynb", tmp_path / "07_x.ipynb", tmp_path / "text.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(), unknown)
+    nbformat.write(nbformat.v4.new_notebook(), other)
+    text.write_text("def f(): pass")
+    for path, words in {
+        unknown: "cannot tell which notebook this is a copy of",
+        other: "unknown notebook '07': choose from 01_sums, 02_other",
+        text: "text.ipynb",
+        tmp_path / "none.ipynb": "none.ipynb",
+    }.items():
+        assert cli.main(["exercises", "check", str(student(folder)), str(path)]) == 2
+        captured = capsys.readouterr()
+        assert words in captured.err and captured.out == ""
+    assert cli.main(["exercises", "check", str(student(folder)), "--seconds", "0"]) == 2
+    text.write_text(json.dumps([1]))
+    assert cli.main(["exercises", "check", str(text)]) == 2
+    assert "expected a Jupyter notebook" in capsys.readouterr().err
+
+
+def test_a_fault_of_the_notebook_is_not_the_students(folder):
+    source = folder / "source" / "01_sums.py"
+    source.write_text(SOURCE.replace('1 / 0 if PRESET == "quick" else 5', "1 / 0"))
+    with pytest.raises(RuntimeError, match=r"exercise 1, Add needs of its notebook fails: ZeroDivisionError"):
+        outcomes(student(folder))
+
+
+def stopped(path: Path, words: str, **limits) -> None:
+    """The first exercise was stopped for this, the second was judged all the same."""
+    first, second = outcomes(path, **limits)
+    assert first.status == "stopped" and words in first.message, first
+    assert second.status == "solved"
+
+
+@pytest.mark.parametrize(
+    "add, words",
+    [
+        ("exit()", "called exit()"),
+        ("sys.exit(3)", "called exit()"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("import os; os._exit(0)", "ended, with exit status 0"),
+        ("import os; os._exit(7)", "ended, with exit status 7"),
+        ("import os; os.abort()", "SIGABRT"),
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+        ("return input('a + b? ')", "asked for input()"),
+        ("import os; os.fork()", "tried to start another process"),
+        ("import subprocess; subprocess.run(['true'])", "tried to start another process"),
+        ("import os; os.system('true')", "tried to start another process"),
+        ("import os; os.kill(os.getppid(), 9)", "tried to end a process"),
+        ("import urllib.request; urllib.request.urlopen('http://192.0.2.1/')", "URLError"),
+        ("import socket; socket.create_connection(('192.0.2.1', 80))", "tried to use the network"),
+    ],
+)
+def test_what_would_end_or_leave_the_process(folder, add, words):
+    path = student(folder, add=add)
+    if "URLError" in words:  # the library turns the refusal into an error of its own, which says the reason
+        first, _ = outcomes(path)
+        assert first.status == "wrong" and "tried to use the network" in first.message
+    else:
+        stopped(path, words)
+
+
+def test_a_loop_without_end_is_ended_in_time(folder):
+    started = time.monotonic()
+    stopped(student(folder, add="while True:\n        pass"), "took longer than 1 seconds", seconds=1)
+    obstinate = "while True:\n        try:\n            sys.exit()\n        except BaseException:\n            pass"
+    stopped(student(folder, add=obstinate), "took longer than 1 seconds", seconds=1)
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("add", ["while True:\n        print('x' * 1000)", "print('x' * 10**8)"])
+def test_a_flood_of_output_is_cut(folder, add):
+    before = psutil.Process().memory_info().rss
+    stopped(student(folder, add=add), "printed or wrote more than 10 MB")
+    assert psutil.Process().memory_info().rss - before < 100 * 2**20
+
+
+def test_output_within_the_limit_is_nobodys_business(folder):
+    assert statuses(student(folder, add="print('x' * 10**6)\n    return a + b")) == ["solved", "solved"]
+
+
+@pytest.mark.parametrize("add", ["return [0] * 10**9", "x = []\n    while True:\n        x.append(bytearray(10**6))"])
+def test_too_much_memory_is_refused(folder, add):
+    stopped(student(folder, add=add), "took more memory than a check may have", memory=2**29)
+
+
+def test_processes_may_not_have_together_what_one_may_not(folder):
+    add = "import ctypes\n    start = ctypes.PyDLL(None).fork\n    start(), start()\n    x = bytearray(b'x' * 10**8)"
+    add += "\n    while x:\n        pass"
+    stopped(student(folder, add=add), "a check may have (0.375 GB)", memory=3 * 2**27)
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        "import os; os.remove({path!r})",
+        "import shutil; shutil.rmtree({folder!r})",
+        "import os; os.rename({path!r}, 'mine')",
+        "import os; os.truncate({path!r}, 0)",
+        "open({path!r}, 'w')",
+        "Path({path!r}).write_text('gone')",
+        "Path({path!r}).unlink()",
+        "import os; os.chmod({path!r}, 0)",
+        "import os; os.symlink({folder!r}, 'link'); os.remove('link/precious')",
+        "import os; os.chdir({folder!r}); os.remove('precious')",
+        "import os; d = os.open({folder!r}, os.O_RDONLY); os.remove('precious', dir_fd=d)",
+        "import sqlite3; sqlite3.connect({path!r})",
+        "try:\n        open({path!r}, 'a').write('x')\n    except ValueError:\n        pass",
+    ],
+)
+def test_nothing_outside_the_working_folder_is_touched(folder, tmp_path, add):
+    precious = tmp_path / "keep" / "precious"
+    precious.parent.mkdir()
+    precious.write_text("data")
+    stopped(
+        student(folder, add=add.format(path=str(precious), folder=str(precious.parent))), "outside its working folder"
+    )
+    assert precious.read_text() == "data" and [p.name for p in precious.parent.iterdir()] == ["precious"]
+
+
+def test_a_refusal_that_is_caught_still_refuses(folder, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("data")
+    add = f"import shutil; shutil.rmtree({str(tmp_path)!r}, ignore_errors=True)\n    return a + b"
+    outcomes(student(folder, add=add))
+    assert precious.read_text() == "data"
+
+
+def test_the_working_folder_is_empty_writable_home_and_gone_afterwards(folder, tmp_path):
+    add = """import os, tempfile
+    assert os.listdir() == [] and Path.home() == Path.cwd() and Path(tempfile.gettempdir()) == Path.cwd()
+    Path("a").mkdir()
+    Path("a/b").write_text("x")
+    with tempfile.TemporaryDirectory() as t:
+        Path(t, "c").write_text("y")
+    Path("a/b").rename("d")
+    Path("d").unlink()
+    raise ValueError(os.getcwd())"""
+    first, _ = outcomes(student(folder, add=add))
+    work = Path(first.message.removeprefix("ValueError: ").partition(",")[0])
+    assert work.name == "work" and "vitlab-check-" in str(work), first
+    assert not work.parent.exists()
+
+
+BOMB = """import ctypes, os, time
+    start = ctypes.PyDLL(None).fork
+    first = os.getpid()
+    for _ in range(6):
+        start()
+    {leave}
+    time.sleep(60)"""
+
+
+@pytest.mark.parametrize("leave", ["pass", "os.getpid() == first or os.setsid()"])
+def test_processes_started_behind_the_guards_back_are_ended(folder, leave):
+    before = {process.pid for process in psutil.process_iter()}
+    started = time.monotonic()
+    stopped(student(folder, add=BOMB.format(leave=leave)), "processes", seconds=20)
+    assert time.monotonic() - started < 20
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        left = [p for p in psutil.process_iter(["cmdline", "status"]) if p.pid not in before]
+        left = [p for p in left if p.info["status"] != psutil.STATUS_ZOMBIE]
+        left = [p for p in left if "vitlab.exercises.guard" in " ".join(p.info["cmdline"] or ())]
+        if not left:
+            break
+        time.sleep(0.1)
+    assert left == []
+
+
+def test_threads_left_behind_do_not_keep_the_check_waiting(folder):
+    add = "import threading, time\n    threading.Thread(target=time.sleep, args=(60,)).start()\n    return a + b"
+    started = time.monotonic()
+    assert statuses(student(folder, add=add)) == ["solved", "solved"]
+    assert time.monotonic() - started < 30
+
+
+def test_the_parents_own_settings_stay(folder):
+    before = os.getcwd(), dict(os.environ)
+    outcomes(student(folder))
+    assert (os.getcwd(), dict(os.environ)) == before
+
+
+@pytest.mark.parametrize(
+    "before, wanted, expected",
+    [
+        ("a = 1\nb = 2", "print(a)", ["a = 1"]),
+        ("a = 1\na = 2", "a", ["a = 2"]),  # the last value only
+        ("a = [1]\na.append(2)\na[0] = 3", "a", ["a = [1]", "a.append(2)", "a[0] = 3"]),
+        ("a = 1\na += 1", "a", ["a = 1", "a += 1"]),
+        ("import os, sys\nos.getcwd()", "os.sep", ["import os"]),  # calls on a module change nothing of ours
+        ("a = 1\nfor i in []:\n    a = i", "a", ["a = 1", "for i in []:\n    a = i"]),  # may run or not
+        ("c = 3\ndef f(x):\n    return x + c", "f(1)", ["c = 3", "def f(x):\n    return x + c"]),
+        ("def f():\n    return c\nc = 3", "f()", ["def f():\n    return c", "c = 3"]),  # read when called
+        ("x = 9\ny = [x for x in range(3)]", "y", ["y = [x for x in range(3)]"]),  # names of its own
+        ("x = 9", "x = 1\nprint(x)", []),  # the wanted code sets it itself
+        ("with open('f') as f:\n    t = f.read()", "t", ["with open('f') as f:\n    t = f.read()"]),
+        ("@property\ndef f(s):\n    return 1", "f", ["@property\ndef f(s):\n    return 1"]),
+    ],
+)
+def test_what_is_needed_of_earlier_cells(before, wanted, expected):
+    earlier = needs.statements(before)
+    assert [earlier[k].text for k in sorted(needs.needed(earlier, needs.statements(wanted)))] == expected
+
+
+def test_exercises_are_found_with_their_words(folder):
+    first, second = cells.original(1).exercises
+    assert (first.number, first.title, first.stars, first.minutes) == (1, "Add", 1, 5)
+    assert (second.number, second.title, second.stars, second.minutes) == (2, "A number", 2, 10)
+    assert second.parts.before == ("answer = None",) and second.parts.solution == ("answer = 42",)
+    assert second.parts.checks == ("assert answer == 6 * 7",) and second.parts.asked == {"answer"}
+    assert first.parts.asked == {"total"} and len(first.parts.checks) == 3

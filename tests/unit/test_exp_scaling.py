@@ -1,0 +1,401 @@
+"""The scaling studies at smoke, what they ask for at every preset, and the statistics of their curves."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.optimize
+import scipy.special
+import scipy.stats
+import torch
+
+from vitlab.data.world import HELD_OUT, World, scene, with_difficulty
+from vitlab.experiments import compute_scaling, data_scaling, frozen, runner, scaling, scaling_sweeps, small_data
+from vitlab.experiments.scaling import Rates
+from vitlab.experiments.scaling_statistics import (
+    advantages,
+    compute_factor,
+    crossing,
+    crossing_interval,
+    differences,
+    fitted_frontier,
+    frontier,
+    slope_per_decade,
+)
+from vitlab.training import pretrain as training
+
+SIZES = [100, 1_000, 10_000]
+PRESETS = ["smoke", "quick", "rehearsal", "full"]
+DIGITS = {"real": "digits"}  # whatever sets this machine has
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("scaling")
+
+
+@pytest.fixture(scope="module")
+def table(folder):
+    return data_scaling.data_scaling("smoke", seed=0, jobs=1, folder=folder, **DIGITS)
+
+
+# ---- data_scaling ----
+
+
+def test_every_model_size_and_seed_has_one_outcome_in_its_arms(table):
+    settings = data_scaling.SETTINGS["smoke"]
+    runs = {arm: scaling.outcomes(rows) for arm, rows in table.groupby("arm")}
+    assert len(runs["same"]) == len(settings.models) * len(settings.sizes) * settings.n_seeds
+    assert len(runs["tuned"]) == len(settings.pair) * len(settings.sizes) * settings.n_seeds
+    for rows in runs.values():
+        assert not rows.duplicated(["model", "n_train", "seed"]).any()
+        assert rows[["test_accuracy", "train_accuracy", "validation_accuracy"]].stack().between(0, 1).all()
+        assert (rows["best_step"] <= rows["last_step"]).all() and (rows["last_step"] <= rows["steps"]).all()
+    assert runs["same"].groupby("model")["weight_decay"].nunique().eq(1).all()
+    (key, rates), *_ = settings.tuned.items()
+    chosen = runs["tuned"].set_index(["model", "n_train"])["weight_decay"]
+    assert (chosen[key] == rates.weight_decay).all() and (chosen.drop(index=key) == 0.1).all()
+
+
+def test_a_run_that_both_arms_ask_for_is_made_once(table, folder):
+    settings = data_scaling.SETTINGS["smoke"]
+    both = len(settings.pair) * len(settings.sizes) * settings.n_seeds - settings.n_seeds  # one cell is tuned
+    assert len(list(folder.glob("*.json"))) == len(table.groupby(["arm", "model", "n_train", "seed"])) - both
+
+
+def test_histories_hold_the_kept_evaluation(table):
+    same = table[table["arm"] == "same"]
+    runs, rows = scaling.outcomes(same), scaling.histories(same)
+    key = ["model", "n_train", "seed"]
+    best = rows[rows["step"] > 0].groupby(key)["val_accuracy"].max()
+    kept = rows.merge(runs, left_on=[*key, "step"], right_on=[*key, "best_step"]).set_index(key)["val_accuracy"]
+    pd.testing.assert_series_equal(kept.sort_index(), best.sort_index())
+    expected = runs.set_index(key)["validation_accuracy"].sort_index()
+    pd.testing.assert_series_equal(kept.sort_index(), expected, check_names=False)
+
+
+def test_training_flops_are_three_forward_passes_a_sample(table):
+    setting = data_scaling.SETTINGS["smoke"].setting
+    for run in scaling.outcomes(table).itertuples():
+        once = 2 * training.multiply_adds(run.model, setting.image_size)
+        assert run.flops == 3 * once * run.last_step * setting.recipe.batch_size
+
+
+def test_frozen_features_are_evaluated_on_other_classes_and_on_real_images(table):
+    same = table[table["arm"] == "same"]
+    for rows in (scaling.few_shots(same), scaling.probes(same)):
+        assert set(rows["target"]) == {frozen.NEAR, "digits"}
+        assert len(rows) == 2 * len(scaling.outcomes(same)) and rows["accuracy"].between(0, 1).all()
+    assert set(scaling.few_shots(same)["shots"]) == {scaling.SHOTS}
+
+
+def test_a_finished_study_is_read_not_run(table, folder, monkeypatch):
+    monkeypatch.setattr(scaling, "pretrain", lambda *args, **kwargs: pytest.fail("a run was repeated"))
+    again = data_scaling.data_scaling("smoke", seed=0, jobs=1, folder=folder, **DIGITS)
+    pd.testing.assert_frame_equal(again, table)
+
+
+def test_the_number_comes_from_the_test_set_with_the_kept_weights(monkeypatch):
+    setting = data_scaling.SETTINGS["smoke"].setting
+    watched, reported = [], []
+    real_pretrain, real_evaluate = scaling.pretrain, scaling.evaluate
+
+    def pretrain(*args, watch, **kwargs):
+        watched.append(watch)
+        return real_pretrain(*args, watch=watch, **kwargs)
+
+    def evaluate(model, images):
+        reported.append(images)
+        return real_evaluate(model, images)
+
+    monkeypatch.setattr(scaling, "pretrain", pretrain)
+    monkeypatch.setattr(scaling, "evaluate", evaluate)
+    scaling.run_one(scaling.config(setting, "Lab-Mu/4", Rates(1e-3), 32, 0, "digits"))
+    assert len(watched[0]) == setting.n_validation and len(reported[0]) == setting.n_test
+    seen = {image.numpy().tobytes() for image in watched[0].images}
+    assert not seen & {image.numpy().tobytes() for image in reported[0].images}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_one_arm_has_one_recipe_for_all_sizes_and_both_have_the_same_images(preset):
+    settings = data_scaling.SETTINGS[preset]
+    same = dict.fromkeys(settings.models, Rates(1e-3))
+    tuned = {(model, size): Rates(1e-3, 3.0) for model in settings.pair for size in settings.sizes}
+    arms = data_scaling._arms(settings, same, tuned, 2, "digits")
+    apart = ("model", "n_train", "seed", "weight_decay")
+    assert len({tuple(v for k, v in c.items() if k not in apart) for arm in arms.values() for c in arm}) == 1
+    assert {c["weight_decay"] for c in arms["same"]} == {0.1} and {c["weight_decay"] for c in arms["tuned"]} == {3.0}
+    assert {c["seed"] for c in arms["same"]} == {200 + s for s in range(settings.n_seeds)}
+    vit, bit = settings.pair
+    assert bit == f"BiT-{vit}" and settings.n_seeds >= (2 if preset == "smoke" else 3)
+    assert (
+        list(settings.sizes) == sorted(set(settings.sizes)) and settings.sizes[0] < settings.middle < settings.sizes[-1]
+    )
+    side = settings.setting.image_size
+    cost = [training.multiply_adds(model, side) for model in settings.pair]
+    assert max(cost) / min(cost) < 1.2
+
+
+@pytest.mark.parametrize("preset", ["rehearsal", "full"])
+def test_the_large_presets_are_what_they_promise(preset):
+    settings = data_scaling.SETTINGS[preset]
+    assert settings.sizes[0] <= 1_000 and settings.sizes[-1] >= 1_000_000
+    families = [sum(model.startswith(start) for model in settings.models) for start in ("Lab", "BiT", "R+")]
+    assert min(families) >= 2 and settings.n_seeds >= 3
+
+
+def test_the_sweep_gives_all_models_the_same_trials_and_the_best_is_taken():
+    trials = [set(found) for found in scaling_sweeps.SWEEP.values()]
+    assert all(found == trials[0] for found in trials) and set(scaling_sweeps.SWEEP) == set(data_scaling.COMPARED)
+    quick = data_scaling.SETTINGS["quick"]
+    assert trials[0] == {(rates.learning_rate, rates.weight_decay) for rates in quick.trials}
+    for model, rates in scaling_sweeps.swept().items():
+        best = max(scaling_sweeps.SWEEP[model].values())
+        assert scaling_sweeps.SWEEP[model][rates.learning_rate, rates.weight_decay] == best
+        among = sorted({rate for rate, _ in trials[0]})
+        assert among[0] < rates.learning_rate < among[-1]  # inside the grid, not at its edge
+    finer = [set(found) for found in scaling_sweeps.REGULARISED.values()]
+    assert all(found == set(quick.regularisations) for found in finer)
+    assert set(scaling_sweeps.REGULARISED) == {(m, n) for m in quick.pair for n in quick.sizes}
+
+
+def test_without_tables_the_trials_are_run_first(monkeypatch, tmp_path):
+    """Accuracies that are known beforehand: the rates with the best of them must come out in the study's runs."""
+    smoke = dataclasses.replace(
+        data_scaling.SETTINGS["smoke"],
+        trials=(Rates(1e-3), Rates(2e-3), Rates(4e-3)),
+        regularisations=((0.1, 0.0), (1.0, 0.0)),
+        rates=None,
+        tuned=None,
+    )
+    monkeypatch.setitem(data_scaling.SETTINGS, "smoke", smoke)
+
+    def run_all(function, configs, folder, jobs):
+        rows = []
+        for config in configs:
+            score = 0.5 + 0.1 * (config["learning_rate"] == 2e-3) + 0.1 * (config["weight_decay"] == 1.0)
+            score += 0.1 * (config["n_train"] == 16 and config["weight_decay"] == 0.1) * 2
+            measured = dict.fromkeys(
+                ("test_accuracy", "train_accuracy", "flops", "seconds", "best_step", "last_step"), 1
+            )
+            rows.append(config | {"kind": "outcome", "validation_accuracy": score} | measured)
+        return pd.DataFrame(rows)
+
+    monkeypatch.setattr(runner, "run_all", run_all)
+    runs = data_scaling.data_scaling("smoke", folder=tmp_path, **DIGITS)
+    assert (runs["learning_rate"] == 2e-3).all()
+    tuned = runs[runs["arm"] == "tuned"].groupby("n_train")["weight_decay"].first()
+    assert tuned.to_dict() == {16: 0.1, 32: 1.0, 64: 1.0}
+    assert (runs[runs["arm"] == "same"]["weight_decay"] == 0.1).all()
+
+
+def test_a_set_too_large_to_be_seen_is_painted_in_part_and_from_all_of_it():
+    world = World(image_size=8)
+    seen = training.world_splits(world, 10_000, 4, 4, draw=3, n_seen=40).train
+    start = 3 * training.DRAW
+    everything = {}
+    pictures, labels, _ = scene(world, start + torch.arange(10_000))
+    for number, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
+        everything[picture.numpy().tobytes()] = (number, int(label))
+    found = [everything[image.numpy().tobytes()] for image in seen.images]
+    numbers = [number for number, _ in found]
+    assert len(set(numbers)) == 40 and [label for _, label in found] == seen.labels.tolist()
+    assert max(numbers) > 8_000 and min(numbers) < 2_000  # from all of it
+    whole = training.world_splits(world, 40, 4, 4, draw=3, n_seen=500).train
+    assert torch.equal(whole.images, pictures[:40])  # where all are seen, nothing is chosen
+    assert start + 10_000 < HELD_OUT
+
+
+@pytest.mark.parametrize("experiment", [data_scaling.data_scaling, compute_scaling.compute_scaling])
+def test_a_preset_that_cannot_run_is_refused(experiment):
+    with pytest.raises(ValueError, match="unknown preset 'huge'"):
+        experiment("huge")
+    with pytest.raises(ValueError, match="'paper' is not run from here"):
+        experiment("paper")
+
+
+# ---- compute_scaling ----
+
+
+@pytest.fixture(scope="module")
+def compute(folder):
+    return compute_scaling.compute_scaling("smoke", seed=0, jobs=1, folder=folder, **DIGITS)
+
+
+def test_every_model_and_length_has_its_points(compute):
+    settings, points = compute_scaling.SETTINGS["smoke"], compute_scaling.points(compute)
+    assert len(points) == len(settings.models) * len(settings.steps) * settings.n_seeds
+    assert points[["test_accuracy", "few_shot"]].stack().between(0, 1).all()
+    long, short = (points[points["steps"] == steps].set_index(["model", "seed"]) for steps in (6, 3))
+    assert (long["flops"] <= 2 * short["flops"]).all()  # less where it stopped early
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_both_studies_share_the_longest_runs_on_the_largest_set(preset):
+    settings = compute_scaling.SETTINGS[preset]
+    families = [sum(model.startswith(start) for model in settings.models) for start in ("Lab", "BiT", "R+")]
+    assert min(families) >= 2 and len(settings.steps) >= 2
+    assert settings.steps[-1] == max(settings.steps) == data_scaling.SETTINGS[preset].setting.recipe.steps
+    shared = [config for config in compute_scaling.configs(preset) if config in data_scaling.configs(preset)]
+    both = set(settings.models) & set(data_scaling.SETTINGS[preset].models)
+    if preset != "smoke":
+        assert len(shared) == len(both) * settings.n_seeds > 0
+
+
+# ---- small_data ----
+
+
+def test_the_causes_are_crossed(tmp_path):
+    table = small_data.small_data("smoke", jobs=1, folder=tmp_path)
+    runs = small_data.chosen(table)
+    assert runs.groupby(["source", "model", "arm"]).size().eq(2).all()  # seeds
+    found = small_data.differences(runs)
+    assert len(found) == 2 * 2 * 2  # sources, arms, seeds
+    one = runs[(runs["source"] == "digits") & (runs["seed"] == 0) & (runs["arm"] == "untuned")].set_index("model")
+    wanted = one["test_accuracy"]["Lab-Ti/8"] - one["test_accuracy"]["BiT-Lab-Ti/8"]
+    row = found[(found["source"] == "digits") & (found["seed"] == 0) & (found["arm"] == "untuned")]
+    assert row["difference"].item() == pytest.approx(wanted)
+
+
+def test_tuning_takes_the_rate_with_the_best_validation_accuracy_and_reports_the_test():
+    rows = [
+        {"source": "x", "steps": 1, "model": "m", "seed": seed, "learning_rate": rate} | scores
+        for seed in (0, 1)
+        for rate, scores in {
+            1e-3: {"validation_accuracy": 0.5, "test_accuracy": 0.9},
+            4e-3: {"validation_accuracy": 0.6, "test_accuracy": 0.4},
+        }.items()
+    ]
+    runs = small_data.chosen(pd.DataFrame(rows))
+    assert runs.groupby("arm")["test_accuracy"].mean().to_dict() == {"tuned": 0.4, "untuned": 0.9}
+
+
+def test_the_worlds_of_the_study_are_what_they_are_called():
+    limited = small_data.WORLDS["limited"]
+    assert limited.position == limited.rotation == 0
+    assert small_data.WORLDS["easy"] == with_difficulty(World(), 0.5) and small_data.WORLDS["default"] == World()
+
+
+# ---- compute frontiers ----
+
+
+def test_the_frontier_is_what_no_other_point_beats():
+    x = np.array([1.0, 2, 2, 3, 4, 4])
+    y = np.array([0.1, 0.3, 0.2, 0.3, 0.5, 0.4])
+    wanted = [
+        not any((x[j] <= x[i] and y[j] >= y[i]) and (x[j] < x[i] or y[j] > y[i]) for j in range(len(x)))
+        for i in range(len(x))
+    ]
+    assert frontier(x, y).tolist() == wanted == [True, True, False, False, True, False]
+
+
+def test_a_line_in_logits_is_found_again():
+    flops = np.array([1e9, 3e9, 1e10, 1e11])
+    accuracy = scipy.special.expit(-11 + 1.1 * np.log10(flops))
+    line = fitted_frontier(flops, accuracy)
+    assert (line.slope, line.intercept) == pytest.approx((1.1, -11))
+    assert line.at(3e9) == pytest.approx(accuracy[1]) and line.log10_flops(accuracy[2]) == pytest.approx(10)
+    assert line.flops == (1e9, 1e11) and line.accuracy == pytest.approx((accuracy[0], accuracy[-1]))
+    with pytest.raises(ValueError, match="a frontier of 1 of 2 points"):
+        fitted_frontier([1, 2], [0.5, 0.4])
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.7])
+def test_a_family_that_needs_more_compute_everywhere_needs_that_factor(factor):
+    flops = np.array([1e9, 1e10, 1e11])
+    accuracy = scipy.special.expit(-9.5 + np.log10(flops))
+    first, second = fitted_frontier(flops, accuracy), fitted_frontier(factor * flops, accuracy)
+    assert compute_factor(first, second) == pytest.approx(factor)
+    assert compute_factor(second, first) == pytest.approx(1 / factor)
+
+
+def test_lines_that_differ_in_slope_have_the_mean_distance_over_the_shared_accuracies():
+    first = fitted_frontier([1e9, 1e12], scipy.special.expit(np.array([-1.0, 2.0])))
+    second = fitted_frontier([1e10, 1e12], scipy.special.expit(np.array([-1.0, 3.0])))
+    logits = np.linspace(-1.0, 2.0, 10_001)  # both reach these
+    by_hand = np.mean([second.log10_flops(p) - first.log10_flops(p) for p in scipy.special.expit(logits)])
+    assert compute_factor(first, second) == pytest.approx(10**by_hand, rel=1e-6)
+
+
+def test_what_cannot_be_compared_has_no_number():
+    low, high = fitted_frontier([1e9, 1e10], [0.1, 0.2]), fitted_frontier([1e9, 1e10], [0.5, 0.6])
+    assert compute_factor(low, high) is None  # no accuracy that both reach
+    early, late = fitted_frontier([1e6, 1e7], [0.1, 0.2]), fitted_frontier([1e9, 1e10], [0.1, 0.2])
+    assert advantages(early, late) is None  # no compute that both had
+    assert advantages(high, low) == pytest.approx((0.4, 0.4))
+
+
+# ---- crossing ----
+
+
+@pytest.mark.parametrize(
+    "difference, size",
+    [
+        ([-0.1, -0.1, 0.1], 10**3.5),  # half way, on a logarithmic axis
+        ([-0.3, 0.1, 0.2], 100 * 10**0.75),
+        ([-0.2, 0.0, 0.2], 1_000),  # exactly at a size that was measured
+        ([0.1, -0.1, 0.1], 10**3.5),  # the last crossing: from there it stays above
+        ([-0.1, 0.1, -0.1], None),  # does not stay
+        ([-0.3, -0.2, -0.1], None),
+        ([0.1, 0.2, 0.3], None),  # nothing was overtaken
+        ([0.0, 0.1, 0.2], None),  # never behind
+        ([-0.1, -0.1, 0.0], None),  # equal is not ahead
+    ],
+)
+def test_crossings_by_hand(difference, size):
+    found = crossing(SIZES, difference)
+    assert found is None if size is None else found == pytest.approx(size)
+
+
+def test_a_crossing_does_not_depend_on_the_unit_of_the_difference_and_scales_with_the_sizes():
+    base = crossing(SIZES, [-0.2, -0.05, 0.15])
+    assert crossing(SIZES, [-20, -5, 15]) == pytest.approx(base)
+    assert crossing([7 * size for size in SIZES], [-0.2, -0.05, 0.15]) == pytest.approx(7 * base)
+
+
+@pytest.mark.parametrize("sizes", [[100, 1000], [1000, 100, 10], [100, 100, 1000], [0, 10, 100]])
+def test_sizes_that_do_not_fit_are_refused(sizes):
+    with pytest.raises(ValueError, match="expected as many; sizes > 0, rising"):
+        crossing(sizes, [-0.1, 0.0, 0.1])
+
+
+def test_the_interval_of_a_crossing_that_all_seeds_share_is_a_point():
+    shared = np.tile([-0.1, -0.1, 0.1], (5, 1))
+    interval, share = crossing_interval(SIZES, shared)
+    assert share == 1.0 and interval == pytest.approx((10**3.5, 10**3.5))
+
+
+def test_no_crossing_has_no_interval():
+    assert crossing_interval(SIZES, np.tile([-0.3, -0.2, -0.1], (3, 1))) == (None, 0.0)
+
+
+def test_the_share_of_resamples_that_cross_is_the_binomial_one():
+    # Two seeds: one crosses far, one never, and their mean does. Both drawn as the second: a quarter.
+    seeds = np.array([[-0.1, 0.1, 0.5], [-0.3, -0.2, -0.1]])
+    interval, share = crossing_interval(SIZES, seeds, seed=0, resamples=4000)
+    assert share == pytest.approx(0.75, abs=0.03)
+    assert interval[0] == pytest.approx(crossing(SIZES, seeds[0]))
+    assert interval[1] == pytest.approx(crossing(SIZES, seeds.mean(axis=0)))
+    assert crossing_interval(SIZES, seeds, seed=0, resamples=4000) == (interval, share)  # a seed is a result
+
+
+def test_slopes_by_hand():
+    assert slope_per_decade([1, 10, 100], [0.2, 0.3, 0.4]) == pytest.approx(0.1)
+    assert slope_per_decade([10, 100], [0.5, 0.5]) == 0
+    sizes, accuracy = [300, 1000, 5000, 30000], [0.2, 0.35, 0.3, 0.6]
+    assert slope_per_decade(sizes, accuracy) == pytest.approx(scipy.stats.linregress(np.log10(sizes), accuracy).slope)
+
+
+def test_differences_pair_by_seed_with_the_t_interval():
+    rows = [
+        {"model": model, "n_train": 10, "seed": seed, "test_accuracy": accuracy}
+        for model, accuracies in {"a": [0.5, 0.6, 0.8], "b": [0.4, 0.6, 0.5]}.items()
+        for seed, accuracy in enumerate(accuracies)
+    ]
+    shuffled = pd.DataFrame(rows).sample(frac=1, random_state=0)
+    found = differences(shuffled, "a", "b").sort_values("seed")
+    np.testing.assert_allclose(found["difference"], [0.1, 0.0, 0.3])
+    wanted = scipy.stats.ttest_rel([0.5, 0.6, 0.8], [0.4, 0.6, 0.5]).confidence_interval(0.95)
+    np.testing.assert_allclose(found[["low", "high"]].iloc[0], wanted)
+    np.testing.assert_allclose(differences(shuffled, "b", "a").sort_values("seed")["difference"], [-0.1, 0.0, -0.3])

@@ -1,0 +1,377 @@
+"""The viewer's payload against the maps and `analysis`, its size, its page, what it refuses (§4.5, App. D.7, D.8)."""
+
+import base64
+import html
+import json
+import re
+import zlib
+
+import numpy as np
+import pytest
+import torch
+import traitlets
+
+from vitlab.analysis.capture import attention_maps
+from vitlab.analysis.distance import attention_distance, pixel_distances, prefix_mass
+from vitlab.analysis.rollout import attention_rollout, rollout_from_maps, rollout_matrix
+from vitlab.models import zoo
+from vitlab.viewer import attention_view, fitting, view
+from vitlab.viewer.payload import decode, encode
+
+GRID, HEADS, DEPTH = (3, 5), 2, 4
+
+
+def made_maps(n_prefix=1, grid=GRID, depth=DEPTH, heads=HEADS, batch=1, spread=2.0, seed=0):
+    """Attention as a softmax makes it, of logits with this standard deviation."""
+    rng = torch.Generator().manual_seed(seed)
+    n_tokens = n_prefix + grid[0] * grid[1]
+    logits = spread * torch.randn(depth, batch, heads, n_tokens, n_tokens, generator=rng)
+    return list(logits.softmax(-1))
+
+
+def picture(grid=GRID, patch=16):
+    rng = torch.Generator().manual_seed(1)
+    return torch.rand(3, grid[0] * patch, grid[1] * patch, generator=rng)
+
+
+def made_view(maps, grid=GRID, patch=16, n_prefix=1, **options):
+    return attention_view(maps, picture(grid), grid, patch, n_prefix, **options)
+
+
+def read_page(page):
+    """What a browser finds in the page: metadata and arrays, by other means than the package's."""
+    meta = json.loads(re.search(r'id="meta">(.*?)</script>', page, re.DOTALL)[1])
+    data = zlib.decompress(base64.b64decode(re.search(r'id="packed">(.*?)</script>', page, re.DOTALL)[1]))
+    arrays, start = {}, 0
+    for entry in meta["arrays"]:
+        values = np.frombuffer(data, {"float32": "<f4", "uint8": "u1"}[entry["type"]], np.prod(entry["shape"]), start)
+        arrays[entry["name"]] = values.reshape(entry["shape"])
+        start += values.nbytes
+    assert start == len(data)
+    return meta, arrays
+
+
+def shown_values(arrays):
+    return (arrays["code"] / 255.0) ** 2 * arrays["peak"][..., None]
+
+
+class TestPayload:
+    @pytest.mark.parametrize("n_prefix", [1, 2, 5])
+    def test_every_row_comes_back_within_a_255th_of_its_maximum(self, n_prefix):
+        maps = made_maps(n_prefix)
+        meta, arrays = read_page(made_view(maps, n_prefix=n_prefix).page())
+        wanted = torch.stack(maps)[:, 0, :, :, n_prefix:].flatten(0, 1).double().numpy()
+        wanted = np.concatenate([wanted, rollout_matrix(maps)[..., n_prefix:].double().numpy()])
+        peak = wanted.max(-1)
+        assert arrays["code"].shape == (DEPTH * HEADS + 1, n_prefix + 15, 15)
+        np.testing.assert_allclose(arrays["peak"], peak, rtol=1e-6)
+        assert (np.abs(shown_values(arrays) - wanted) <= peak[..., None] / 255).all()
+
+    def test_small_values_keep_more_of_themselves(self):
+        """A value of a thousandth of the maximum is told from zero and from twice itself."""
+        code, peak = encode(torch.tensor([[1.0, 0.001, 0.002]]))
+        np.testing.assert_allclose(decode(code.numpy(), peak.numpy())[0, 1:], [0.001, 0.002], rtol=0.1)
+
+    def test_codes_of_known_rows(self):
+        code, peak = encode(torch.tensor([[0.0, 0.25, 1.0], [0.0, 0.0, 0.0]]))
+        assert code.tolist() == [[0, 128, 255], [0, 0, 0]] and peak.tolist() == [1.0, 0.0]
+
+    @pytest.mark.parametrize("n_prefix", [0, 1, 5])
+    def test_distances_are_those_of_the_analysis(self, n_prefix):
+        maps = made_maps(n_prefix)
+        _, arrays = read_page(made_view(maps, patch=(16, 8), n_prefix=n_prefix).page())
+        wanted = torch.cat([attention_distance(a, GRID, (16, 8), n_prefix)[0] for a in maps])
+        np.testing.assert_allclose(arrays["head_distance"][:-1], wanted, atol=1e-4)
+        first_patch = max(n_prefix, 1)
+        np.testing.assert_allclose(arrays["distance"][:-1, first_patch:].mean(-1), wanted, atol=1e-4)
+
+    def test_distance_of_one_query_by_hand(self):
+        """All of a patch's attention on its neighbour to the right, half of another's on the class token."""
+        attn = torch.eye(16)[None, None].clone()
+        attn[0, 0, 1] = torch.eye(16)[2]
+        attn[0, 0, 6] = 0.5 * torch.eye(16)[0] + 0.5 * torch.eye(16)[1]  # one row down from the first patch
+        arrays = made_view([attn]).arrays
+        assert arrays["distance"][0, 1] == 16
+        assert arrays["distance"][0, 6] == 8  # the class token's half counts 0, as in mode "paper"
+        assert arrays["on_prefix"][0, 6] == 0.5
+        assert np.isnan(arrays["distance"][0, 0])  # the class token is nowhere
+
+    def test_distance_from_what_is_shown_is_the_distance_shown(self):
+        """Colours and numbers tell the same story: within half a pixel."""
+        arrays = made_view(made_maps()).arrays
+        from_codes = (shown_values(arrays)[:, 1:] * pixel_distances(GRID, 16).numpy()).sum(-1)
+        assert np.abs(from_codes - arrays["distance"][:, 1:]).max() <= 0.5
+
+    def test_mass_on_prefix_tokens(self):
+        maps = made_maps(5)
+        arrays = made_view(maps, n_prefix=5).arrays
+        wanted = torch.cat([prefix_mass(a, 5)[0] for a in maps])
+        np.testing.assert_allclose(arrays["on_prefix"][:-1, 5:].mean(-1), wanted, atol=1e-6)
+
+    @pytest.mark.parametrize("n_prefix, class_token", [(1, True), (0, False), (4, False)])
+    def test_the_last_map_is_rollout(self, n_prefix, class_token):
+        """Its first query is the class token's, or the mean over patches where there is none."""
+        maps = made_maps(n_prefix)
+        arrays = made_view(maps, n_prefix=n_prefix, class_token=class_token).arrays
+        wanted = rollout_from_maps(maps, GRID, n_prefix, class_token=class_token)[0].flatten().numpy()
+        assert np.abs(shown_values(arrays)[-1, 0] - wanted).max() <= wanted.max() / 255
+
+    def test_without_a_class_token_the_first_query_is_the_mean_patch(self):
+        maps = made_maps(0)
+        made = made_view(maps, n_prefix=0)
+        assert made.meta["tokens"] == ["mean of all patches"] and made.meta["prefix"] == ""
+        wanted = torch.stack(maps)[:, 0].flatten(0, 1).mean(1).numpy()
+        assert np.abs(shown_values(made.arrays)[:-1, 0] - wanted).max() <= wanted.max() / 255
+        np.testing.assert_allclose(made.arrays["distance"][:, 0], made.arrays["head_distance"], rtol=1e-5)
+
+    def test_registers_are_queries_by_name(self):
+        assert made_view(made_maps(3), n_prefix=3).meta["tokens"] == ["class token", "prefix token 2", "prefix token 3"]
+        names = made_view(made_maps(2), n_prefix=2, class_token=False).meta["tokens"]
+        assert names == ["mean of all patches", "prefix token 1", "prefix token 2"]
+
+    def test_one_image_of_a_batch(self):
+        maps = made_maps(batch=3)
+        alone = made_view([attn[2:] for attn in maps])
+        assert made_view(maps, index=2).packed == alone.packed != made_view(maps).packed
+
+    def test_chosen_layers_leave_rollout_whole(self):
+        maps = made_maps()
+        whole, part = made_view(maps), made_view(maps, layers=[3, 1])
+        assert part.meta["layers"] == [3, 1]
+        rows = [3 * HEADS, 3 * HEADS + 1, HEADS, HEADS + 1, DEPTH * HEADS]
+        for name in ("code", "peak", "head_distance"):
+            np.testing.assert_array_equal(part.arrays[name], whole.arrays[name][rows])
+
+    @pytest.mark.parametrize("dtype, off", [(torch.float16, 0.01), (torch.bfloat16, 0.02), (torch.float64, 1e-6)])
+    def test_any_floating_point(self, dtype, off):
+        maps = made_maps(grid=(2, 3))
+        other = [attn.to(dtype) / attn.to(dtype).sum(-1, keepdim=True) for attn in maps]
+        found = made_view(other, (2, 3)).arrays["peak"]
+        np.testing.assert_allclose(found, made_view(maps, (2, 3)).arrays["peak"], rtol=off)
+
+    def test_merged_patches_by_hand(self):
+        """2 × 2 patches as one: attention to them adds up, attention from them is averaged."""
+        grid = (4, 2)
+        attn = made_maps(1, grid, depth=1, heads=1)[0]
+        arrays = made_view([attn], grid, pool=2).arrays
+        upper = [1, 2, 3, 4]  # tokens of the upper cell, after the class token
+        share = attn[0, 0, upper][:, upper].sum(1).mean().item()
+        from_class = attn[0, 0, 0, upper].sum().item()
+        shown = shown_values(arrays)
+        assert shown[0, 1, 0] == pytest.approx(share, rel=0.01) and shown[0, 0, 0] == pytest.approx(
+            from_class, rel=0.01
+        )
+        distance = made_view([attn], grid).arrays["distance"][0, upper].mean()
+        assert arrays["distance"][0, 1] == pytest.approx(distance, rel=1e-5)
+
+
+class TestSize:
+    @pytest.mark.parametrize("spread", [0.02, 0.4, 1.0, 3.0])
+    def test_tiny_fits_two_megabytes_whatever_it_learned(self, spread):
+        """ViT-Ti/16, all 12 × 3 heads and rollout; logits of this spread are the hardest to pack about 0.4 to 1."""
+        maps = made_maps(1, (14, 14), 12, 3, spread=spread)
+        made = attention_view(maps, picture((14, 14)), (14, 14), 16)
+        assert len(made._repr_html_().encode()) <= 2_000_000
+        assert len(made.packed) < 1_400_000
+
+    def test_too_large_says_how_large_and_what_to_do(self):
+        maps = made_maps(1, (32, 32), 2, 3)
+        with pytest.raises(ValueError, match=r"2 layers × 3 heads on 32 × 32 patches has \d+\.\d MB, .* choose layers"):
+            attention_view(maps, picture((32, 32)), (32, 32), 8)
+        made = attention_view(maps, picture((32, 32)), (32, 32), 8, pool=2)
+        assert made.meta["grid"] == [16, 16] and len(made.page()) <= 2_000_000
+
+    @pytest.mark.parametrize(
+        "depth, heads, side, n_prefix",
+        [(12, 3, 14, 1), (12, 12, 14, 1), (24, 16, 14, 5), (6, 4, 8, 1), (12, 3, 32, 1), (12, 12, 24, 0)],
+    )
+    def test_what_fitting_says_fits(self, depth, heads, side, n_prefix):
+        empty = torch.empty(1, heads, n_prefix + side**2, n_prefix + side**2)
+        found = fitting([empty] * depth, (side, side), n_prefix)
+        layers, n_cells = found["layers"], (side // found["pool"]) ** 2
+        assert layers[0] == 0 and (len(layers) == 1 or layers[-1] == depth - 1)
+        assert layers == sorted(set(layers)) and len(layers) >= min(3, depth)
+        assert len(layers) * heads * n_cells * (n_cells + n_prefix + 1) * 0.92 * 4 / 3 < 1_750_000
+
+    def test_tiny_needs_no_fitting(self):
+        assert fitting([torch.empty(1, 3, 197, 197)] * 12, (14, 14)) == {"layers": list(range(12)), "pool": 1}
+
+    def test_fitted_view_of_a_base_model_fits(self):
+        maps = made_maps(1, (14, 14), 12, 12, spread=0.6)
+        made = attention_view(maps, picture((14, 14)), (14, 14), 16, **fitting(maps, (14, 14)))
+        assert len(made.page()) <= 2_000_000
+
+
+class TestPage:
+    def test_a_title_cannot_leave_its_place(self):
+        title = '"><script>alert(1)</script></script><!-- & \u2028 $meta ${x}'
+        made = made_view(made_maps(), title=title)
+        page = made.page()
+        assert "<script>alert" not in page and html.escape(title) in page
+        assert read_page(page)[0]["title"] == title
+        shown = made._repr_html_()
+        frame = re.fullmatch(r'<iframe title="([^"]*)" style="[^"]*" srcdoc="([^"]*)"></iframe><p .*</p>', shown)
+        assert html.unescape(frame[1]).endswith(title)
+        assert html.unescape(frame[2]) == page
+
+    def test_the_page_asks_nothing_of_a_network(self):
+        page = made_view(made_maps()).page()
+        assert "default-src 'none'" in page
+        assert not re.search(r"https?://|@import|\bimport\(|src=|url\(|fetch\(|XMLHttpRequest", page)
+
+    def test_saved_is_the_page(self, tmp_path):
+        made = made_view(made_maps())
+        assert made.save(tmp_path / "new" / "view.html").read_text(encoding="utf-8") == made.page()
+
+    def test_the_picture_is_the_image(self):
+        from io import BytesIO
+
+        from PIL import Image
+
+        image = picture()
+        address = attention_view(made_maps(), image, GRID, 16).meta["picture"]
+        shown = Image.open(BytesIO(base64.b64decode(address.removeprefix("data:image/png;base64,"))))
+        np.testing.assert_array_equal(np.asarray(shown), (255 * image).round().byte().permute(1, 2, 0))
+        large = (255 * torch.rand(3, 600, 1200)).byte()
+        found = attention_view(made_maps(), large, GRID, 16).meta
+        assert found["size"] == [600, 1200] and found["picture"].startswith("data:image/jpeg;base64,")
+        assert Image.open(BytesIO(base64.b64decode(found["picture"].partition(",")[2]))).size == (512, 256)
+
+    def test_a_grey_picture_is_drawn_grey(self):
+        grey = picture()[:1]
+        three = attention_view(made_maps(), grey.expand(3, -1, -1), GRID, 16)
+        assert attention_view(made_maps(), grey, GRID, 16).meta == three.meta
+
+    def test_the_colours_are_matplotlibs(self):
+        from matplotlib import colormaps
+
+        wanted = np.round(255 * np.array(colormaps["viridis"].colors))
+        np.testing.assert_array_equal(made_view(made_maps()).arrays["colours"], wanted)
+
+
+class TestModels:
+    def test_the_lab_model(self):
+        pretrained = zoo.load("lab")
+        image = torch.randint(0, 256, (3, 64, 64), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+        made = view(pretrained, image)
+        x = pretrained.prepare(image[None])
+        maps = attention_maps(pretrained.model, x)
+        assert made.packed == attention_view(maps, image, (8, 8), 8).packed
+        rollout = attention_rollout(pretrained.model, x)[0].flatten().numpy()
+        assert np.abs(shown_values(made.arrays)[-1, 0] - rollout).max() <= rollout.max() / 255
+        assert made.meta["title"] == pretrained.name
+        address = attention_view(maps, image, (8, 8), 8).meta["picture"]
+        assert made.meta["picture"] == address  # normalised and back again
+
+    @pytest.mark.parametrize(
+        "options, grid, tokens",
+        [
+            ({"img_size": (160, 96)}, (10, 6), ["class token"]),
+            ({"class_token": False, "global_pool": "avg"}, (10, 10), ["mean of all patches"]),
+            ({"reg_tokens": 4}, (10, 10), ["class token", *(f"prefix token {k}" for k in (2, 3, 4, 5))]),
+            ({"num_heads": 1}, (10, 10), ["class token"]),
+        ],
+    )
+    def test_timm_models(self, options, grid, tokens):
+        import timm
+
+        model = timm.create_model("test_vit", **options).eval()
+        image = torch.randn(3, grid[0] * 16, grid[1] * 16, generator=torch.Generator().manual_seed(0))
+        made = view(model, image)
+        assert made.meta["grid"] == list(grid) and made.meta["tokens"] == tokens
+        assert made.meta["heads"] == options.get("num_heads", 2)
+        assert made.meta["title"] == "VisionTransformer"
+
+    def test_one_of_a_batch(self):
+        pretrained = zoo.load("lab")
+        images = torch.randint(0, 256, (3, 3, 64, 64), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+        assert view(pretrained, images, index=1).packed == view(pretrained, images[1]).packed
+        with pytest.raises(ValueError, match="index 3 given, expected 0…2"):
+            view(pretrained, images, index=3)
+
+    def test_fit_shows_what_fits(self):
+        import timm
+
+        model = timm.create_model("test_vit", img_size=512).eval()  # 32 × 32 patches, 6 layers of 2 heads
+        image = torch.zeros(3, 512, 512)
+        with pytest.raises(ValueError, match="expected at most 2.0 MB"):
+            view(model, image)
+        made = view(model, image, fit=True)
+        assert made.meta["pool"] == 2 and made.meta["layers"] == list(range(6))
+        assert len(made.page()) <= 2_000_000
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        "change, message",
+        [
+            (dict(maps=[]), "no attention maps"),
+            (dict(grid=(4, 5)), r"expected \[batch, heads, 21, 21\]"),
+            (dict(n_prefix=2), r"expected \[batch, heads, 17, 17\]"),
+            (dict(index=1), "index 1 given, expected 0…0"),
+            (dict(layers=[0, 4]), r"layers \[0, 4\] given, expected different numbers from 0 to 3"),
+            (dict(layers=[1, 1]), "different numbers"),
+            (dict(layers=[]), "different numbers"),
+            (dict(pool=2), r"pool 2 given, expected a number that divides both sides of the grid \(3, 5\)"),
+            (dict(pool=0), "pool 0"),
+            (dict(show="all"), "show 'all' given, expected one of heads, layer, head, rollout"),
+            (dict(image=picture() * 4 - 2), "holds values -2…2, expected 0…1"),
+            (dict(image=picture() * torch.nan), "holds values nan…nan"),
+            (dict(image=picture().long()), "torch.int64"),
+            (dict(image=picture()[:2]), r"image is \[2, 48, 80\], expected one picture"),
+        ],
+    )
+    def test_by_name_and_with_what_to_do(self, change, message):
+        given = dict(maps=made_maps(), image=picture(), grid=GRID, patch_size=16, n_prefix=1) | change
+        with pytest.raises(ValueError, match=message):
+            attention_view(**given)
+
+    def test_nan_and_what_is_no_attention(self):
+        maps = made_maps()
+        maps[2][0, 1, 3, 4] = torch.nan
+        with pytest.raises(ValueError, match="holds NaN"):
+            made_view(maps)
+        with pytest.raises(ValueError, match="rows that sum to 1"):
+            made_view([2 * attn for attn in made_maps()])
+
+    def test_layers_with_different_heads(self):
+        with pytest.raises(ValueError, match=r"layers have \(images, heads\) \[\(1, 1\), \(1, 2\)\]"):
+            made_view([*made_maps(heads=1), *made_maps(heads=2)])
+
+
+class TestWidget:
+    def test_starts_in_the_middle_and_takes_what_there_is(self):
+        made = made_view(made_maps(), layers=[1, 3]).widget()
+        assert (made.layer, made.head, made.query, made.show) == (1, 0, (1, 2), "heads")
+        made.layer, made.head, made.query = 3, 1, (2, 4)
+        made.query = "class token"
+        assert np.isnan(made.distance_px)
+        made.show = "rollout"
+
+    def test_rollout_starts_from_the_class_token(self):
+        made = made_view(made_maps(), show="rollout").widget()
+        assert (made.show, made.query) == ("rollout", "class token")
+
+    @pytest.mark.parametrize(
+        "name, value, message",
+        [
+            ("layer", 2, r"layer 2 given, shown are \[1, 3\]"),
+            ("head", 2, "head 2 given, expected 0…1"),
+            ("query", (3, 0), r"query \(3, 0\) given, expected \(row, column\) in 0…2, 0…4"),
+            ("query", "nobody", r"one of \['class token'\]"),
+        ],
+    )
+    def test_refuses_what_there_is_not(self, name, value, message):
+        made = made_view(made_maps(), layers=[1, 3]).widget()
+        with pytest.raises(traitlets.TraitError, match=message):
+            setattr(made, name, value)
+
+    def test_distance_of_the_selection(self):
+        maps = made_maps(5)
+        made = made_view(maps, n_prefix=5).widget()
+        made.layer, made.head, made.query = 2, 1, (1, 3)
+        row = maps[2][0, 1, 5 + 8, 5:]
+        assert made.distance_px == pytest.approx((row * pixel_distances(GRID, 16)[8]).sum().item(), abs=1e-3)
+        made.show = "rollout"
+        row = rollout_matrix(maps)[0, 5 + 8, 5:]
+        assert made.distance_px == pytest.approx((row * pixel_distances(GRID, 16)[8]).sum().item(), abs=1e-3)

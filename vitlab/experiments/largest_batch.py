@@ -1,0 +1,169 @@
+"""The largest batch that memory holds, by doubling and bisection, out-of-memory survived (App. D.5, Fig. 12 right).
+
+On a GPU the batch is tried on the device, with all its memory. On a CPU running out would take the whole machine along:
+there a process of its own tries, which the system allows so much memory and no more; its death means "does not fit".
+`python -m vitlab.experiments.largest_batch` is that process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import nn
+
+from vitlab.models import zoo
+from vitlab.training.cost import is_out_of_memory
+
+PRECISION = 1 / 16  # of the result, relative
+_LARGEST = 2**20  # images: the search ends there
+
+
+def largest(fits: Callable[[int], bool], precision: float = PRECISION, at_most: int = _LARGEST) -> int:
+    """The largest number for which `fits` holds, or up to `precision` less; 0 where not even 1 fits.
+
+    Doubling finds a number that does not fit, bisection between it and the last that did the rest.
+
+    >>> tried = []
+    >>> largest(lambda batch: tried.append(batch) or batch <= 100, precision=0.1)
+    96
+    >>> tried
+    [1, 2, 4, 8, 16, 32, 64, 128, 96, 112, 104]
+    """
+    low, high = 0, 1
+    while high <= at_most and fits(high):
+        low, high = high, 2 * high
+    while low and high - low > max(1, precision * low):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def forward(model: nn.Module, image_size: int, batch: int) -> None:
+    """One forward pass of `batch` blank images, nothing kept; raises what torch raises where memory is not enough."""
+    with torch.inference_mode():
+        model(torch.zeros(batch, 3, image_size, image_size, device=next(model.parameters()).device))
+
+
+def on_gpu(name: str, image_size: int) -> int:
+    """The largest batch of inference that a model's GPU holds at an image size (pixels)."""
+    model = zoo.create(name, image_size=image_size).cuda().eval()
+
+    def fits(batch: int) -> bool:
+        try:
+            forward(model, image_size, batch)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            torch.cuda.empty_cache()
+            return False
+        return True
+
+    return largest(fits)
+
+
+def on_cpu(models: Sequence[str], image_sizes: Sequence[int], megabytes: int) -> dict[tuple[str, int], int]:
+    """For each model and image size the largest batch of inference that needs `megabytes` (10⁶ bytes) at most.
+
+    What the loaded library and the models themselves need is not counted. Empty where the system cannot hold a process
+    to a limit (only Linux can).
+    """
+    if sys.platform != "linux":
+        return {}
+    with _limited(megabytes) as fits:
+        grid = itertools.product(models, image_sizes)
+        return {(name, side): largest(functools.partial(fits, name, side)) for name, side in grid}
+
+
+@contextlib.contextmanager
+def _limited(megabytes: int) -> Iterator[Callable[[str, int, int], bool]]:
+    """A question to a process with a memory limit: does this batch fit? It is started anew where it died."""
+    alive: list[subprocess.Popen] = []
+    command = [sys.executable, "-m", "vitlab.experiments.largest_batch", str(megabytes)]
+    # The allocator is to give memory back at once, or what one attempt left would be another's for nothing.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
+
+    def ask(name: str, image_size: int, batch: int) -> bool:
+        fresh = not alive
+        if fresh:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            alive.append(subprocess.Popen(command, env=kept | {"OMP_NUM_THREADS": "1"}, **pipes))
+        process = alive[0]
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(f"{name} {image_size} {batch}\n")
+            process.stdin.flush()
+        answer = process.stdout.readline()
+        if not answer:  # it died
+            _end(alive.pop())
+            if not fresh:  # of what an earlier attempt left, perhaps
+                return ask(name, image_size, batch)
+            if batch == 1:
+                raise RuntimeError(f"the process that tries batches of {name} at {image_size} px ended with one image")
+            return False
+        return json.loads(answer)
+
+    try:
+        yield ask
+    finally:
+        for process in alive:
+            _end(process)
+
+
+def _end(process: subprocess.Popen) -> None:
+    process.kill()
+    process.stdin.close()
+    process.stdout.close()
+    process.wait()
+
+
+def _serve(megabytes: int) -> None:
+    """Life of the limited process: model, image size and batch come in, a line each time; whether it fits goes out."""
+    import resource
+
+    _return_freed_memory()
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        name, side, batch = line.split()
+        model = _warm(name, int(side))
+        allowed = _address_space() + megabytes * 10**6
+        resource.setrlimit(resource.RLIMIT_AS, (allowed, resource.RLIM_INFINITY))
+        try:
+            forward(model, int(side), int(batch))
+            fits = True
+        except (RuntimeError, MemoryError):  # whichever library ran out: the model has taken an image before
+            fits = False
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+        print(json.dumps(fits), flush=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _warm(name: str, image_size: int) -> nn.Module:
+    """A model that has seen one image: what is loaded and allocated once is not the batch's."""
+    model = zoo.create(name, image_size=image_size).eval()
+    forward(model, image_size, 1)
+    return model
+
+
+def _return_freed_memory() -> None:
+    m_trim_threshold, m_mmap_threshold = -1, -3
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(m_mmap_threshold, 65_536)
+        mallopt(m_trim_threshold, 65_536)
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

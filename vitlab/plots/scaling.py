@@ -1,0 +1,104 @@
+"""Accuracy against training compute, with its frontiers; speed and largest batch against input size (Fig. 5, 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
+
+from vitlab.plots.curves import FAMILIES, family
+from vitlab.plots.style import COLOURS, MUTED, axes
+
+# A frontier: accuracy (0…1) for a compute in FLOPs, and the range of computes it was fitted on.
+Frontier = tuple[Callable[[float], float], tuple[float, float]]
+
+
+def plot_compute_scaling(
+    table: pd.DataFrame, frontiers: Mapping[str, Sequence[Frontier]], ax: Axes | None = None, y: str = "few_shot"
+) -> Axes:
+    """Accuracy against training compute: runs as small points, means of the seeds large, a band for every frontier.
+
+    `table` has a row per run: model, seed, steps, flops, and `y` (0…1). `frontiers` holds, for every family as
+    `family` names it, one frontier per seed: their mean is the line, the band goes from the lowest to the highest.
+    """
+    ax = axes(ax)
+    for name, fits in frontiers.items():
+        colour, marker = FAMILIES[name]
+        rows = table[table["model"].map(family) == name]
+        ax.scatter(rows["flops"], rows[y], s=8, color=COLOURS[colour], alpha=0.6, zorder=3)
+        mean = rows.groupby(["model", "steps"])[["flops", y]].mean()
+        ax.scatter(mean["flops"], mean[y], s=45, marker=marker, color=COLOURS[colour], zorder=4, label=name)
+        if fits:
+            x = np.geomspace(min(low for _, (low, _) in fits), max(high for _, (_, high) in fits), 40)
+            drawn = np.array([[at(flops) for flops in x] for at, _ in fits])
+            ax.plot(x, drawn.mean(axis=0), color=COLOURS[colour], linewidth=1.5)
+            ax.fill_between(x, drawn.min(axis=0), drawn.max(axis=0), color=COLOURS[colour], alpha=0.15, linewidth=0)
+    ax.set_xscale("log")
+    ax.set(xlabel="training compute (FLOPs, log scale)", ylabel="accuracy (%)")
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
+    ax.legend(loc="upper left")
+    return ax
+
+
+def plot_causes(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """ViT − ResNet in percentage points for each source of images, untuned and tuned: mean and range of the seeds.
+
+    `table` has a row per source, steps, arm ("untuned", "tuned") and seed: difference (0…1).
+    """
+    ax = axes(ax)
+    cases = list(table.groupby(["source", "steps"], sort=False).groups)
+    ax.axvline(0, color=MUTED, linestyle="--", linewidth=1.2, zorder=1)
+    for shift, (arm, colour) in zip((-0.15, 0.15), (("untuned", "sky"), ("tuned", "blue")), strict=True):
+        rows = table[table["arm"] == arm].groupby(["source", "steps"])["difference"]
+        at = 100 * rows.agg(["mean", "min", "max"]).loc[cases]
+        spread = [at["mean"] - at["min"], at["max"] - at["mean"]]
+        where = np.arange(len(cases)) + shift
+        ax.errorbar(at["mean"], where, xerr=spread, fmt="o", color=COLOURS[colour], capsize=4, label=arm)
+    ax.set_yticks(range(len(cases)), [f"{source}, {steps} steps" for source, steps in cases])
+    ax.invert_yaxis()
+    ax.set_xlabel("ViT − BiT (percentage points; bars from the lowest to the highest seed)")
+    ax.legend()
+    return ax
+
+
+def plot_speeds(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Images per second against input size: median of the rounds, a band from the slowest to the fastest.
+
+    `table` has a row per round: model, image_size (pixels), round, images_per_second.
+    """
+    ax = axes(ax)
+    for model, rows in table.groupby("model", sort=False):
+        colour, marker = FAMILIES[family(model)]
+        at = rows.groupby("image_size")["images_per_second"]
+        ax.plot(at.median().index, at.median(), color=COLOURS[colour], marker=marker, markersize=5, label=model)
+        ax.fill_between(at.min().index, at.min(), at.max(), color=COLOURS[colour], alpha=0.2, linewidth=0)
+    _input_sizes(ax, table["image_size"])
+    ax.set_ylabel("inference (images per second, log scale)")
+    return ax
+
+
+def plot_largest_batches(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Largest batch against input size, a line for each model. `table`: model, image_size (pixels), largest_batch."""
+    ax = axes(ax)
+    for model, rows in table.groupby("model", sort=False):
+        colour, marker = FAMILIES[family(model)]
+        ax.plot(rows["image_size"], rows["largest_batch"], color=COLOURS[colour], marker=marker, label=model)
+    if table.empty:
+        ax.text(0.5, 0.5, "not measured on this system", ha="center", color=MUTED, transform=ax.transAxes)
+    else:
+        _input_sizes(ax, table["image_size"])
+    ax.set_ylabel("largest batch (images, log scale)")
+    return ax
+
+
+def _input_sizes(ax: Axes, sizes: pd.Series) -> None:
+    found = sorted(sizes.unique().tolist())
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.minorticks_off()
+    ax.set_xticks(found, [str(size) for size in found])
+    ax.set_xlabel("input size (pixels a side, log scale)")
+    ax.legend()

@@ -1,0 +1,292 @@
+"""From captured attention to a page that needs no network and no kernel (§4.5, Fig. 6, 7 right, 11)."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from vitlab import files
+from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_stride
+from vitlab.analysis.geometry import check_attention, has_class_token
+from vitlab.viewer import payload
+
+if TYPE_CHECKING:
+    from vitlab.viewer.widget import AttentionWidget
+
+SHOWS = ("heads", "layer", "head", "rollout")  # all heads of all layers, one layer's, one head, rollout
+MAX_BYTES = 2_000_000  # of a page: a notebook with two of them still opens at once
+_BESIDE = 250_000  # of a page, for all but the maps: script, picture, distances
+_DEFLATED = 0.92  # of their size that maps take at the most, whatever the model: softmax leaves no white noise
+_LARGEST_SIDE = 512  # pixels of the picture in a page
+_LOSSLESS_SIDE = 128  # pixels up to which a picture is drawn so large that one would see JPEG's traces
+
+
+@dataclass(frozen=True)
+class View:
+    """An attention viewer of one image; the last line of a cell shows it.
+
+    `arrays` gives back what it shows. Made by `attention_view` and `view`.
+    """
+
+    meta: Mapping[str, Any]  # JSON: names, sizes, the picture, and which array lies where
+    packed: bytes  # of `payload.pack`
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What the page carries, unpacked: see `payload.tables`."""
+        return payload.unpack(self.packed, self.meta["arrays"])
+
+    def page(self) -> str:
+        """The viewer as an HTML page that asks nothing of any network; its own policy forbids it to."""
+        return Template(asset("page.html")).substitute(
+            title=html.escape(self.meta["title"]),
+            css=asset("viewer.css"),
+            js=asset("viewer.js"),
+            meta=json.dumps(self.meta).replace("<", "\\u003c"),  # no title can end the script it stands in
+            packed=base64.b64encode(self.packed).decode(),
+        )
+
+    def save(self, path: Path | str) -> Path:
+        """Write the page to a file, whole or not at all; opens in any browser. Returns the path."""
+        with files.writing(path) as temporary:
+            temporary.write_text(self.page(), encoding="utf-8")
+        return Path(path)
+
+    def widget(self) -> AttentionWidget:
+        """The same viewer with a kernel behind it: what is selected can be read and set in Python."""
+        from vitlab.viewer.widget import AttentionWidget  # brings ipywidgets
+
+        return AttentionWidget(self)
+
+    def _repr_html_(self) -> str:
+        name = html.escape(f"Attention viewer: {self.meta['title']}", quote=True)
+        return (
+            f'<iframe title="{name}" style="width: 100%; height: 640px; border: 0" '
+            f'srcdoc="{html.escape(self.page(), quote=True)}"></iframe>'
+            '<p style="font-size: 85%; margin: 0">Attention viewer. Nothing above this line? Run the cell: '
+            "notebooks show what others ran only once they are trusted.</p>"
+        )
+
+    def __repr__(self) -> str:
+        rows, cols = self.meta["grid"]
+        shown = f"{len(self.meta['layers'])} layers × {self.meta['heads']} heads, {rows} × {cols}"
+        return f"View({self.meta['title']!r}, {shown})"
+
+
+def attention_view(
+    maps: Sequence[Float[Tensor, "B H T T"]],
+    image: Shaped[Tensor, "channels height width"],
+    grid: tuple[int, int],
+    patch_size: int | tuple[int, int],
+    n_prefix: int = 1,
+    *,
+    class_token: bool | None = None,
+    index: int = 0,
+    layers: Sequence[int] | None = None,
+    pool: int = 1,
+    show: str = "heads",
+    title: str = "attention",
+    max_bytes: int = MAX_BYTES,
+) -> View:
+    """The viewer of attention that was captured (`capture.attention_maps`), for one image of the batch.
+
+    Args:
+        maps: one per layer, first layer first; any floating point.
+        image: what the model saw, to look at, in colour or grey: bytes, or 0…1 (normalisation undone).
+        grid, patch_size: rows and columns of patches, and pixels from one to the next, as for `pixel_distances`.
+        n_prefix: tokens before the patches.
+        class_token: whether token 0 is a class token; None takes any prefix token for one.
+        index: which image of the batch the maps are taken of.
+        layers: those to show, from 0; None shows all. Rollout goes through all layers either way.
+        pool: merge pool × pool patches into one, for large grids.
+        show: what is seen first, one of `SHOWS`: every head from the middle patch, or "rollout" from the class token.
+        max_bytes: largest size of the page.
+
+    Raises:
+        ValueError: no maps, maps that do not fit the grid, hold NaN or are no attention; layers of unequal numbers
+            of heads; an index, a layer, a pool or a view that there is not; a picture that is none; a page that is
+            larger than max_bytes.
+
+    >>> uniform = torch.full((1, 2, 5, 5), 1 / 5)
+    >>> attention_view([uniform] * 3, torch.zeros(3, 32, 32), (2, 2), 16, title="even")
+    View('even', 3 layers × 2 heads, 2 × 2)
+    """
+    _check_maps(maps, grid, n_prefix, index)
+    chosen = list(range(len(maps)) if layers is None else layers)
+    _check_choice(chosen, len(maps), pool, grid, show)
+    has_class = n_prefix > 0 if class_token is None else class_token
+    own = torch.stack([attn[index].detach().cpu().float() for attn in maps])  # [L H T T]
+    arrays = payload.tables(own, grid, patch_size, n_prefix, has_class, chosen, pool)
+    packed, listed = payload.pack({**arrays, "colours": _colours()})
+    meta = {
+        "title": title,
+        "show": show,
+        "picture": _picture(image),
+        "size": list(image.shape[1:]),
+        "grid": [grid[0] // pool, grid[1] // pool],
+        "pool": pool,
+        "layers": chosen,
+        "heads": own.shape[1],
+        "tokens": _token_names(n_prefix, has_class),
+        "prefix": _prefix_name(n_prefix, has_class),
+        "arrays": listed,
+    }
+    made = View(meta, packed)
+    if (size := len(made.page())) > max_bytes:
+        raise ValueError(
+            f"the viewer of {len(chosen)} layers × {own.shape[1]} heads on {meta['grid'][0]} × {meta['grid'][1]} "
+            f"patches has {size / 1e6:.1f} MB, expected at most {max_bytes / 1e6:.1f} MB; choose layers "
+            "(layers=[0, 5, 11]), merge patches (pool=2), do both (**fitting(maps, grid)), or raise max_bytes"
+        )
+    return made
+
+
+def view(
+    model: Any,
+    image: Shaped[Tensor, "..."],
+    *,
+    index: int = 0,
+    title: str | None = None,
+    fit: bool = False,
+    **options: Any,
+) -> View:
+    """The viewer of a model's attention on an image: one forward, then `attention_view` with the same options.
+
+    Args:
+        model: what `zoo.load` gives, with a picture of bytes [3 H W]; or any ViT that `capture` sees into, with an
+            image normalised as it expects, shown from its darkest to its brightest value.
+        image: [3 H W], or a batch [B 3 H W] of which `index` says the one.
+        fit: show fewer layers, or merge patches, where the page would be too large (`fitting`).
+
+    Raises:
+        ValueError: as `attention_view` and `capture.attention_maps`.
+
+    >>> import timm
+    >>> view(timm.create_model("test_vit"), torch.zeros(3, 160, 160))
+    View('VisionTransformer', 6 layers × 2 heads, 10 × 10)
+    """
+    batch = image if image.ndim == 4 else image[None]
+    if not 0 <= index < len(batch):
+        raise ValueError(f"index {index} given, expected 0…{len(batch) - 1} for a batch of {len(batch)}")
+    one = batch[index : index + 1]
+    if isinstance(model, nn.Module):
+        network, x, name = model, one, type(model).__name__
+        shown = (x - x.amin()) / (x.amax() - x.amin()).clamp_min(1e-12)
+    else:
+        network, x, name = model.model, model.prepare(one), model.name
+        mean, std = (torch.tensor(values).view(3, 1, 1).to(x) for values in (model.mean, model.std))
+        shown = (x * std + mean).clamp(0, 1)
+    parameter = next(network.parameters())
+    maps = attention_maps(network, x.to(parameter.device, parameter.dtype))
+    grid, n_prefix = grid_size(network, x), n_prefix_tokens(network)
+    options = {"class_token": has_class_token(network), "title": name if title is None else title, **options}
+    if fit:
+        options = fitting(maps, grid, n_prefix) | options
+    return attention_view(maps, shown[0].float(), grid, patch_stride(network), n_prefix, **options)
+
+
+def fitting(
+    maps: Sequence[Float[Tensor, "B H T T"]], grid: tuple[int, int], n_prefix: int = 1, max_bytes: int = MAX_BYTES
+) -> dict[str, Any]:
+    """`layers` and `pool` with which any model's viewer fits: patches are merged only if not even three layers would.
+
+    >>> fitting([torch.zeros(1, 12, 197, 197)] * 12, (14, 14))
+    {'layers': [0, 6, 11], 'pool': 1}
+    """
+    depth, n_heads, common = len(maps), maps[0].shape[1], math.gcd(*grid)
+    for pool in (pool for pool in range(1, common + 1) if common % pool == 0):
+        n_cells = grid[0] * grid[1] // pool**2
+        layer_bytes = n_heads * (n_prefix + 1 + n_cells) * n_cells * _DEFLATED * 4 / 3
+        count = min(depth, int((max_bytes - _BESIDE) / layer_bytes))
+        if count >= min(depth, 3):
+            break
+    return {"layers": sorted({round(layer) for layer in np.linspace(0, depth - 1, max(count, 1))}), "pool": pool}
+
+
+def asset(name: str) -> str:
+    """One of the files of this folder that a browser reads."""
+    return (resources.files("vitlab.viewer") / name).read_text(encoding="utf-8")
+
+
+def _check_maps(maps: Sequence[Tensor], grid: tuple[int, int], n_prefix: int, index: int) -> None:
+    if len(maps) == 0:
+        raise ValueError("no attention maps given, expected one per layer")
+    for attn in maps:
+        check_attention(attn, grid, n_prefix)
+    shapes = {tuple(attn.shape[:2]) for attn in maps}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"layers have (images, heads) {sorted(shapes)}, expected the same in all: the viewer is one table of "
+            "layers and heads; give layers that are alike"
+        )
+    count = maps[0].shape[0]
+    if not 0 <= index < count:
+        raise ValueError(f"index {index} given, expected 0…{count - 1} for maps of {count} image(s)")
+
+
+def _check_choice(layers: list[int], depth: int, pool: int, grid: tuple[int, int], show: str) -> None:
+    if not layers or len(set(layers)) < len(layers) or not all(0 <= layer < depth for layer in layers):
+        raise ValueError(f"layers {layers} given, expected different numbers from 0 to {depth - 1}")
+    if pool < 1 or grid[0] % pool or grid[1] % pool:
+        raise ValueError(f"pool {pool} given, expected a number that divides both sides of the grid {grid}")
+    if show not in SHOWS:
+        raise ValueError(f"show {show!r} given, expected one of {', '.join(SHOWS)}")
+
+
+def _token_names(n_prefix: int, class_token: bool) -> list[str]:
+    """Names of the queries that are no patch, in their order."""
+    first = "class token" if class_token else "mean of all patches"
+    return [first, *(f"prefix token {number}" for number in range(2 if class_token else 1, n_prefix + 1))]
+
+
+def _prefix_name(n_prefix: int, class_token: bool) -> str:
+    """What attention that is on no patch is on; empty where there is nothing of the kind."""
+    if n_prefix < 2:
+        return "" if n_prefix == 0 else "the class token" if class_token else "the prefix token"
+    return f"the {n_prefix} prefix tokens"
+
+
+def _picture(image: Tensor) -> str:
+    """The picture as an address that contains it (data:), at most 512 pixels wide or high."""
+    from PIL import Image
+
+    if image.ndim != 3 or image.shape[0] not in (1, 3):
+        raise ValueError(f"image is {list(image.shape)}, expected one picture [3, height, width], or [1, …] for grey")
+    pixels = image.detach().cpu().expand(3, -1, -1)
+    if pixels.is_floating_point():
+        low, high = pixels.amin().item(), pixels.amax().item()
+        if not -1e-3 <= low <= high <= 1 + 1e-3:  # also true of NaN
+            raise ValueError(
+                f"image holds values {low:.3g}…{high:.3g}, expected 0…1 (or bytes): undo the normalisation, "
+                "image * std + mean"
+            )
+        pixels = (255 * pixels.float().clamp(0, 1)).round().to(torch.uint8)
+    if pixels.dtype != torch.uint8:
+        raise ValueError(f"image is {pixels.dtype}, expected bytes (uint8) or floating point 0…1")
+    picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+    picture.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
+    kind, options = ("png", {}) if max(picture.size) <= _LOSSLESS_SIDE else ("jpeg", {"quality": 90})
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def _colours() -> np.ndarray:
+    """The 256 colours of the house's maps, [256 3] bytes."""
+    from matplotlib import colormaps
+
+    return (255 * colormaps["viridis"](np.arange(256))[:, :3]).round().astype(np.uint8)
