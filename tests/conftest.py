@@ -12,6 +12,7 @@ os.environ.update(
     MPLBACKEND="agg",
     OMP_NUM_THREADS="1",
     VITLAB_JOBS="1",
+    VITLAB_SCHEDULER="",
     VITLAB_FIGURES=str(_SCRATCH / "figures"),
     PYDEVD_DISABLE_FILE_VALIDATION="1",
     **{

@@ -17,7 +17,8 @@ from vitlab.experiments import identity, presets
 _PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scikit-learn", "matplotlib")
 _PACKAGES += ("jupyterlab", "ipywidgets", "papermill", "jupytext")
 _DATA_SETS = ("cifar10", "cifar100", "flowers102", "pets", "photos")
-_VARIABLES = ("VITLAB_FIGURES", "VITLAB_DATA", "VITLAB_JOBS", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE")
+_VARIABLES = ("VITLAB_FIGURES", "VITLAB_DATA", "VITLAB_JOBS", "VITLAB_SCHEDULER", "VITLAB_DEVICE")
+_VARIABLES += ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE")
 _GIB = 2**30
 
 

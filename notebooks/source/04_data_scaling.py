@@ -264,7 +264,7 @@ with plots.style():
     plots.plot_data_scaling(scaling.outcomes(tuned), panels[1])
     plots.plot_family_difference(gap, panels[2])
     titles = ("One recipe for all sizes", "Regularisation tuned for each size", f"{vit} − {bit}, one recipe")
-    for ax, title in zip(panels, titles):
+    for ax, title in zip(panels, titles, strict=True):
         ax.set_title(title)
     panels[1].set_ylim(panels[0].get_ylim())
     ledger.save_figure(
@@ -287,7 +287,7 @@ targets = list(shots["target"].unique())
 names = {frozen.NEAR: "the world's other classes"}
 with plots.style():
     fig, panels = plt.subplots(1, len(targets), figsize=(4.8 * len(targets), 4.0), squeeze=False)
-    for ax, target in zip(panels[0], targets):
+    for ax, target in zip(panels[0], targets, strict=True):
         plots.plot_data_scaling(shots[shots["target"] == target].rename(columns={"accuracy": "test_accuracy"}), ax)
         ax.set(title=names.get(target, target), ylabel=f"{scaling.SHOTS}-shot accuracy (%)")
     ledger.save_figure(
@@ -350,8 +350,7 @@ print(f"tuned: {crossing_words(tuned_at, *tuned_cross)}")
 n = gap["seed"].nunique()
 note = f"{vit} and {bit} from scratch on our painted world, its held-out images; at most {recipe.samples:,} samples a run; {{}}. "
 note += "The paper: hundreds of millions of photographs, few-shot and fine-tuned accuracy on ImageNet"
-for arm, (rows, where, words) in {"": (at, cross[0], crossing_words(at, *cross)),
-                                  ", tuned": (tuned_at, tuned_cross[0], crossing_words(tuned_at, *tuned_cross))}.items():  # fmt: skip
+for arm, rows, words in (("", at, crossing_words(at, *cross)), (", tuned", tuned_at, crossing_words(tuned_at, *tuned_cross))):
     for end, row in (("smallest", rows.iloc[0]), ("largest", rows.iloc[-1])):
         ledger.record(
             study, claim="C03", metric=f"ViT − BiT at the {end} set ({row.name:,} images){arm}",

@@ -171,7 +171,8 @@ def largest_in_the_open(fits):
 
 
 for limit in (0, 1, 37, 1000):
-    assert largest_in_the_open(lambda batch: batch <= limit) == limit == largest(lambda batch: batch <= limit, precision=0)
+    fits = range(1, limit + 1).__contains__  # as a device on which `limit` images fit
+    assert largest_in_the_open(fits) == limit == largest(fits, precision=0)
 
 # %% [markdown]
 # ## Experiment
@@ -306,7 +307,7 @@ else:
     ends = [(column.mean(), interval(column)) for column in differences.T]
     decline = interval(differences[:, 0] - differences[:, 1])
     verdict = ("not reproduced", "partly reproduced", "reproduced")[(ends[0][1][0] > 0) * (1 + (decline[0] > 0))]
-    for where, (mean, bounds) in zip(("least", "most"), ends):
+    for where, (mean, bounds) in zip(("least", "most"), ends, strict=True):
         ledger.record(study, claim="C06", metric=f"hybrid − ViT at the {where} compute both have", value=mean, interval=bounds,
                       n=len(differences), unit="points", verdict=verdict, note=note, table=points)  # fmt: skip
     (small, low), (large, high) = ends
@@ -433,9 +434,8 @@ tokens, pixels = 0, 0
 tokens = 6 * 768
 pixels = 16 * math.ceil(math.sqrt(tokens))
 ### END SOLUTION
-attention = lambda t: 2 * t**2 * 768
-rest = lambda t: 4 * t * 768**2 + 2 * t * 768 * 3072
-assert attention(tokens) == rest(tokens) and attention(tokens - 1) < rest(tokens - 1)
+excess = [2 * t**2 * 768 - (4 * t * 768**2 + 2 * t * 768 * 3072) for t in (tokens - 1, tokens)]
+assert excess[0] < 0 == excess[1]  # attention's share minus the rest
 assert (pixels // 16) ** 2 >= tokens > (pixels // 16 - 1) ** 2 and pixels % 16 == 0
 print(f"{tokens:,} tokens, {pixels} px")
 

@@ -49,16 +49,6 @@ def test_cells_can_be_read(path):
 
 
 @EACH
-def test_three_to_five_exercises_with_hints(path):
-    text = "\n".join(cell.source for cell in read(path).cells)
-    n = text.count("### BEGIN SOLUTION")
-    assert n == text.count("### END SOLUTION")
-    assert 2 <= n <= 6
-    assert len(re.findall(r"<summary>\s*Hint", text)) >= 2
-    assert "★" in text and re.search(r"\d+ min", text)
-
-
-@EACH
 def test_committed_outputs_are_clean(path):
     """Executed at quick, figures inside, no stderr, no error, no place of somebody's machine."""
     notebook = read(path)

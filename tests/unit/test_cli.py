@@ -235,5 +235,5 @@ def test_the_doctor_says_what_is_there(monkeypatch, tmp_path, capsys):
     assert cli.main(["doctor"]) == 0
     text = capsys.readouterr().out
     assert f"cifar10    found in {tmp_path}" in text and "pets       not found, looked at" in text
-    for word in ("python 3.", "torch 2.", "processors", "GiB free", "smoke", "paper      not run from here"):
+    for word in ("python 3.", "torch 2.", "processors", "GiB free", "smoke", "paper     not run from here"):
         assert word in text

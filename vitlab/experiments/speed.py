@@ -37,12 +37,7 @@ SETTINGS = {
         ("Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8"), (32, 64, 128), (8, 64), n_rounds=5, seconds=0.05, megabytes=32
     ),
     "rehearsal": Settings(
-        ("Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8", "Lab-S/8", "BiT-Lab-S/8", "R+Lab-S/8"),
-        (32, 64, 128, 256),
-        (1, 8, 64),
-        n_rounds=7,
-        seconds=0.1,
-        megabytes=128,
+        ("Lab-S/8", "BiT-Lab-S/8", "R+Lab-S/8"), (32, 64, 128), (8, 64), n_rounds=5, seconds=0.1, megabytes=32
     ),
     # Written for one large GPU and not yet run there. R50 and R152 are timm's ResNets (BiT).
     "full": Settings(
