@@ -98,7 +98,12 @@ def check(handed_in: HandIn, seconds: float = SECONDS, memory: int = MEMORY) -> 
     if broken := [outcome.message for outcome in outcomes if outcome.status == "broken"]:
         raise RuntimeError(broken[0])
     for each in exercises:
-        missing = Outcome(each.number, each.title, "not solved yet", "its heading and its cells are not in the file")
+        missing = Outcome(
+            each.number,
+            each.title,
+            "not solved yet",
+            "its heading is not in the file, or the file is of an older version",
+        )
         found.setdefault(each.number, missing)
     return [found[each.number] for each in exercises]
 

@@ -78,9 +78,11 @@ def on_cpu(models: Sequence[str], image_sizes: Sequence[int], megabytes: int) ->
     """
     if sys.platform != "linux":
         return {}
-    with _limited(megabytes) as fits:
-        grid = itertools.product(models, image_sizes)
-        return {(name, side): largest(functools.partial(fits, name, side)) for name, side in grid}
+    found = {}
+    for name, side in itertools.product(models, image_sizes):
+        with _limited(megabytes) as fits:  # a process each: what running out has left is not the next model's
+            found[name, side] = largest(functools.partial(fits, name, side))
+    return found
 
 
 @contextlib.contextmanager
