@@ -202,7 +202,7 @@ def test_intervals_of_nothing_are_refused(values, level):
 def test_presets_are_known_by_name():
     assert list(presets.PRESETS) == ["smoke", "quick", "rehearsal", "full", "paper"]
     assert presets.check("paper").hardware
-    with pytest.raises(ValueError, match="choose one of smoke, quick, full, paper"):
+    with pytest.raises(ValueError, match="choose one of smoke, quick, rehearsal, full, paper"):
         presets.check("Quick")
     with pytest.raises(ValueError, match="needs the paper's data .* Run one of smoke, quick, full instead"):
         presets.check_runnable("paper")
