@@ -204,5 +204,5 @@ def test_presets_are_known_by_name():
     assert presets.check("paper").hardware
     with pytest.raises(ValueError, match="choose one of smoke, quick, rehearsal, full, paper"):
         presets.check("Quick")
-    with pytest.raises(ValueError, match="needs the paper's data .* Run one of smoke, quick, full instead"):
+    with pytest.raises(ValueError, match="needs the paper's data .* Run one of smoke, quick, rehearsal, full instead"):
         presets.check_runnable("paper")
