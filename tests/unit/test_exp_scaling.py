@@ -297,8 +297,19 @@ def test_a_line_in_logits_is_found_again():
     assert (line.slope, line.intercept) == pytest.approx((1.1, -11))
     assert line.at(3e9) == pytest.approx(accuracy[1]) and line.log10_flops(accuracy[2]) == pytest.approx(10)
     assert line.flops == (1e9, 1e11) and line.accuracy == pytest.approx((accuracy[0], accuracy[-1]))
-    with pytest.raises(ValueError, match="a frontier of 1 of 2 points"):
-        fitted_frontier([1, 2], [0.5, 0.4])
+    with pytest.raises(ValueError, match="no runs: expected"):
+        fitted_frontier([], [])
+
+
+def test_compute_that_bought_nothing_leaves_the_frontier_level():
+    rising = fitted_frontier([1e9, 1e10, 1e11], [0.2, 0.5, 0.4])  # the most expensive run is worse
+    assert rising.flops == (1e9, 1e10) and rising.spent == 1e11
+    assert rising.at(1e9) == pytest.approx(0.2) and rising.at(1e10) == rising.at(1e11) == pytest.approx(0.5)
+    single = fitted_frontier([1e10, 1e11], [0.3, 0.25])
+    assert [single.at(flops) for flops in (1e10, 5e10, 1e11)] == pytest.approx([0.3] * 3)
+    # From 1e10, where the second begins, to 1e11, where both end: what was found by then, 0.5 against 0.3.
+    assert advantages(single, rising) == pytest.approx((-0.2, -0.2))
+    assert compute_factor(single, rising) is None  # a level line has no compute at which it reaches an accuracy
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 2.7])

@@ -75,6 +75,20 @@ def load(
     )
 
 
+def present(name: str) -> bool:
+    """Whether a named set can be loaded without a download.
+
+    Raises:
+        ValueError: there is no set of that name.
+
+    >>> present("digits")
+    True
+    """
+    if name not in NAMES:
+        raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(NAMES)}")
+    return name == "digits" or any((files.data_dir() / each).is_dir() for each in (name, TORCHVISION[name][1]))
+
+
 def _digits(split: Split) -> ImageSet:
     """1,797 scans of handwritten digits, 8×8 grey (UCI, bundled with scikit-learn), as RGB bytes.
 

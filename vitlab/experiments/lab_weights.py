@@ -1,4 +1,4 @@
-"""Trains the bundled lab weights that notebooks 06–09 look at, and writes their model card (§3.1, §4.1)."""
+"""Trains the bundled lab weights that notebooks 06–09 look at, and writes their model cards (§3.1, §4.1)."""
 
 from __future__ import annotations
 
@@ -21,42 +21,60 @@ from vitlab.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Settings:
-    """One preset: which model on which world for how long."""
+    """One preset: a ViT and its hybrid twin, which world, for how long: all but the patch embedding is alike."""
 
-    model: str
+    models: dict[str, str]  # name of the bundled weights → model
     world: World
     recipe: Recipe
     n_held_out: int  # images of the final evaluation; as many others follow the training
 
 
-FULL = Settings(
-    "Lab-S/8",
+_BUNDLED = Settings(  # an hour for each on a CPU core
+    {"lab": "Lab-S/8", "lab-hybrid": "R+Lab-S/8"},
     World(n_classes=10, image_size=64),
     Recipe(steps=4000, batch_size=128, learning_rate=1e-3, warmup_steps=400, eval_every=250),
     5000,
 )
 SETTINGS = {
-    "smoke": Settings("Lab-Ti/8", World(image_size=32), Recipe(steps=8, batch_size=16, warmup_steps=2), 50),
-    "quick": dataclasses.replace(FULL, recipe=Recipe(steps=200, warmup_steps=20, eval_every=100), n_held_out=1000),
-    "full": FULL,
+    "smoke": Settings(
+        {"lab": "Lab-Ti/8", "lab-hybrid": "R+Lab-Ti/8"},
+        World(image_size=32),
+        Recipe(steps=8, batch_size=16, warmup_steps=2),
+        50,
+    ),
+    "quick": dataclasses.replace(_BUNDLED, recipe=Recipe(steps=200, warmup_steps=20, eval_every=100), n_held_out=1000),
+    "rehearsal": _BUNDLED,
+    # A grid of 14 × 14 patches, as the paper's at 224 px. Written for one large GPU and not yet run there.
+    "full": dataclasses.replace(
+        _BUNDLED,
+        world=World(n_classes=10, image_size=112),
+        recipe=Recipe(
+            steps=20_000, batch_size=256, learning_rate=1e-3, warmup_steps=2_000, eval_every=1_000, precision="bf16"
+        ),
+    ),
 }
 
 
 def lab_weights(
-    preset: str = "quick", seed: int = 0, jobs: int | None = None, folder: Path | None = None
+    preset: str = "quick", seed: int = 0, jobs: int | None = None, folder: Path | None = None, which: str = "lab"
 ) -> pd.DataFrame:
     """Pre-train on the endless world; returns the training's rows (see `training.loop.train`).
 
-    Writes weights (safetensors, with their history), MODEL_CARD.md and the log into `folder`, by default
-    figures/<preset>/lab_weights. The committed weights are those of `full`, copied to data/. One training, so
-    `jobs` has nothing to share out. A killed training goes on where it was.
+    `which`: "lab", the ViT, or "lab-hybrid", its twin with a ResNet in front. Writes weights (safetensors, with their
+    history), their card and the log into `folder`, by default figures/<preset>/<which>. The committed weights are
+    those of `rehearsal`, copied to data/. One training, so `jobs` has nothing to share out. A killed training goes
+    on where it was.
+
+    Raises ValueError for weights that are neither.
     """
     settings = presets.choose(SETTINGS, preset)
-    folder = Path(folder) if folder else files.figures_dir() / preset / "lab_weights"
-    world = settings.world
-    model = zoo.create(
-        settings.model, n_classes=world.n_classes, image_size=world.image_size, head="tanh", seed=seed
-    ).to(default_device())
+    if which not in settings.models:
+        raise ValueError(f"which={which!r}: expected one of {', '.join(settings.models)}")
+    folder = Path(folder) if folder else files.figures_dir() / preset / which.replace("-", "_")
+    world, named = settings.world, settings.models[which]
+    model = zoo.create(named, n_classes=world.n_classes, image_size=world.image_size, head="tanh", seed=seed).to(
+        default_device()
+    )
     recipe = dataclasses.replace(settings.recipe, seed=seed)
     watched = image_set(world, settings.n_held_out, HELD_OUT + settings.n_held_out)  # not the images reported on
     rows = train(
@@ -76,10 +94,10 @@ def lab_weights(
         "preset": preset,
         "provenance": ledger.provenance(rows[-1]["seconds"]),
     }
-    name = zoo.BUNDLED["lab"]
-    zoo.save(folder / name, model, settings.model, about)
-    with files.writing(folder / "MODEL_CARD.md") as path:
-        path.write_text(model_card(name, settings.model, about), encoding="utf-8")
+    name = zoo.BUNDLED[which]
+    zoo.save(folder / name, model, named, about)
+    with files.writing((folder / name).with_suffix(".md")) as path:
+        path.write_text(model_card(name, named, about), encoding="utf-8")
     return pd.DataFrame(rows)
 
 
@@ -89,10 +107,13 @@ def model_card(name: str, model: str, about: dict) -> str:
     accuracy, n = held_out["accuracy"], held_out["n"]
     margin = 1.96 * math.sqrt(accuracy * (1 - accuracy) / n)
     strengths = ", ".join(f"{key} {value}" for key, value in sorted(world.items()) if isinstance(value, float))
+    hybrid = name == zoo.BUNDLED["lab-hybrid"]
+    what = "the hybrid twin of the small Vision Transformer" if hybrid else "the small Vision Transformer"
+    of, use = (" --set which=lab-hybrid", "lab-hybrid") if hybrid else ("", "lab")
     return f"""# {name}
 
 **What it is.** {model} of `vitlab.models.zoo` for {world["image_size"]}-pixel images, with the paper's tanh
-pre-training head (§3.1): the small Vision Transformer that notebooks 06–09 look at.
+pre-training head (§3.1): {what} that notebooks 06–09 look at.
 
 **Trained on** the procedural world (`vitlab.data.world`): {world["n_classes"]} classes, world seed {world["seed"]},
 strengths {strengths}. {recipe["steps"] * recipe["batch_size"]:,} images, none seen twice; no photograph, no person,
@@ -105,10 +126,10 @@ norm clipped at {recipe["grad_clip"]}, no dropout, seed {recipe["seed"]}.
 **Result.** Held-out accuracy {accuracy:.1%} ± {margin:.1%} (95 %, {n} images the training never saw; chance is
 {1 / world["n_classes"]:.0%}).
 
-**Made by** `vitlab experiment lab_weights --preset {about["preset"]}`; code {made["code_hash"][:12]}, torch
+**Made by** `vitlab experiment lab_weights --preset {about["preset"]}{of}`; code {made["code_hash"][:12]}, torch
 {made["versions"]["torch"]}, {made["device"]}, {made["wall_s"] / 60:.0f} minutes of training on
 {made["threads"]} thread(s). The file's metadata holds all of this.
 
-**Use it** to look at what a trained ViT does (`WEIGHTS = "lab"`). **Do not use it** to recognise photographs: it has
+**Use it** to look at what a trained ViT does (`WEIGHTS = "{use}"`). **Do not use it** to recognise photographs: it has
 never seen one. Licence: Apache-2.0, as the project.
 """

@@ -2,7 +2,7 @@
 
 On a GPU the batch is tried on the device, with all its memory. On a CPU running out would take the whole machine along:
 there a process of its own tries, which the system allows so much memory and no more; its death means "does not fit".
-`python -m vitlab.experiments.largest_batch` is that process.
+`python -m vitlab.experiments.largest_batch` starts them.
 """
 
 from __future__ import annotations
@@ -79,71 +79,62 @@ def on_cpu(models: Sequence[str], image_sizes: Sequence[int], megabytes: int) ->
     if sys.platform != "linux":
         return {}
     found = {}
-    for name, side in itertools.product(models, image_sizes):
-        with _limited(megabytes) as fits:  # a process each: what running out has left is not the next model's
+    with _limited(megabytes) as fits:
+        for name, side in itertools.product(models, image_sizes):
             found[name, side] = largest(functools.partial(fits, name, side))
     return found
 
 
 @contextlib.contextmanager
 def _limited(megabytes: int) -> Iterator[Callable[[str, int, int], bool]]:
-    """A question to a process with a memory limit: does this batch fit? It is started anew where it died."""
-    alive: list[subprocess.Popen] = []
+    """A question to a process that tries under a memory limit: does this batch fit?"""
     command = [sys.executable, "-m", "vitlab.experiments.largest_batch", str(megabytes)]
     # The allocator is to give memory back at once, or what one attempt left would be another's for nothing.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=kept | {"OMP_NUM_THREADS": "1"}, **pipes) as process:
 
-    def ask(name: str, image_size: int, batch: int) -> bool:
-        fresh = not alive
-        if fresh:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            alive.append(subprocess.Popen(command, env=kept | {"OMP_NUM_THREADS": "1"}, **pipes))
-        process = alive[0]
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(f"{name} {image_size} {batch}\n")
-            process.stdin.flush()
-        answer = process.stdout.readline()
-        if not answer:  # it died
-            _end(alive.pop())
-            if not fresh:  # of what an earlier attempt left, perhaps
-                return ask(name, image_size, batch)
-            if batch == 1:
-                raise RuntimeError(f"the process that tries batches of {name} at {image_size} px ended with one image")
-            return False
-        return json.loads(answer)
+        def ask(name: str, image_size: int, batch: int) -> bool:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(f"{name} {image_size} {batch}\n")
+                process.stdin.flush()
+            answer = process.stdout.readline()
+            if not answer:
+                raise RuntimeError(f"the process that tries batches ended at {batch} of {name} at {image_size} px")
+            return json.loads(answer)
 
-    try:
-        yield ask
-    finally:
-        for process in alive:
-            _end(process)
-
-
-def _end(process: subprocess.Popen) -> None:
-    process.kill()
-    process.stdin.close()
-    process.stdout.close()
-    process.wait()
+        try:
+            yield ask
+        finally:
+            process.kill()
 
 
 def _serve(megabytes: int) -> None:
-    """Life of the limited process: model, image size and batch come in, a line each time; whether it fits goes out."""
-    import resource
+    """Life of that process: model, image size and batch come in, a line each time; whether it fits goes out.
 
+    Every batch is tried by a copy of it, which may die: what running out has left is not the next one's.
+    """
     _return_freed_memory()
     torch.set_num_threads(1)
     for line in sys.stdin:
         name, side, batch = line.split()
         model = _warm(name, int(side))
-        allowed = _address_space() + megabytes * 10**6
-        resource.setrlimit(resource.RLIMIT_AS, (allowed, resource.RLIM_INFINITY))
-        try:
-            forward(model, int(side), int(batch))
-            fits = True
-        except (RuntimeError, MemoryError):  # whichever library ran out: the model has taken an image before
-            fits = False
-        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
-        print(json.dumps(fits), flush=True)
+        if (copy := os.fork()) == 0:
+            _try(model, int(side), int(batch), megabytes)
+        _, status = os.waitpid(copy, 0)
+        print(json.dumps(status == 0), flush=True)
+
+
+def _try(model: nn.Module, side: int, batch: int, megabytes: int) -> None:
+    """One forward pass with so much memory and no more; ends this process, with status 0 where it fits."""
+    import resource
+
+    fits = False
+    with contextlib.suppress(RuntimeError, MemoryError):  # whichever library runs out
+        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + megabytes * 10**6,) * 2)
+        forward(model, side, batch)
+        fits = True
+    os._exit(0 if fits else 1)
 
 
 @functools.lru_cache(maxsize=1)

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import torch
 
-from vitlab import files
 from vitlab.data import datasets
 from vitlab.data.world import World, with_difficulty
 from vitlab.evaluation.fewshot import FewShot
@@ -69,9 +68,7 @@ def real_sets() -> str:
     >>> real_sets().split()[0]
     'digits'
     """
-    local = files.data_dir()
-    _, folder, _ = datasets.TORCHVISION["cifar10"]
-    return "digits cifar10" if (local / "cifar10").is_dir() or (local / folder).is_dir() else "digits"
+    return "digits cifar10" if datasets.present("cifar10") else "digits"
 
 
 def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:

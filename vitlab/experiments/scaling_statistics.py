@@ -93,16 +93,18 @@ def slope_per_decade(sizes: Sequence[float] | np.ndarray, accuracy: Sequence[flo
 
 @dataclass(frozen=True)
 class Line:
-    """logit(accuracy) = intercept + slope · log10(FLOPs), and the points' range of either."""
+    """A frontier: logit(accuracy) = intercept + slope · log10(FLOPs) over its points' range, and level after it."""
 
     slope: float
     intercept: float
-    flops: tuple[float, float]  # smallest and largest
+    flops: tuple[float, float]  # smallest and largest of the frontier's points
     accuracy: tuple[float, float]  # of the line at these
+    spent: float  # FLOPs of the most expensive run, on the frontier or not: up to there the line is known
 
     def at(self, flops: float) -> float:
-        """Accuracy (0…1) that the line gives for so much compute."""
-        return float(scipy.special.expit(self.intercept + self.slope * math.log10(flops)))
+        """Accuracy (0…1) for so much compute: of the line, and of its end where more compute bought nothing."""
+        within = min(flops, self.flops[1])
+        return float(scipy.special.expit(self.intercept + self.slope * math.log10(within)))
 
     def log10_flops(self, accuracy: float) -> float:
         """log10 of the compute at which the line reaches an accuracy (0…1)."""
@@ -124,23 +126,24 @@ def frontier(flops: Sequence[float] | np.ndarray, accuracy: Sequence[float] | np
 def fitted_frontier(flops: Sequence[float] | np.ndarray, accuracy: Sequence[float] | np.ndarray) -> Line:
     """The least-squares line through the points of the frontier, in logit(accuracy) over log10(FLOPs).
 
-    A logit, for an accuracy cannot pass 1; accuracies of 0 and 1 are taken as half a per mille from it.
+    A logit, for an accuracy cannot pass 1; accuracies of 0 and 1 are taken as half a per mille from it. Through a
+    single point, the cheapest run that no other beat, the line is level.
 
     Raises:
-        ValueError: a frontier of fewer than two points: nothing to draw a line through.
+        ValueError: there are no points.
 
     >>> line = fitted_frontier([1e9, 1e10, 1e11], [0.2, 0.5, 0.8])
     >>> round(line.at(1e10), 6), round(line.log10_flops(0.8), 6)
     (0.5, 11.0)
     """
     x, y = np.asarray(flops, dtype=float), np.asarray(accuracy, dtype=float)
+    if len(x) == 0:
+        raise ValueError("no runs: expected the compute and accuracy of at least one")
     kept = frontier(x, y)
-    if len(np.unique(x[kept])) < 2:
-        raise ValueError(f"a frontier of {kept.sum()} of {len(x)} points: expected at least two with different compute")
     log, value = np.log10(x[kept]), scipy.special.logit(np.clip(y[kept], 0.0005, 0.9995))
-    slope, intercept = np.polyfit(log, value, 1)
+    slope, intercept = np.polyfit(log, value, 1) if len(np.unique(log)) > 1 else (0.0, value.mean())
     ends = scipy.special.expit(intercept + slope * np.array([log.min(), log.max()]))
-    return Line(float(slope), float(intercept), (x[kept].min(), x[kept].max()), tuple(ends.tolist()))
+    return Line(float(slope), float(intercept), (x[kept].min(), x[kept].max()), tuple(ends.tolist()), x.max())
 
 
 def compute_factor(first: Line, second: Line) -> float | None:
@@ -162,15 +165,15 @@ def compute_factor(first: Line, second: Line) -> float | None:
 
 
 def advantages(first: Line, second: Line) -> tuple[float, float] | None:
-    """Accuracy of `first` minus that of `second`, by their lines, at the least and at the most compute both have.
+    """Accuracy of `first` minus that of `second`, by their lines, at the least and at the most compute both spent.
 
-    None where their computes do not overlap.
+    None where the runs of the one all cost less than those of the other.
 
     >>> ahead, level = fitted_frontier([1e9, 1e11], [0.4, 0.8]), fitted_frontier([1e9, 1e11], [0.2, 0.8])
     >>> [round(difference, 6) for difference in advantages(ahead, level)]
     [0.2, 0.0]
     """
-    low, high = max(first.flops[0], second.flops[0]), min(first.flops[1], second.flops[1])
+    low, high = max(first.flops[0], second.flops[0]), min(first.spent, second.spent)
     if low >= high:
         return None
     return first.at(low) - second.at(low), first.at(high) - second.at(high)

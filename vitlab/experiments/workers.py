@@ -107,7 +107,7 @@ def _death(process: Any) -> str:
 def _serve(pipe: Connection) -> None:
     """Life of a worker: one thread, one task after the other, until the parent hangs up or dies."""
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")  # read when torch is imported, with the task
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=follow_parent, daemon=True).start()
     while True:
         try:
             work, task, patient = pipe.recv()
@@ -122,8 +122,11 @@ def _serve(pipe: Connection) -> None:
         pipe.send(outcome)
 
 
-def _follow_parent() -> None:
-    # A parent killed outright cannot stop its workers: they would compute on, for nobody.
+def follow_parent() -> None:
+    """Wait until the process that started this one ends, however it does, and end this one then. For a thread.
+
+    A parent killed outright cannot stop its workers: they would compute on, for nobody.
+    """
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

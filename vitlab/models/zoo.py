@@ -35,8 +35,10 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
 }
 # Channels of a hybrid's ResNet (models/hybrid.py). As in the paper's R50+ViT-B, the ResNet does about as much as the
 # ViT where the sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8").
-HYBRID_WIDTHS = {"R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-B": 32}
-BUNDLED = {"lab": "vit_lab_s8_64.safetensors"}  # name → file in data/
+# R+Lab-Mu has the narrowest ResNet there can be, and does twice the FLOPs of Lab-Mu/8.
+HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-B": 32}
+# Name → file in data/.
+BUNDLED = {"lab": "vit_lab_s8_64.safetensors", "lab-hybrid": "hybrid_lab_s8_64.safetensors"}
 _SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
 _FILE_ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".h5")
 _HEADS = ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight")  # whose rows are the classes

@@ -1,0 +1,95 @@
+"""The reference is made in pieces: nothing is lost between them, nothing is made twice, nobody computes on."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vitlab import experiments
+from vitlab.data import datasets
+from vitlab.experiments import reference
+
+PART = reference.Part("speed")
+
+
+def test_parts_are_experiments_and_each_has_a_name_of_its_own():
+    assert {part.experiment for part in reference.PARTS} <= set(experiments.names())
+    names = [part.name for part in reference.PARTS]
+    assert len(names) == len(set(names))
+
+
+def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
+    assert "cifar10" not in [part.name for part in reference.chosen([], "full")]
+    with pytest.raises(ValueError, match="cifar10: needs cifar10, which is not in"):
+        reference.chosen(["cifar10"], "full")
+    (tmp_path / "cifar10").mkdir()
+    assert datasets.present("cifar10")
+    assert "cifar10" in [part.name for part in reference.chosen([], "full")]
+    with pytest.raises(ValueError, match="no part sped: choose among lab, "):
+        reference.chosen(["sped"], "full")
+    with pytest.raises(ValueError, match="transfer: has no preset 'rehearsal'"):
+        reference.chosen(["transfer"], "rehearsal")
+    with pytest.raises(ValueError, match="needs the paper's data"):
+        reference.chosen([], "paper")
+
+
+def test_a_part_that_fails_does_not_end_the_others(monkeypatch, capsys):
+    done = []
+
+    def do(part, preset, jobs):
+        done.append(part.name)
+        if part.name == "speed":
+            raise RuntimeError("1 of 4 runs failed")
+
+    monkeypatch.setattr(reference, "do", do)
+    parts = reference.chosen(["speed", "transfer"], "full")
+    assert reference.here(parts, "full") == reference.FAILED
+    assert done == ["speed", "transfer"]
+    captured = capsys.readouterr()
+    assert "speed failed: RuntimeError: 1 of 4 runs failed" in captured.err and "transfer: there" in captured.out
+
+
+def alive(text: str) -> list[str]:
+    """Command lines of running processes that hold a text."""
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if text in line and "ps -eo" not in line]
+
+
+def test_a_piece_ends_in_time_with_its_processes_and_the_next_goes_on(tmp_path, monkeypatch, capfd):
+    """Cut off in the middle of a part, again and again until it is there: no run is made twice."""
+    monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path))
+    parts = reference.chosen(["compute_scaling"], "smoke")
+    runs = tmp_path / "smoke" / "runs" / "scaling"
+    started = time.perf_counter()
+    assert reference.piece(parts, "smoke", minutes=0.01) == reference.MORE  # it has not even imported torch
+    assert time.perf_counter() - started < 30
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "vitlab.experiments.reference", "compute_scaling", "--preset", "smoke"]
+    with subprocess.Popen([*command, "--minutes", "5"], env=environment) as process:
+        while len(list(runs.glob("*.json"))) < 2 and process.poll() is None:
+            time.sleep(0.02)
+        process.terminate()  # as a scheduler does when the time of a job is over
+    first = {path.name: path.stat().st_mtime_ns for path in runs.glob("*.json")}
+    assert len(first) >= 2
+    time.sleep(0.5)
+    assert not alive(str(tmp_path)) and not alive("vitlab.experiments.reference compute_scaling")
+    assert reference.piece(parts, "smoke", minutes=5) == 0
+    second = {path.name: path.stat().st_mtime_ns for path in runs.glob("*.json")}
+    assert first.items() < second.items()
+    capfd.readouterr()
+    assert reference.main(["compute_scaling", "--preset", "smoke"]) == 0
+    assert "complete: " in capfd.readouterr().out
+    assert second == {path.name: path.stat().st_mtime_ns for path in runs.glob("*.json")}
+
+
+def test_the_plan_names_every_part(monkeypatch, capsys):
+    from vitlab.experiments import plan
+
+    monkeypatch.setattr(plan, "describe", lambda name, preset: f"{name} at {preset}: 9 runs")
+    assert reference.main(["--plan", "--preset", "full"]) == 0
+    words = capsys.readouterr().out
+    for part in reference.chosen([], "full"):
+        assert part.name in words
