@@ -147,7 +147,7 @@ def test_the_large_presets_are_what_they_promise(preset):
 
 def test_the_sweep_gives_all_models_the_same_trials_and_the_best_is_taken():
     trials = [set(found) for found in scaling_sweeps.SWEEP.values()]
-    assert all(found == trials[0] for found in trials) and set(scaling_sweeps.SWEEP) == set(data_scaling.COMPARED)
+    assert all(found == trials[0] for found in trials) and set(scaling_sweeps.SWEEP) >= set(data_scaling.COMPARED)
     quick = data_scaling.SETTINGS["quick"]
     assert trials[0] == {(rates.learning_rate, rates.weight_decay) for rates in quick.trials}
     for model, rates in scaling_sweeps.swept().items():

@@ -31,7 +31,7 @@ SETTINGS = {
         ("Lab-Mu/4", "Lab-Ti/4", "BiT-Lab-Mu/4", "BiT-Lab-Ti/4", "R+Lab-Ti/16", "R+Lab-Ti/8"), (3, 6), 64, n_seeds=2
     ),
     "quick": Settings(
-        ("Lab-Mu/8", "Lab-Ti/8", "BiT-Lab-Ti/16", "BiT-Lab-Ti/8", "R+Lab-Ti/16", "R+Lab-Ti/8"),
+        ("Lab-Mu/8", "Lab-Ti/8", "BiT-Lab-Ti/16", "BiT-Lab-Ti/8", "R+Lab-Mu/16", "R+Lab-Ti/16"),
         (96, 192),
         12_000,
         n_seeds=3,

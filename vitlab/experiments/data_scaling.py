@@ -180,7 +180,7 @@ def configs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
 def sweep(jobs: int | None = None, folder: Path | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The trials behind `SWEEP` and behind `REGULARISED`: validation accuracies, a column per model (and size)."""
     folder, settings = folder or runner.run_folder("data_scaling_sweep", "quick"), SETTINGS["quick"]
-    settings = dataclasses.replace(settings, models=COMPARED)
+    settings = dataclasses.replace(settings, models=tuple(settings.rates))
     first = outcomes(runner.run_all(_run_one, _trials(settings, "digits"), folder, jobs))
     finer = _finer_trials(settings, best_rates(first), "digits")
     second = outcomes(runner.run_all(_run_one, finer, folder, jobs))

@@ -1,13 +1,13 @@
 """Every experiment that wants a GPU, one after the other, in pieces of minutes (§4.1 to §4.4, Tables 2, 5, 6).
 
-    python -m vitlab.experiments.reference --plan                 what `full` would take; starts nothing
-    python -m vitlab.experiments.reference --minutes 9            go on for nine minutes; again, until it says "complete"
-    python -m vitlab.experiments.reference --preset rehearsal     the same at a CPU's size
-    python -m vitlab.experiments.reference data_scaling speed     some parts only
+    python -m vitlab.experiments.reference --plan                what `full` would take; starts nothing
+    python -m vitlab.experiments.reference --minutes 9           go on for nine minutes; again, until it is "complete"
+    python -m vitlab.experiments.reference --preset rehearsal    the same at a CPU's size
+    python -m vitlab.experiments.reference data_scaling speed    some parts only
 
 Needs the package alone, no Jupyter. Whatever is finished is stored in figures/<preset> and never done again: a piece
 that is cut off, or killed, loses the runs under way at most, and a training of the bundled weights no more than the
-steps since its last checkpoint. The exit status is 0 when all is there, 3 when there is more to do, 1 when a part failed.
+steps since its last checkpoint. The exit status: 0 when all is there, 3 when there is more to do, 1 when a part failed.
 
 The figures are made where there is a Jupyter, from the stored runs: copy figures/full there, then
 
@@ -62,10 +62,10 @@ PARTS = (
 
 
 def chosen(names: Sequence[str], preset: str) -> list[Part]:
-    """The parts called so, in the order of `PARTS`; all of them without names. Those whose data is missing are left out.
+    """The parts called so, in the order of `PARTS`; without names all that can be done at this preset, with this data.
 
     Raises:
-        ValueError: a part there is not, or one that cannot be done at this preset, or for want of data, asked for by name.
+        ValueError: a part there is not, or one that cannot be done and was asked for by name.
 
     >>> [part.name for part in chosen(["speed", "lab"], "full")]
     ['lab', 'speed']
