@@ -176,3 +176,13 @@ def test_a_figure_draws_into_the_axes_it_is_given(name, curves, runs):
     data = curves if name == "plot_training_curves" else runs
     assert getattr(plots, name)(data, axes[1]) is axes[1]
     assert not axes[0].lines
+
+
+def test_two_sizes_of_a_family_can_be_told_apart():
+    runs = pd.DataFrame(
+        {"model": ["Lab-Ti/8", "Lab-Mu/8", "BiT-Lab-Ti/8"], "n_train": 10, "seed": 0, "test_accuracy": 0.5}
+    )
+    large, small, other = plots.plot_data_scaling(runs).lines
+    assert large.get_color() == small.get_color() != other.get_color()
+    assert [line.get_linestyle() for line in (large, small, other)] == ["-", "--", "-"]
+    assert small.get_markerfacecolor() == "white" != large.get_markerfacecolor()

@@ -131,19 +131,23 @@ def plot_histories(table: pd.DataFrame, ax: Axes | None = None, y: str = "val_ac
 def plot_data_scaling(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Test accuracy against the number of training images: mean line, band from worst to best, every seed a point.
 
-    `table` has a row per run: model, n_train, seed, test_accuracy (0…1).
+    `table` has a row per run: model, n_train, seed, test_accuracy (0…1). A family has one colour; its first model's
+    line is solid, its second's dashed with open marks.
     """
     ax = axes(ax)
+    models = list(table["model"].unique())
+    before = {model: sum(family(other) == family(model) for other in models[:i]) for i, model in enumerate(models)}
     for model, rows in table.groupby("model", sort=False):
         colour, marker = FAMILIES[family(model)]
         at = rows.groupby("n_train")["test_accuracy"]
-        ax.plot(at.mean().index, at.mean(), color=COLOURS[colour], marker=marker, markersize=5, label=model)
-        ax.fill_between(at.min().index, at.min(), at.max(), color=COLOURS[colour], alpha=0.2, linewidth=0)
+        look = {"linestyle": ("-", "--", ":")[before[model] % 3], "markerfacecolor": "white" if before[model] else None}
+        ax.plot(at.mean().index, at.mean(), color=COLOURS[colour], marker=marker, markersize=5, label=model, **look)
+        ax.fill_between(at.min().index, at.min(), at.max(), color=COLOURS[colour], alpha=0.15, linewidth=0)
         ax.scatter(rows["n_train"], rows["test_accuracy"], s=8, color=COLOURS[colour], alpha=0.7, zorder=3)
     _size_axis(ax, sorted(table["n_train"].unique().tolist()))
     ax.set_ylabel("test accuracy (%)")
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
-    ax.legend(loc="upper left")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=9)  # below: no corner is free for six
     return ax
 
 
