@@ -36,8 +36,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             ),
             Preset(
                 "rehearsal",
-                "the scaling studies of full (04, 05) at a CPU's size",
-                "about an hour",
+                "what full makes (04, 05, the lab weights), at a CPU's size",
+                "hours",
                 "2 CPU cores, 4 GB",
             ),
             Preset("full", "larger worlds and models, more seeds", "about an hour", "one GPU"),
