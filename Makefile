@@ -38,6 +38,9 @@ test: $(READY) ## the whole test suite (ARGS go to pytest; TEST_JOBS processes)
 lab: $(READY) ## JupyterLab on the first notebook (ARGS go to JupyterLab)
 	@$(BIN)/jupyter lab $(ARGS) notebooks/00_*.ipynb
 
+site: $(READY) ## the notebooks and docs as web pages, links checked: docs/_build/html (REPOSITORY=owner/name: Colab)
+	@$(BIN)/python -m vitlab.site $(if $(REPOSITORY),--repository $(REPOSITORY)) $(ARGS)
+
 notebooks: $(READY) ## maintainers: execute the sources at quick, renew reference, exercises and README
 	@$(BIN)/python -m vitlab.authoring sync
 	@$(ALLOCATOR) $(BIN)/vitlab run --preset quick $(if $(JOBS),--jobs $(JOBS))
@@ -61,4 +64,4 @@ clean: ## remove caches and what runs wrote to figures/ (the reference and data/
 distclean: clean ## clean, and remove .venv
 	@rm -rf .venv *.egg-info
 
-.PHONY: help install run test lab notebooks lock clean distclean
+.PHONY: help install run test lab site notebooks lock clean distclean

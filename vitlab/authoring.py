@@ -6,6 +6,7 @@ python -m vitlab.authoring exercises                  the same without solutions
 python -m vitlab.authoring reference --preset quick   figures/quick → figures/reference/quick, and outputs
 python -m vitlab.authoring readme                     the ledger's table in README.md
 python -m vitlab.authoring assignment 08 --out DIR    the exercises of a notebook as an nbgrader course
+python -m vitlab.authoring colab --repository OWNER/NAME    copies for Google Colab → notebooks/colab
 """
 
 from __future__ import annotations
@@ -191,12 +192,14 @@ def exercises(folder: Path) -> list[Path]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line of the maintainers; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m vitlab.authoring", description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=("sync", "check", "exercises", "reference", "readme", "assignment"))
-    parser.add_argument("notebooks", nargs="*", metavar="NN", help="reference, assignment: these only")
+    commands = ("sync", "check", "exercises", "reference", "readme", "assignment", "colab")
+    parser.add_argument("command", choices=commands)
+    parser.add_argument("notebooks", nargs="*", metavar="NN", help="reference, assignment, colab: these only")
     parser.add_argument("--preset", default="quick", help="reference: of this preset")
-    parser.add_argument("--out", metavar="DIR", default="course", help="assignment: the course's folder")
+    parser.add_argument("--out", metavar="DIR", help="assignment: the course's folder (course); colab: of the copies")
+    parser.add_argument("--repository", metavar="OWNER/NAME", default="", help="colab: where the project is on GitHub")
     options = parser.parse_args(arguments)
-    from vitlab import publishing
+    from vitlab import colab, publishing
     from vitlab.exercises import course
 
     folder = notebooks.notebooks_dir()
@@ -212,7 +215,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "sync": lambda: sync(folder),
             "exercises": lambda: exercises(folder),
             "reference": lambda: publishing.reference(folder, options.preset, options.notebooks),
-            "assignment": lambda: [course.write(which, options.out) for which in options.notebooks],
+            "assignment": lambda: [course.write(which, options.out or "course") for which in options.notebooks],
+            "colab": lambda: colab.write(
+                options.repository, Path(options.out or files.ROOT / colab.FOLDER), options.notebooks
+            ),
         }[options.command]()
     except (ValueError, OSError) as error:
         print(f"vitlab.authoring: {error}", file=sys.stderr)

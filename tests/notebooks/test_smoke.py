@@ -28,9 +28,8 @@ def test_the_collection_is_there():
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
-def test_runs_at_smoke(path, figures):
-    assert notebooks.run([path], "smoke", {path: {"SEED": 1}}) == []
-    folder = figures / "smoke" / path.stem
+def test_runs_at_smoke(path, at_smoke):
+    folder = at_smoke(path)
     executed = nbformat.read(folder / "notebook.ipynb", as_version=4)
     for cell in executed.cells:
         for output in cell.get("outputs", ()):

@@ -236,7 +236,7 @@ def call(folder, *command, **env):
 def test_make_alone_lists_every_target_and_does_nothing(checkout):
     done = call(checkout, "make")
     assert done.returncode == 0
-    for target in ("install", "run", "test", "lab", "notebooks", "lock", "clean"):
+    for target in ("install", "run", "test", "lab", "site", "notebooks", "lock", "clean"):
         assert re.search(rf"^  {target} ", done.stdout, re.MULTILINE)
     assert not (checkout / ".venv").exists()
 

@@ -1,0 +1,75 @@
+"""Sphinx's settings for the site; `python -m vitlab.site` gathers the pages and calls it."""
+
+import re
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
+import vitlab
+
+project = "vitlab"
+author = "The vitlab authors"
+release = vitlab.__version__
+language = "en"
+extensions = ["myst_nb"]
+exclude_patterns = ["originals", "notebooks/exercises", "notebooks/source", "figures"]
+
+nb_execution_mode = "off"  # the notebooks come executed
+nb_render_markdown_format = "myst"
+nb_ipywidgets_js = {}  # would be loaded from a network; a widget's picture is in the page
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+
+html_theme = "sphinx_book_theme"
+html_title = "vitlab"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_sourcelink = False
+html_show_search_summary = False  # it is fetched, which pages on a disk may not do
+html_use_index = False
+html_domain_indices = False
+html_context = {"default_mode": "light"}  # as the figures are
+html_theme_options = {
+    "home_page_in_toc": True,
+    "use_download_button": False,  # each notebook has its links under the title
+    "show_toc_level": 2,
+    "navbar_persistent": [],  # a second field for search
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+
+# What docutils' converter does not know: sizes without a side, dots that choose their height.
+_SIZES = re.compile(r"\\([bB]igg?)(?![a-zA-Z])\s*(\\[{}|]|.)")
+
+
+def mathml(formula, block):
+    """A formula in TeX as MathML, which browsers draw without a script."""
+    formula = formula.replace("…", r"\ldots ").replace(r"\dots", r"\ldots")
+    formula = _SIZES.sub(lambda found: rf"\{found[1]}{'r' if found[2][-1] in ')]}' else 'l'}{found[2]}", formula)
+    return tex2mathml(formula.strip(), as_block=block)
+
+
+def _inline(translator, node):
+    translator.body.append(mathml(node.astext(), block=False))
+    raise nodes.SkipNode
+
+
+def _displayed(translator, node):
+    translator.body.append(f'<div class="formula">{mathml(node.astext(), block=True)}</div>\n')
+    raise nodes.SkipNode
+
+
+def words_for_pictures(_, document):
+    """Give the pictures of a code cell the words that `vitlab.site.pages` found for them."""
+    for cell in (node for node in document.findall(nodes.container) if node.get("nb_element") == "cell_code"):
+        shown = [node for node in cell.findall(nodes.container) if node.get("mime_type") == "image/png"]
+        for picture, words in zip(shown, cell["cell_metadata"]["alt"], strict=True):
+            for image in picture.findall(nodes.image):
+                image["alt"] = words
+
+
+def setup(app):
+    app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
+    app.connect("doctree-read", words_for_pictures)

@@ -1,0 +1,106 @@
+"""The site as people read it: built once, links checked, opened from the disk in a browser with no network, and axe."""
+
+import re
+import time
+
+import pytest
+
+from vitlab import files
+from vitlab.site import __main__ as site
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("myst_nb", reason="myst-nb is not installed (extra `docs`)")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of the site, what is wrong with it, and how many seconds it took."""
+    out = tmp_path_factory.mktemp("site")
+    started = time.perf_counter()
+    wrong = site.build(files.ROOT, out, "owner/vitlab")
+    return out / "html", wrong, time.perf_counter() - started
+
+
+@pytest.fixture
+def open_at(built, open_page):
+    """A function that opens a page of the site, from the disk and without a network, and holds it to that."""
+    pages = []
+
+    def opened(name):
+        page = open_page(viewport={"width": 1280, "height": 900})
+        page.urls = []
+        page.on("request", lambda request: page.urls.append(request.url))
+        page.context.set_offline(True)
+        page.goto(f"{built[0].as_uri()}/{name}", wait_until="load")
+        pages.append(page)
+        return page
+
+    yield opened
+    for page in pages:
+        assert page.complaints == []
+        assert all(url.startswith(("file:", "data:", "about:", "blob:")) for url in page.urls), page.urls
+
+
+def test_no_link_is_broken_and_it_is_quick(built):
+    html, wrong, seconds = built
+    assert wrong == []
+    assert len(list((html / "notebooks").glob("*.html"))) >= 10
+    assert seconds < 120
+
+
+def test_formulas_are_drawn(open_at):
+    page = open_at("notebooks/01_vit_from_scratch.html")
+    heights = page.locator("math").evaluate_all("all => all.map(math => math.getBoundingClientRect().height)")
+    assert len(heights) > 20 and all(8 < height < 120 for height in heights)
+    assert "\\frac" not in page.locator("article").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "show"), [("08_attention_distance", "All heads"), ("09_attention_rollout", "Rollout")]
+)
+def test_the_viewers_answer(open_at, name, show):
+    page = open_at(f"notebooks/{name}.html")
+    frame = page.frame_locator("iframe[title^='Attention viewer']")
+    picture = frame.locator("canvas.picture")
+    assert frame.get_by_role("button", name=show, exact=True).get_attribute("aria-pressed") == "true"
+    seen = []
+    for place in ({"x": 20, "y": 20}, {"x": 200, "y": 200}):
+        picture.hover(position=place)
+        seen.append(frame.locator(".readout").inner_text())
+    assert "row 1, column 1" in seen[0] and seen[0] != seen[1]
+
+
+def test_downloads_and_words(open_at, built):
+    page = open_at("notebooks/07_position_embeddings.html")
+    stem, here = "07_position_embeddings", built[0] / "notebooks"
+    meant = {
+        "this notebook": f"notebooks/{stem}.ipynb",
+        "without the solutions": f"notebooks/exercises/{stem}.ipynb",
+        "source": f"notebooks/source/{stem}.py",
+        "results": f"figures/reference/quick/{stem}/result.json",
+    }
+    for words, name in meant.items():
+        link = page.locator("a.download", has_text=re.compile(f"^{words}$")).first.get_attribute("href")
+        assert (here / link).read_bytes() == (files.ROOT / name).read_bytes()
+    known = files.read_json(files.reference_dir("quick") / stem / "result.json")["figures"]
+    shown = page.locator(".cell_output img").evaluate_all("all => all.map(image => image.alt)")
+    assert {figure["alt"] for figure in known.values()} <= set(shown)
+    assert page.get_by_role("link", name="Open in Colab").count() == 1
+
+
+def test_search_finds(open_at):
+    page = open_at("search.html?q=rollout")
+    page.locator("#search-results li a", has_text="09").first.wait_for(timeout=15_000)
+
+
+@pytest.mark.parametrize(
+    "name", ["index.html", "notebooks/07_position_embeddings.html", "notebooks/08_attention_distance.html"]
+)
+def test_nothing_serious_for_axe(open_at, name):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = open_at(name)
+    page.wait_for_timeout(500)  # until the viewer is drawn
+    options = {"resultTypes": ["violations"], "preload": False}  # it would fetch styles, which a file may not
+    found = axe.Axe().run(page, options=options).response["violations"]
+    serious = [(it["id"], it["nodes"][0]["html"][:200]) for it in found if it["impact"] in ("serious", "critical")]
+    assert serious == []

@@ -1,0 +1,63 @@
+"""`jupyter nbconvert --execute` finds what papermill finds, and so does, on this machine, a copy made for Colab."""
+
+import os
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+from vitlab import colab, files, notebooks
+
+TIMED = {"C20"}  # claims whose numbers are times
+
+
+def with_parameters(notebook, **values):
+    """The notebook, its cell of parameters changed: nbconvert has no way to set them."""
+    cell = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ()))
+    for name, (old, new) in values.items():
+        assert cell.source.count(f"{name} = {old!r}".replace("'", '"')) == 1
+        cell.source = cell.source.replace(f"{name} = {old!r}".replace("'", '"'), f"{name} = {new!r}")
+    return notebook
+
+
+def executed(notebook, name, folder):
+    """Execute a notebook by nbconvert, into a figures folder of its own; returns it and its result.json."""
+    nbformat.write(notebook, folder / name)
+    environment = {**os.environ, "VITLAB_FIGURES": str(folder / "figures")}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(files.ROOT), os.environ.get("PYTHONPATH")]))
+    environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in cells
+    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", name]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (result,) = (folder / "figures" / "smoke").glob("*/result.json")
+    return nbformat.read(folder / name, as_version=4), files.read_json(result)
+
+
+def findings(result):
+    """What two executions of the same code agree on: all but times, and where and when it was."""
+    entries = {(entry["claim"], entry["metric"]): entry for entry in result["results"]}
+    timed = {key for key in entries if key[0] in TIMED}
+    plain = {key: value for key, value in result.items() if key not in ("provenance", "results", "table", "figures")}
+    return plain, {key: entries[key] for key in entries.keys() - timed}, timed, set(result["figures"])
+
+
+@pytest.mark.parametrize("path", notebooks.all_notebooks(), ids=lambda path: path.stem)
+def test_nbconvert_finds_the_same(path, at_smoke, tmp_path):
+    notebook = with_parameters(nbformat.read(path, as_version=4), PRESET=("quick", "smoke"), SEED=(0, 1))
+    notebook, result = executed(notebook, path.name, tmp_path)
+    by_papermill = files.read_json(at_smoke(path) / "result.json")
+    assert by_papermill["figures"] and findings(result) == findings(by_papermill)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert all(output.get("name") != "stderr" for output in outputs)
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= len(result["figures"])
+
+
+def test_a_copy_for_colab_is_the_same_notebook_elsewhere(at_smoke, tmp_path):
+    path = notebooks.find("07")
+    copy = colab.with_setup(nbformat.read(path, as_version=4), "owner/vitlab", path.name)
+    copy = with_parameters(copy, PRESET=("quick", "smoke"), SEED=(0, 1))
+    copy, result = executed(copy, path.name, tmp_path)
+    assert findings(result) == findings(files.read_json(at_smoke(path) / "result.json"))
+    first = next(cell for cell in copy.cells if cell.cell_type == "code")
+    assert "google.colab" in first.source and first.outputs == []
