@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import random
+import signal
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from weights import apart
 from vitlab.data.loader import ImageSet, batches
 from vitlab.data.world import HELD_OUT, World
 from vitlab.models import zoo
-from vitlab.training import checkpoint, cores, processes
+from vitlab.training import checkpoint, cores, interrupts, processes
 from vitlab.training import pretrain as training
 from vitlab.training.evaluate import evaluate
 from vitlab.training.loop import DivergedError, train
@@ -554,6 +556,84 @@ def test_dropout_is_drawn_from_the_recipe_s_seed_alone():
 
     assert torch.equal(trained(1, seed=5), trained(2, seed=5))
     assert not torch.equal(trained(1, seed=5), trained(1, seed=6))
+
+
+# ---- interrupts ----
+
+
+def interrupting(feed, *steps):
+    """Batches during whose making, at these steps, somebody presses Ctrl-C."""
+
+    def made(step):
+        if step in steps:
+            signal.raise_signal(signal.SIGINT)
+        return feed(step)
+
+    return made
+
+
+@pytest.mark.parametrize("patience", [None, 3])
+def test_a_stopped_run_ends_with_the_same_bits(tmp_path, patience):
+    splits = world_splits(TINY, 40, 20, 4)
+    recipe = Recipe(steps=12, batch_size=16, warmup_steps=2, eval_every=3, patience=patience, learning_rate=1e-2)
+    feed = batches(splits.train, 16, seed=1)
+    whole = dropping(0)
+    wanted = train(whole, feed, recipe, validation=splits.validation)
+    first, second = sorted(random.sample(range(len(wanted) * 3 - 1), 2))
+    for seed, stop in ((0, first), (7, second)):  # who goes on has other weights: all must come from the checkpoint
+        words = rf"stopped after step {stop + 1}; its checkpoint is .*step_{stop + 1:08d}: "
+        with pytest.raises(interrupts.Stopped, match=words) as found:
+            train(dropping(seed), interrupting(feed, stop), recipe, validation=splits.validation, folder=tmp_path)
+        assert found.value.step == stop + 1 == checkpoint.newest(tmp_path / "checkpoints").rest["step"]
+        assert without_clock(found.value.rows) == without_clock(wanted[: (stop + 1) // 3])
+        assert not (tmp_path / "model.safetensors").exists()
+    resumed = dropping(8)
+    rows = train(resumed, feed, recipe, validation=splits.validation, folder=tmp_path)
+    for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    assert without_clock(rows) == without_clock(wanted)
+
+
+def test_an_interrupt_in_the_last_step_leaves_a_run_that_only_has_to_be_ended(tmp_path):
+    recipe, model = Recipe(steps=3), Line(0.0)
+    with pytest.raises(interrupts.Stopped, match="stopped after step 3"):
+        train(model, interrupting(constant(1.0), 2), recipe, folder=tmp_path)
+    assert not model.training
+    rows = train(again := Line(5.0), lambda step: pytest.fail("a batch was asked for"), recipe, folder=tmp_path)
+    assert rows[-1]["step"] == 3 and again.weight.item() == model.weight.item()
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_a_second_interrupt_does_not_wait():
+    def feed(step):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the second interrupt waited")
+
+    usual = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) as found:
+        train(Line(0.0), feed, Recipe(steps=1))
+    assert not isinstance(found.value, interrupts.Stopped)
+    assert signal.getsignal(signal.SIGINT) is usual
+
+
+def test_an_interrupt_without_a_folder_says_that_nothing_is_kept():
+    usual = signal.getsignal(signal.SIGINT)
+    with pytest.raises(interrupts.Stopped, match="stopped after step 2; there is no folder, so nothing was saved"):
+        train(Line(0.0), interrupting(constant(1.0), 1), Recipe(steps=3))
+    assert signal.getsignal(signal.SIGINT) is usual
+
+
+def test_an_interrupt_after_the_last_look_is_not_lost():
+    with pytest.raises(KeyboardInterrupt), interrupts.waiting(processes.Group()) as asked:
+        signal.raise_signal(signal.SIGINT)
+        assert asked.is_set()
+
+
+def test_one_of_several_processes_does_not_stop_on_its_own():
+    with pytest.raises(KeyboardInterrupt), interrupts.waiting(processes.Group(rank=0, size=2)):
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the interrupt waited")
 
 
 # ---- pretrain ----

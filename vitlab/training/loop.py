@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from vitlab import files
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
-from vitlab.training import checkpoint, cores, cost, optim, processes
+from vitlab.training import checkpoint, cores, cost, interrupts, optim, processes
 from vitlab.training.evaluate import evaluate
 from vitlab.training.processes import Group, Spread
 from vitlab.training.recipe import Recipe
@@ -52,14 +52,17 @@ def train(
     With a `folder` the log (log.jsonl), a checkpoint every `save_every` steps (the last two are kept) and the final
     weights (model.safetensors) are written there, and a killed run goes on from the newest whole checkpoint. Batches
     are functions of the step and so is every random draw, so it ends with the same bits as one that was not killed.
-    `name`, what `zoo.create` made the model from, makes those weights loadable by `zoo.load`.
+    An interrupt (Ctrl-C, a notebook's stop button) waits for the end of the step and leaves a checkpoint of it there; a
+    second interrupt does not wait. `name`, what `zoo.create` made the model from, makes the weights loadable by
+    `zoo.load`.
 
     In a process started by torchrun (see `processes.joined`) each process takes its part of every batch; `spread` says
     whether each holds the whole model or a share of it. The first one writes the files.
 
     Raises DivergedError where the loss becomes NaN or infinite, naming the step, the learning rate and the last
-    checkpoint; MemoryError where a batch does not fit, naming what does; ValueError where `patience` is set without a
-    validation set, the batch cannot be shared out, or the checkpoints are of another recipe or all damaged.
+    checkpoint; interrupts.Stopped, a KeyboardInterrupt, at the end of the step that was interrupted; MemoryError where
+    a batch does not fit, naming what does; ValueError where `patience` is set without a validation set, the batch
+    cannot be shared out, or the checkpoints are of another recipe or all damaged.
 
     >>> from vitlab.data.world import World, stream
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
@@ -86,6 +89,7 @@ def train(
         pool = None
         if group.size == 1 and device.type == "cpu" and state["step"] < recipe.steps and not recipe.compile:
             pool = held.enter_context(cores.side_by_side(model, lambda: batches(state["step"])[0][:2]))
+        asked = held.enter_context(interrupts.waiting(group))
         while state["step"] < recipe.steps and not _patience_is_over(state["rows"], recipe):
             _advance(state, model, forward, optimizer, batches, recipe, device, group, pool)
             step = state["step"]
@@ -96,8 +100,12 @@ def train(
                     _write_log(folder, state["rows"])
                 if report is not None and group.writes:
                     report(row)
-            if folder is not None and (step % save_every == 0 or step == recipe.steps):
+            stopping = asked.is_set()
+            if folder is not None and (step % save_every == 0 or step == recipe.steps or stopping):
                 _save(folder, state, model, optimizer, recipe, name, group, spread)
+            if stopping:
+                model.eval()
+                raise interrupts.Stopped(step, state["rows"], state["saved"])
         model.eval()
         _finish(folder, state, model, optimizer, name, group, spread)
     return state["rows"]
