@@ -22,11 +22,13 @@ ALLOWED = {
     "experiments": BELOW_EXPERIMENTS,
     "plots": {"files"},
     "viewer": {"files", "analysis"},  # what it shows is measured there: distance, rollout, captured maps
-    "widgets": {"files", "models", "analysis", "plots", "viewer"},
+    "widgets": {"files", "models", "analysis", "plots", "viewer", "data", "training", "evaluation"},
     "notebooks": {"files"},
     "doctor": {"files", "notebooks", "experiments"},
     "exercises": {"files", "notebooks"},
-    "authoring": {"files", "notebooks", "publishing", "exercises"},
+    "authoring": {"files", "notebooks", "publishing", "exercises", "colab"},
+    "colab": {"files", "notebooks"},
+    "site": {"files", "authoring", "colab"},
     "publishing": {"files", "notebooks", "experiments", "authoring"},
     "cli": BELOW_EXPERIMENTS | {"notebooks", "experiments", "doctor", "exercises"},
 }
