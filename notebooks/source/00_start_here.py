@@ -293,7 +293,7 @@ assert n_tokens == numbers[::16, ::16].size + 1
 # An experiment that cannot be repeated proves little. Show that image 1234 of a world is the same alone, in a batch, and
 # in a batch in another order; and set `label` to its class without painting it.
 #
-# <details><summary>Hint</summary>`scene(world, indices)` takes any indices in any order, as a tensor of whole numbers,
+# <details><summary>Hint</summary><code>scene(world, indices)</code> takes any indices in any order, as a tensor of whole numbers,
 # and gives images, labels and masks.</details>
 
 # %%
@@ -321,7 +321,7 @@ assert torch.equal(alone, batch) and torch.equal(alone, reversed_batch)
 # The accuracy is wonderful. Why? Make a `test` of the first 200 images that no training, however long, will ever have seen.
 #
 # <details><summary>Hint</summary>Which indices are in both sets? And which will be, when the training set grows? The
-# world keeps a range of indices apart for this: `HELD_OUT`.</details>
+# world keeps a range of indices apart for this: <code>HELD_OUT</code>.</details>
 
 # %%
 train = image_set(small, 500)

@@ -49,7 +49,7 @@ import torch.nn.functional as F
 from IPython.display import Markdown
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab import plots
+from vitlab import plots, widgets
 from vitlab.data.loader import to_float
 from vitlab.data.world import World, scene
 from vitlab.experiments import ledger, model_checks
@@ -371,6 +371,15 @@ with plots.style():
 # lines: the paper counts a multiply-add as two operations and three forward passes a training step.
 
 # %% [markdown]
+# Turn the knobs (this takes a kernel; without one you see the picture they start from). Halve the patch and watch two
+# things: the blue part of the bar becomes four times as high, the orange one, attention, sixteen times. From which patch
+# size down does a ViT-B at 448 px spend more than a third of its work on attention? And what happens where a patch does
+# not divide the image?
+
+# %%
+widgets.patch_sizes(images[0])
+
+# %% [markdown]
 # ## Experiment
 #
 # The same comparisons, in bulk: counts against formula, timm and paper; logits of several architectures and random
@@ -494,7 +503,7 @@ assert answer == 22_050_664  # what timm reports for vit_small_patch16_224
 # for which a ViT-L with 1000 classes has 307 million when rounded, and set `patch` to it.
 #
 # <details><summary>Hint</summary>A larger patch has a larger embedding and fewer positions: which of the two wins?
-# `parameter_parts(1024, 24, 4096, P)` gives the counts.</details>
+# <code>parameter_parts(1024, 24, 4096, P)</code> gives the counts.</details>
 
 # %%
 ### BEGIN SOLUTION
@@ -512,8 +521,8 @@ assert grid == 7 and 3 * 1024 * patch**2 == 3 * 1024**2  # the grid of the paper
 # logits as they are. Show it: write `logits_of(order, positions)`, the logits of `x` when its patches come in
 # the order `order` (a permutation of their numbers), with position embeddings (`positions=True`) or without.
 #
-# <details><summary>Hint</summary>Begin at `embedded[:, order]`, add the class token and the positions (or not), then
-# go through `model.blocks`, `model.norm` and `model.head`. Who is permuted, the patches or the positions?</details>
+# <details><summary>Hint</summary>Begin at <code>embedded[:, order]</code>, add the class token and the positions (or not), then
+# go through <code>model.blocks</code>, <code>model.norm</code> and <code>model.head</code>. Who is permuted, the patches or the positions?</details>
 
 
 # %%

@@ -39,6 +39,7 @@ SEED = 0
 # %%
 import dataclasses
 import math
+import shutil
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -59,6 +60,7 @@ from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 from vitlab.training.pretrain import digits_splits, multiply_adds
 from vitlab.training.schedule import learning_rate
+from vitlab.widgets.live import watched
 
 study = ledger.study("02_training", PRESET, SEED)
 tasks = {task.data: task for task in training_curves.SETTINGS[PRESET].tasks}
@@ -182,6 +184,33 @@ apart = float(max(gaps))
 moved = float(ours.head.weight.detach().abs().max())  # it started at zero
 print(f"after {few.steps} steps: largest difference between two weights {apart:.1e}, the head has moved by {moved:.1e}")
 assert apart < 1e-6 < moved
+
+# %% [markdown]
+# ### Watch one
+#
+# The digits' ViT with the settings of the experiment below, for some seconds; a fifth of the training images is held out. This cell
+# sets it up and empties its folder, the next one trains.
+
+# %%
+held_out = digits_splits(n_train=tasks["digits"].n_train, hold_out=True)
+learning, decay = tasks["digits"].models[vit_name]
+steps = min(200, tasks["digits"].recipe.steps)
+short = dataclasses.replace(tasks["digits"].recipe, steps=steps, warmup_steps=steps // 6, eval_every=max(1, steps // 20),
+                            learning_rate=learning, weight_decay=decay)
+folder = study.folder / "watched"
+shutil.rmtree(folder, ignore_errors=True)
+
+# %% [markdown]
+# Watch three things. The loss begins near $\log 10$, and the dashed curve, of the images held out, falls with the solid one
+# at first; where it stays above it, the model is learning its own images by heart. The accuracy jumps about while the
+# rate is high and settles as the rate goes to zero. Stop the training half way, with the button below or with the
+# notebook's own, and run the cell again: it goes on at the step where it stopped, and ends with the same weights as if
+# nobody had stopped it. (Where nobody watches there is a line for each epoch, and the chart of the end.)
+
+# %%
+watching = zoo.create(vit_name, image_size=8, n_classes=10, seed=SEED)
+feed = batches(held_out.train, short.batch_size, seed=SEED)
+rows = watched(watching, feed, short, validation=held_out.validation, folder=folder, epoch=len(held_out.train))
 
 # %% [markdown]
 # ### The hybrid
@@ -509,7 +538,7 @@ assert math.isclose(adamw_by_hand(2.0, (1e-4,), 0.01, 0.0), 2.0 - 0.01, rel_tol=
 # Train the digits' ViT for a few steps with a high constant rate, once without and once with a warm-up that ends before the steps do, and
 # compare the mean training loss. Fill in the two recipes; the cell checks that they differ in nothing but the warm-up.
 #
-# <details><summary>Hint</summary>`Recipe(steps=…, learning_rate=…, warmup_steps=…, decay="constant")`; `dataclasses.replace`
+# <details><summary>Hint</summary><code>Recipe(steps=…, learning_rate=…, warmup_steps=…, decay="constant")</code>; <code>dataclasses.replace</code>
 # changes one field.</details>
 
 # %%

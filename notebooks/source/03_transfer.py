@@ -103,6 +103,7 @@ with plots.style():
     fig, ax = plt.subplots(figsize=(9.5, 1.5))
     plots.plot_captioned([p.permute(1, 2, 0).numpy() for p in pictures], captions, ax)
     ax.set_title(f"Pre-training: six images of the world. Target: six of {DATA}")
+    ledger.save_figure(study, fig, "pictures", alt=f"Six painted images of the world, then six of {DATA}, each over its class.")
     plt.show()
 
 # %% [markdown]
@@ -429,7 +430,7 @@ assert np.isclose(factor, np.prod([shapes[1], shapes[1]]) / np.prod([shapes[0], 
 #
 # A colleague's resize has the right shape, raises nothing, and ruins the model. Why? Repair it.
 #
-# <details><summary>Hint</summary>`reshape` does not move axes: which axis changes fastest in a table of shape [N, D]?</details>
+# <details><summary>Hint</summary><code>reshape</code> does not move axes: which axis changes fastest in a table of shape [N, D]?</details>
 
 # %%
 def resize_with_a_bug(table, old, new):
@@ -460,8 +461,8 @@ assert torch.allclose(resize(ramp, 4, 6)[:, 0], torch.linspace(0, 3, 6).repeat_i
 # checked first on a model of two linear layers: its input and its body are 1, its logits 1 and −1, so that the loss has the gradient
 # $-2 / (1 + e^2)$ by the body.
 #
-# <details><summary>Hint</summary>`loss.backward()`, then the largest `p.grad.abs()` over all parameters whose name does not begin
-# with `head.`</details>
+# <details><summary>Hint</summary><code>loss.backward()</code>, then the largest <code>p.grad.abs()</code> over all parameters whose name does not begin
+# with <code>head.</code></details>
 
 # %%
 def largest_gradient_of_the_body(model, images, labels):

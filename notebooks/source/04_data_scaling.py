@@ -48,7 +48,7 @@ import scipy.stats
 import torch
 from IPython.display import Markdown, display
 
-from vitlab import plots
+from vitlab import plots, widgets
 from vitlab.data.loader import batches
 from vitlab.data.world import World, with_difficulty
 from vitlab.experiments import data_scaling, frozen, ledger, scaling, scaling_sweeps, small_data
@@ -114,6 +114,7 @@ with plots.style():
     shown = [image.permute(1, 2, 0).numpy() for image in small.train.images[:8]]
     plots.plot_captioned(shown, [small.train.classes[k] for k in small.train.labels[:8]], ax)
     ax.set_title("The first images of every training set of this seed")
+    ledger.save_figure(study, fig, "pictures", alt="Eight painted images of the world, each over its class.")
     plt.show()
 
 # %% [markdown]
@@ -250,6 +251,14 @@ shown = runs.groupby(["n_train", "model"], sort=True)[["test_accuracy", "train_a
 shown[["test_accuracy", "train_accuracy"]] *= 100
 shown["learned by heart"] = shown["train_accuracy"] - shown["test_accuracy"]
 shown.style.format(precision=1)
+
+# %% [markdown]
+# Turn the knob (this takes a kernel; nothing is trained again, the runs are stored). From the smallest set to the largest,
+# watch whether the curves on the right still rise where they end, and compare the last number of the sentence, what was
+# learned by heart, with the distance between the models on the left.
+
+# %%
+widgets.data_sizes(runs, histories)
 
 # %% [markdown]
 # ## Figure
@@ -523,7 +532,7 @@ print(f"paired {np.round(paired(a, b), 3)}, unpaired {np.round(unpaired(a, b), 3
 # The bootstrap draws seeds with replacement. From three seeds it can make few different samples. Count them (order does not
 # matter), and list the crossings they give for three made-up seeds.
 #
-# <details><summary>Hint</summary>`itertools.combinations_with_replacement`.</details>
+# <details><summary>Hint</summary><code>itertools.combinations_with_replacement</code>.</details>
 
 # %%
 made_up = np.array([[-0.10, -0.02, 0.05], [-0.06, 0.01, 0.03], [-0.08, -0.04, -0.01]])  # [seeds, sizes]

@@ -51,7 +51,7 @@ import torch.nn.functional as F
 from IPython.display import Markdown, display
 from scipy import ndimage
 
-from vitlab import plots
+from vitlab import plots, widgets
 from vitlab.analysis import positions
 from vitlab.experiments import ledger, position_similarity
 from vitlab.models import zoo
@@ -324,6 +324,13 @@ plt.show()
 # samples are laid. The smoother a table is, the less the convention matters, and how smooth it is, is what the first part
 # of this notebook measured. To reproduce the paper's fine-tuning, or to compare two libraries' accuracy at a new
 # resolution, the convention has to be the same: `vitlab` uses the paper's unless another is named.
+#
+# Turn the knobs (this takes a kernel). The last map is the difference, on the scale of the others: look where it is, in the
+# middle or at the edges, and how that changes from "timm" to "torchvision", which lays the corners on each other as the paper
+# does. Then fewer rows than stored: one convention smooths before it shrinks, and on white noise that shows.
+
+# %%
+widgets.position_resizing({f"{trained.name}'s table": pos, "white noise": noise}, (rows, cols))
 
 # %% [markdown]
 # ## Exercises

@@ -21,7 +21,7 @@
 # The times are for the bundled lab model. A model at 224 pixels takes longer: `WEIGHTS` says which one.
 
 # %% [markdown]
-# **What you will learn**
+# ## What you will learn
 #
 # - what "how far a head looks" means, in pixels, and how to compute it from the attention matrix
 # - why the class token makes two programs disagree about the same head
@@ -35,6 +35,7 @@
 # safetensors file. `IMAGES` takes `"world"`, `"photographs"`, or the name or folder of a data set; `"auto"` gives each
 # model what it was trained on: the world to the lab model, photographs to any other. Three photographs come with the
 # dependencies; more are taken from `photos/` and `imagenette-sample/` in the folder that the variable `VITLAB_DATA` names.
+# `HYBRID` names a hybrid that was trained like the model; `"auto"` knows the lab model's.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -53,7 +54,7 @@ import torch
 from IPython.display import Markdown
 from scipy.stats import spearmanr
 
-from vitlab import plots, viewer
+from vitlab import plots, viewer, widgets
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_size
 from vitlab.analysis.distance import attention_distance, local_share
 from vitlab.experiments import attention_distances, ledger, subjects
@@ -227,6 +228,12 @@ Markdown(f"The modes differ most for head {worst['head']:.0f} of block {worst['l
 # %% [markdown]
 # A head with a short distance in mode "paper" may be *local*, or it may be looking at the class token. Only the second
 # panel tells the two apart, so the distance should never be shown without it.
+#
+# Turn the knobs (this takes a kernel). Switch the mode with one block in view: dots on the right rise, and the more, the
+# farther right they lie, that is, the more they look at the class token. Which block's heads change their *order*?
+
+# %%
+widgets.distance_modes(heads, pretrained.image_size[1])
 
 # %% [markdown]
 # ## Verdict

@@ -21,7 +21,7 @@
 # The times are for the bundled lab model. A model at 224 pixels takes minutes: `WEIGHTS` says which one.
 
 # %% [markdown]
-# **What you will learn**
+# ## What you will learn
 #
 # - how attention of many layers becomes one map, and what the identity matrix has to do with skip connections
 # - how to turn a pretty picture into a number: mass inside an object mask, against three controls
@@ -51,7 +51,7 @@ from IPython.display import Markdown
 from scipy.stats import spearmanr
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab import plots, viewer
+from vitlab import plots, viewer, widgets
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens
 from vitlab.analysis.geometry import has_class_token
 from vitlab.analysis.masks import area_share, mass_inside
@@ -272,6 +272,12 @@ pd.DataFrame({name.replace("\n", " "): beside_the_papers(found) for name, found 
 # Six images illustrate and decide nothing; the experiment below has enough of them for intervals. But the variant alone
 # moves these numbers, with the model and the images as they were, so a figure has to name it. A map with a high peak is
 # not a better map: the second column grows with discarding, which looks at no object.
+#
+# Turn the knobs (this takes a kernel). With the mean over heads, discard more and more, and watch the peak in the sentence grow;
+# does the share on the object grow with it? Then do the same with the maximum and the minimum, on another image.
+
+# %%
+widgets.rollout_variants(as_pictures(x), maps, grid, n_prefix, world.masks, class_token=has_class_token(pretrained.model))
 
 # %% [markdown]
 # ## Experiment
@@ -350,6 +356,14 @@ Markdown(f"**C14: {verdict}.** The object gets {100 * row['mean']:+.1f} [{100 * 
 # %% [markdown]
 # The intervals cover other images, not other trainings: there is one trained model. And mass on the object is not yet
 # *use* of the object: rollout follows attention weights and knows nothing of values, MLPs or the head.
+#
+# What a place is used for can be tried: hide it. Turn the knobs (this takes a kernel), and move the square from a corner
+# over the object: where does the answer lose most, and is that where rollout was bright? The hidden square has the mean colour of
+# the picture, which is itself something a model may never have seen; so compare with a square of the same size elsewhere.
+# A picture of your own has to be of one of the classes to mean anything to the lab model.
+
+# %%
+widgets.occlusion(pretrained, world.images[0], world.classes)
 
 # %% [markdown]
 # ## How others get this wrong

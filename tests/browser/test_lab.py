@@ -1,9 +1,11 @@
 """Notebooks as people use them: opened in a real JupyterLab, run to the end, and the viewer pointed at."""
 
 import ast
+import io
 
 import nbformat
 import pytest
+from PIL import Image
 
 from vitlab import authoring, notebooks
 
@@ -11,6 +13,7 @@ pytestmark = pytest.mark.slow
 
 SOURCES = {path.stem[:2]: path for path in authoring.sources(notebooks.notebooks_dir())}
 VIEWERS = {"08": "All heads", "09": "Rollout"}  # notebook → what its viewer shows first
+KNOBS = {"07": "widgets.position_resizing(", "08": "widgets.distance_modes(", "09": "widgets.rollout_variants("}
 
 
 def at_smoke(number):
@@ -39,6 +42,10 @@ def test_runs_to_the_end_in_jupyterlab(number, open_notebook, server):
     assert len(list(figures.glob("*.png"))) == saved and (figures / "result.json").is_file()
     if number in VIEWERS:
         the_viewer_answers(notebook, VIEWERS[number])
+    if number in KNOBS:
+        the_knobs_answer(notebook, KNOBS[number])
+    if number == "09":
+        the_upload_says_what_is_wrong(notebook)
 
 
 def the_viewer_answers(notebook, show):
@@ -95,5 +102,73 @@ def test_python_reads_and_sets_the_selection(open_notebook):
     assert len(notebook.outputs()) == 3, "a key typed into the viewer reached the notebook"
 
 
-# Sliders of vitlab.widgets: open_notebook, run, show the cell; focus ".jp-OutputArea .widget-slider .noUi-handle",
-# press ArrowRight, wait for the label and compare screenshots of the picture before and after.
+def the_knobs_answer(notebook, source):
+    """A key on a slider changes picture and words; the still picture is there, and hidden while the knobs are."""
+    notebook.show(source)
+    cell = notebook.page.locator(".jp-CodeCell", has_text=source)
+    knobs = cell.locator(".vitlab-knobs")
+    knobs.locator("img").wait_for()
+    before, words = knobs.locator("img").get_attribute("src"), knobs.get_by_role("status").inner_text()
+    knobs.locator("input[type=range]").first.focus()
+    notebook.page.keyboard.press("ArrowRight")
+    changed = "([box, src]) => box.querySelector('img').src !== src"
+    notebook.page.wait_for_function(changed, arg=[knobs.element_handle(), before], timeout=10_000)
+    assert knobs.get_by_role("status").inner_text() != words
+    assert knobs.get_by_role("status").inner_text() in knobs.locator("img").get_attribute("alt")
+    assert cell.locator(".jp-OutputArea-output img").count() == 2 == 1 + cell.locator("img:visible").count()
+
+
+def the_upload_says_what_is_wrong(notebook):
+    notebook.show("widgets.occlusion(")
+    knobs = notebook.page.locator(".jp-CodeCell", has_text="widgets.occlusion(").locator(".vitlab-knobs")
+    before = knobs.locator("img").get_attribute("src")
+    field = knobs.get_by_label("A picture of your own:")
+    field.set_input_files({"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n and no more"})
+    knobs.get_by_role("alert").get_by_text("not a picture that can be read").wait_for()
+    field.set_input_files({"name": "huge.png", "mimeType": "image/png", "buffer": bytes(21_000_000)})
+    knobs.get_by_role("alert").get_by_text("a file of 21.0 MB given").wait_for()
+    assert knobs.locator("img").get_attribute("src") == before
+    file = io.BytesIO()  # of 13 MB, more than a message may have: it comes in pieces
+    Image.effect_noise((2400, 1800), 80).convert("RGB").save(file, "BMP")
+    field.set_input_files({"name": "noise.bmp", "mimeType": "image/bmp", "buffer": file.getvalue()})
+    knobs.get_by_role("status").get_by_text("with everything seen").wait_for()
+    changed = "([box, src]) => box.querySelector('img').src !== src"
+    notebook.page.wait_for_function(changed, arg=[knobs.element_handle(), before], timeout=10_000)
+
+
+TURNED = """
+from matplotlib.figure import Figure
+from vitlab import widgets
+
+def draw(n):
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot([0, n])
+    return figure, f"{n} squared is {n**2}."
+
+widgets.knobs(draw, "A line", n=widgets.Knob("how many", (1, 2, 3), 2))
+""".strip()
+
+
+def test_knobs_without_their_kernel_leave_the_still_picture(open_notebook, open_page, server):
+    """Saved as JupyterLab saves, opened again with another kernel: the first picture, and no word of a lost widget.
+
+    Before that nothing serious for axe.
+    """
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(TURNED)], metadata=kernel)
+    first = open_notebook(made, "knobs.ipynb")
+    first.run()
+    first.page.locator(".vitlab-knobs img").wait_for()
+    assert first.page.locator(".jp-OutputArea-output img:visible").count() == 1
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(first.page, context=".vitlab-knobs").response["violations"]
+    assert [(it["id"], it["nodes"][0]["html"]) for it in found if it["impact"] in ("serious", "critical")] == []
+    first.page.evaluate("jupyterapp.shell.currentWidget.context.save()")
+    first.close()
+    saved = nbformat.read(server[1] / "knobs.ipynb", as_version=4)
+    assert "image/png" in saved.cells[0].outputs[0].data
+    again = open_notebook(saved, "knobs.ipynb")
+    lost = again.page.locator(".jp-OutputArea-output.jupyter-widgets")
+    lost.get_by_text("model not found").wait_for(state="attached")
+    assert not lost.is_visible()
+    assert again.page.locator(".jp-OutputArea-output img:visible").count() == 1

@@ -1,0 +1,24 @@
+"""Knobs to turn in the notebooks, each with a still picture where no kernel is there to follow (§3.1 to §4.5)."""
+
+from vitlab.widgets.curves import data_sizes
+from vitlab.widgets.knobs import Knob, Knobs, Upload, knobs
+from vitlab.widgets.maps import distance_modes, position_resizing, rollout_variants
+from vitlab.widgets.occlusion import occlusion
+from vitlab.widgets.pictures import picture_from
+from vitlab.widgets.tokens import Cost, cost, patch_sizes
+
+__all__ = [
+    "Cost",
+    "Knob",
+    "Knobs",
+    "Upload",
+    "cost",
+    "data_sizes",
+    "distance_modes",
+    "knobs",
+    "occlusion",
+    "patch_sizes",
+    "picture_from",
+    "position_resizing",
+    "rollout_variants",
+]
