@@ -54,7 +54,6 @@ from vitlab.data import datasets
 from vitlab.data.loader import batches, to_float
 from vitlab.experiments import ledger, training_curves
 from vitlab.models import zoo
-from vitlab.plots.curves import family
 from vitlab.training.evaluate import evaluate
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
@@ -63,7 +62,6 @@ from vitlab.training.schedule import learning_rate
 from vitlab.widgets.live import watched
 
 study = ledger.study("02_training", PRESET, SEED)
-tasks = {task.data: task for task in training_curves.SETTINGS[PRESET].tasks}
 
 # %% [markdown]
 # ## Prediction
@@ -94,6 +92,7 @@ tasks = {task.data: task for task in training_curves.SETTINGS[PRESET].tasks}
 # A number known before anything runs. If the first loss is another one, something is wrong: the labels, the head, the scale.
 
 # %%
+tasks = {task.data: task for task in training_curves.SETTINGS[PRESET].tasks}
 digits = digits_splits(n_train=256)
 vit_name, bit_name, hybrid_name = tasks["digits"].models
 model = zoo.create(vit_name, image_size=8, n_classes=10, seed=SEED)
@@ -244,7 +243,7 @@ cost = pd.DataFrame(
     [
         {
             "data": task.data,
-            "family": family(name),
+            "family": plots.family(name),
             "model": name,
             "multiply-adds per image": multiply_adds(name, task.image_size),
             "parameters": sum(p.numel() for p in zoo.create(name, image_size=task.image_size).parameters()),
