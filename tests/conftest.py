@@ -1,6 +1,7 @@
 """What every test has: checked shapes, one thread, no network, and folders of its own to write to."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -36,6 +37,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:
