@@ -246,10 +246,16 @@ def _family(process_id: int) -> list[psutil.Process]:
         return []
 
 
+def _copies(process: subprocess.Popen[Any]) -> list[psutil.Process]:
+    """Forks of the process, wherever they are by now: they have its command line, which names a folder of its own."""
+    command = [str(each) for each in process.args]
+    return [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == command]
+
+
 def _end(process: subprocess.Popen[Any]) -> None:
     """End the process with all its descendants, those too that left its group; halted first, they start no more."""
     halted: set[psutil.Process] = set()
-    while new := set(_family(process.pid)) - halted:
+    while new := {*_family(process.pid), *_copies(process)} - halted:
         halted |= new
         for each in new:
             with contextlib.suppress(psutil.Error):
