@@ -9,7 +9,7 @@ from vitlab.models import zoo
 from vitlab.training.evaluate import evaluate
 
 
-@pytest.mark.parametrize("which", ["lab"])
+@pytest.mark.parametrize("which", zoo.BUNDLED)
 def test_bundled_weights_do_what_their_card_says(which):
     """On images of today's world: weights and world have not drifted apart."""
     lab = zoo.load(which)
@@ -20,12 +20,22 @@ def test_bundled_weights_do_what_their_card_says(which):
     assert found > 0.8
 
 
-@pytest.mark.parametrize("which", ["lab"])
+@pytest.mark.parametrize("which", zoo.BUNDLED)
 def test_card_is_the_one_made_from_the_weights(which):
     lab = zoo.load(which)
     name = zoo.BUNDLED[which]
     card = (files.bundled_dir() / name).with_suffix(".md").read_text(encoding="utf-8")
     assert card == model_card(name, lab.name, lab.about)
+
+
+def test_the_twins_differ_in_their_patch_embedding_only():
+    vit, hybrid = (zoo.load(which) for which in zoo.BUNDLED)
+    assert vit.about["recipe"] == hybrid.about["recipe"] and vit.about["world"] == hybrid.about["world"]
+    shapes = [{key: value.shape for key, value in each.model.state_dict().items()} for each in (vit, hybrid)]
+    transformer = [{key: shape for key, shape in each.items() if "patch_embed" not in key} for each in shapes]
+    assert transformer[0] == transformer[1]
+    with pytest.raises(ValueError, match="which='laboratory': expected one of lab, lab-hybrid"):
+        lab_weights("smoke", which="laboratory")
 
 
 @pytest.mark.parametrize("which, name", [("lab", "Lab-Ti/8"), ("lab-hybrid", "R+Lab-Ti/8")])
@@ -35,8 +45,6 @@ def test_smoke_writes_weights_that_load_and_a_card(tmp_path, which, name):
     assert rows["step"].iloc[-1] == recipe.steps
     made = zoo.load(tmp_path / zoo.BUNDLED[which])
     assert made.name == name and made.about["recipe"]["seed"] == 1
-    assert f"{recipe.samples:,} images" in (tmp_path / zoo.BUNDLED[which]).with_suffix(".md").read_text(
-        encoding="utf-8"
-    )
+    assert f"{recipe.samples:,} images" in (tmp_path / zoo.BUNDLED[which]).with_suffix(".md").read_text(encoding="utf-8")
     again = lab_weights("smoke", seed=1, folder=tmp_path, which=which)  # finished: nothing is trained again
     assert again["seconds"].tolist() == rows["seconds"].tolist()
