@@ -15,7 +15,7 @@
 # | preset | what runs | time on 2 CPU cores |
 # |---|---|---|
 # | `smoke` | six models, a handful of steps | seconds |
-# | `quick` | three families × two sizes × two lengths × three seeds, then speed | two minutes, once; then seconds |
+# | `quick` | three families × two sizes × two lengths × three seeds, then speed | a minute or two, once; then seconds |
 # | `rehearsal` | three lengths, a million images | about half an hour, after notebook 04's |
 # | `full` | larger models, ten thousand steps | for a GPU |
 

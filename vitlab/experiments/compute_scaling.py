@@ -32,7 +32,7 @@ SETTINGS = {
     ),
     "quick": Settings(
         ("Lab-Mu/8", "Lab-Ti/8", "BiT-Lab-Ti/16", "BiT-Lab-Ti/8", "R+Lab-Mu/16", "R+Lab-Ti/16"),
-        (96, 192),
+        (48, 192),
         12_000,
         n_seeds=3,
     ),

@@ -10,16 +10,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import itertools
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import nn
 
+from vitlab.experiments.identity import cpu_count
 from vitlab.models import zoo
 from vitlab.training.cost import is_out_of_memory
 
@@ -78,11 +79,14 @@ def on_cpu(models: Sequence[str], image_sizes: Sequence[int], megabytes: int) ->
     """
     if sys.platform != "linux":
         return {}
-    found = {}
+    with ThreadPoolExecutor(cpu_count()) as pool:  # each thread waits for a process of its own
+        found = pool.map(lambda name: _of_one(name, image_sizes, megabytes), models)
+        return {pair: size for sizes in found for pair, size in sizes.items()}
+
+
+def _of_one(name: str, image_sizes: Sequence[int], megabytes: int) -> dict[tuple[str, int], int]:
     with _limited(megabytes) as fits:
-        for name, side in itertools.product(models, image_sizes):
-            found[name, side] = largest(functools.partial(fits, name, side))
-    return found
+        return {(name, side): largest(functools.partial(fits, name, side)) for side in image_sizes}
 
 
 @contextlib.contextmanager
