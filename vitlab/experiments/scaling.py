@@ -79,14 +79,14 @@ def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     splits = world_splits(world, *sizes, draw=config["seed"], n_seen=recipe.samples)
     model, rows = pretrain(config["model"], splits.train, recipe, seed=config["seed"], watch=splits.validation)
     best = max(rows[1:], key=lambda row: row["val_accuracy"])  # the first, where several are equal
-    some = subset(splits.train, torch.arange(min(len(splits.train), config["n_test"])))
+    some = subset(splits.train, torch.arange(min(len(splits.train), config["n_validation"])))
     # Without patience nothing is chosen, and the last weights are the model.
     kept = rows[-1] if recipe.patience is None else best
     outcome = {
         "kind": "outcome",
         "test_accuracy": evaluate(model, splits.test)["accuracy"],
         "validation_accuracy": kept["val_accuracy"],
-        "train_accuracy": evaluate(model, some)["accuracy"],  # of the kept weights, on at most n_test training images
+        "train_accuracy": evaluate(model, some)["accuracy"],  # of the kept weights, on at most n_validation images
         "best_step": kept["step"],
         "last_step": rows[-1]["step"],
         "flops": rows[-1]["flops"],  # of the training, up to its end
