@@ -142,3 +142,16 @@ def test_bad_worlds_are_refused(bad, names):
 def test_negative_index_is_refused():
     with pytest.raises(ValueError, match="-3"):
         scene(World(), torch.tensor([-3]))
+
+
+def test_the_noise_is_the_same_whatever_the_number_of_threads():
+    """It is made once in a process: whoever painted first would decide for all the runs that follow."""
+    before, found = torch.get_num_threads(), []
+    try:
+        for n_threads in (1, 2):
+            torch.set_num_threads(n_threads)
+            found.append(w.noise_sheet.__wrapped__(0))
+            assert torch.get_num_threads() == n_threads
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)

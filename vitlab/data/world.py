@@ -152,13 +152,17 @@ def class_looks(world: World, device: torch.device | str = "cpu") -> Look:
 @functools.lru_cache(maxsize=4)
 def noise_sheet(seed: int, device: torch.device | str = "cpu") -> Float[Tensor, "3 1024 1024"]:
     """Noise with the 1/f amplitude spectrum of natural images, mean 0, standard deviation 1, mostly grey."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # with more, sums are taken in another order, and a pixel in a million is another one
     generator = torch.Generator().manual_seed(seed)
     white = torch.randn(4, _SHEET, _SHEET, generator=generator)
     fy, fx = torch.fft.fftfreq(_SHEET)[:, None], torch.fft.rfftfreq(_SHEET)[None]
     amplitude = (fy**2 + fx**2).sqrt().clamp(min=4 / _SHEET).reciprocal()
     pink = torch.fft.irfft2(torch.fft.rfft2(white) * amplitude, s=(_SHEET, _SHEET))
     sheet = pink[:1] + 0.3 * pink[1:]
-    return ((sheet - sheet.mean()) / sheet.std()).to(device)
+    sheet = (sheet - sheet.mean()) / sheet.std()
+    torch.set_num_threads(n_threads)
+    return sheet.to(device)
 
 
 def _instances(world: World, indices: Int64[Tensor, " B"]) -> tuple[Look, dict[str, Tensor]]:
