@@ -5,9 +5,7 @@ adds what a camera would: position, rotation, scale, stretch, lighting, colours,
 natural images, other objects behind, and one in front. Image i of a world is a pure function of (world, i): the same
 in any batch, order or process, and on CPU and GPU to within one grey level.
 
-Related: FractalDB (Kataoka et al., ACCV 2020) and its radial-contour successor (Kataoka et al., CVPR 2022) pre-train
-ViTs on formula-driven images; dead leaves (Lee, Mumford & Huang, IJCV 2001; Baradad et al., NeurIPS 2021) give
-images natural statistics by overlapping depths. The world differs in having instances, depth and masks.
+Related: FractalDB (Kataoka et al., ACCV 2020, CVPR 2022); dead leaves (Lee et al., IJCV 2001; Baradad et al., 2021).
 """
 
 from __future__ import annotations
@@ -154,15 +152,14 @@ def noise_sheet(seed: int, device: torch.device | str = "cpu") -> Float[Tensor, 
     """Noise with the 1/f amplitude spectrum of natural images, mean 0, standard deviation 1, mostly grey."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # with more, sums are taken in another order, and a pixel in a million is another one
-    generator = torch.Generator().manual_seed(seed)
-    white = torch.randn(4, _SHEET, _SHEET, generator=generator)
+    white = torch.randn(4, _SHEET, _SHEET, generator=torch.Generator().manual_seed(seed))
     fy, fx = torch.fft.fftfreq(_SHEET)[:, None], torch.fft.rfftfreq(_SHEET)[None]
     amplitude = (fy**2 + fx**2).sqrt().clamp(min=4 / _SHEET).reciprocal()
     pink = torch.fft.irfft2(torch.fft.rfft2(white) * amplitude, s=(_SHEET, _SHEET))
     sheet = pink[:1] + 0.3 * pink[1:]
-    sheet = (sheet - sheet.mean()) / sheet.std()
+    mean, std = sheet.mean(), sheet.std()
     torch.set_num_threads(n_threads)
-    return sheet.to(device)
+    return ((sheet - mean) / std).to(device)
 
 
 def _instances(world: World, indices: Int64[Tensor, " B"]) -> tuple[Look, dict[str, Tensor]]:
