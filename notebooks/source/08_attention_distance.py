@@ -324,8 +324,8 @@ if HYBRID:
     shares = pd.DataFrame({"ViT": local_in_low_blocks(table, uniform_px / 2), "hybrid": local_in_low_blocks(twins, uniform_px / 2)})
     with plots.style():
         fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), sharey=True)
-        for ax, name, rows in zip(axes, (pretrained.name, twin.name), (heads, attention_distances.head_summary(twins)), strict=True):
-            plots.plot_attention_distances(rows, ax, uniform=uniform_paper, image_px=pretrained.image_size[1]).set_title(name, pad=24)
+        for ax, title, dots in zip(axes, (pretrained.name, twin.name), (heads, attention_distances.head_summary(twins)), strict=True):
+            plots.plot_attention_distances(dots, ax, uniform=uniform_paper, image_px=pretrained.image_size[1]).set_title(title, pad=24)
             ax.axhline(uniform_px / 2, color="0.6", linestyle=":")
         alt = ("Mean attention distance of every head over its block's number, for the ViT on the left and its hybrid twin on the "
                "right, with untrained controls and the limit below which a head counts as local.")
@@ -338,15 +338,15 @@ if HYBRID:
 # %%
 if HYBRID:
     gap = shares["hybrid"] - shares["ViT"]
-    low, high = images_interval(gap, SEED) or (gap.mean(),) * 2
+    lower, upper = images_interval(gap, SEED) or (gap.mean(),) * 2
     untestable = not shares["ViT"].any()
-    c13 = "not testable at this scale" if untestable else "reproduced" if high < 0 else "not reproduced"
+    c13 = "not testable at this scale" if untestable else "reproduced" if upper < 0 else "not reproduced"
     ledger.record(study, claim="C13", metric="share of local heads in the lowest third of the blocks, hybrid − ViT", value=gap.mean(),
-                  interval=(low, high), n=len(gap), unit="", verdict=c13, table=twins, data_hash=twins["data_hash"].iloc[0],
+                  interval=(lower, upper), n=len(gap), unit="", verdict=c13, table=twins, data_hash=twins["data_hash"].iloc[0],
                   note=f"{twin.name} and {pretrained.name}, trained alike, one training of each; local: below {uniform_px / 2:.1f} px, "
                        "half the distance of a head that looks at all patches alike; the interval is over images")  # fmt: skip
     display(Markdown(f"**C13: {c13}.** Local heads in low blocks: hybrid {shares['hybrid'].mean():.0%}, ViT {shares['ViT'].mean():.0%}; "
-                     f"difference {100 * gap.mean():+.1f} points [{100 * low:.1f}, {100 * high:.1f}], n = {len(gap)} images of one "
+                     f"difference {100 * gap.mean():+.1f} points [{100 * lower:.1f}, {100 * upper:.1f}], n = {len(gap)} images of one "
                      "training each."))  # fmt: skip
 else:
     display(Markdown("**C13 is not judged**: it needs a hybrid trained like this model. Name one with `HYBRID`."))

@@ -113,7 +113,7 @@ def the_knobs_answer(notebook, source):
     notebook.page.keyboard.press("ArrowRight")
     changed = "([box, src]) => box.querySelector('img').src !== src"
     notebook.page.wait_for_function(changed, arg=[knobs.element_handle(), before], timeout=10_000)
-    assert knobs.get_by_role("status").inner_text() != words
+    knobs.get_by_role("status").filter(has_not_text=words).wait_for()  # a message of its own, after the picture's
     assert knobs.get_by_role("status").inner_text() in knobs.locator("img").get_attribute("alt")
     assert cell.locator(".jp-OutputArea-output img").count() == 2 == 1 + cell.locator("img:visible").count()
 

@@ -58,6 +58,11 @@ def alive(text: str) -> list[str]:
     return [line for line in listed.splitlines() if text in line and "ps -eo" not in line]
 
 
+def stored(folder):
+    """Name and time of the finished runs; one that is being written has a dot before it."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("[!.]*.json")}
+
+
 def test_a_piece_ends_in_time_with_its_processes_and_the_next_goes_on(tmp_path, monkeypatch, capfd):
     """Cut off in the middle of a part, again and again until it is there: no run is made twice."""
     monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path))
@@ -69,20 +74,20 @@ def test_a_piece_ends_in_time_with_its_processes_and_the_next_goes_on(tmp_path, 
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "vitlab.experiments.reference", "compute_scaling", "--preset", "smoke"]
     with subprocess.Popen([*command, "--minutes", "5"], env=environment) as process:
-        while len(list(runs.glob("*.json"))) < 2 and process.poll() is None:
+        while len(stored(runs)) < 2 and process.poll() is None:
             time.sleep(0.02)
         process.terminate()  # as a scheduler does when the time of a job is over
-    first = {path.name: path.stat().st_mtime_ns for path in runs.glob("*.json")}
+    first = stored(runs)
     assert len(first) >= 2
     time.sleep(0.5)
     assert not alive(str(tmp_path)) and not alive("vitlab.experiments.reference compute_scaling")
     assert reference.piece(parts, "smoke", minutes=5) == 0
-    second = {path.name: path.stat().st_mtime_ns for path in runs.glob("*.json")}
+    second = stored(runs)
     assert first.items() < second.items()
     capfd.readouterr()
     assert reference.main(["compute_scaling", "--preset", "smoke"]) == 0
     assert "complete: " in capfd.readouterr().out
-    assert second == {path.name: path.stat().st_mtime_ns for path in runs.glob("*.json")}
+    assert second == stored(runs)
 
 
 def test_the_plan_names_every_part(monkeypatch, capsys):
