@@ -9,6 +9,8 @@ from PIL import Image
 
 from vitlab import authoring, notebooks
 
+from .viewers import pointed_at
+
 pytestmark = pytest.mark.slow
 
 SOURCES = {path.stem[:2]: path for path in authoring.sources(notebooks.notebooks_dir())}
@@ -51,14 +53,8 @@ def test_runs_to_the_end_in_jupyterlab(number, open_notebook, server):
 def the_viewer_answers(notebook, show):
     notebook.show("viewer.view(")
     page = notebook.page
-    frame = page.frame_locator("iframe[title^='Attention viewer']")
-    picture = frame.locator("canvas.picture")
-    assert frame.get_by_role("button", name=show, exact=True).get_attribute("aria-pressed") == "true"
-    seen = []
-    for place in ({"x": 20, "y": 20}, {"x": 200, "y": 200}):
-        picture.hover(position=place)
-        seen.append((frame.locator(".readout").inner_text(), frame.locator(".maps").screenshot()))
-    assert "row 1, column 1" in seen[0][0] and seen[0][0] != seen[1][0] and seen[0][1] != seen[1][1]
+    (_, first), (_, second) = pointed_at(page, show)
+    assert first != second
     heights = page.locator("iframe[title^='Attention viewer']").evaluate(
         "frame => [frame.clientHeight, frame.contentDocument.body.scrollHeight]"
     )

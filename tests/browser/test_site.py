@@ -8,6 +8,8 @@ import pytest
 from vitlab import files
 from vitlab.site import __main__ as site
 
+from .viewers import pointed_at
+
 pytestmark = pytest.mark.slow
 pytest.importorskip("myst_nb", reason="myst-nb is not installed (extra `docs`)")
 
@@ -59,15 +61,7 @@ def test_formulas_are_drawn(open_at):
     ("name", "show"), [("08_attention_distance", "All heads"), ("09_attention_rollout", "Rollout")]
 )
 def test_the_viewers_answer(open_at, name, show):
-    page = open_at(f"notebooks/{name}.html")
-    frame = page.frame_locator("iframe[title^='Attention viewer']")
-    picture = frame.locator("canvas.picture")
-    assert frame.get_by_role("button", name=show, exact=True).get_attribute("aria-pressed") == "true"
-    seen = []
-    for place in ({"x": 20, "y": 20}, {"x": 200, "y": 200}):
-        picture.hover(position=place)
-        seen.append(frame.locator(".readout").inner_text())
-    assert "row 1, column 1" in seen[0] and seen[0] != seen[1]
+    pointed_at(open_at(f"notebooks/{name}.html"), show)
 
 
 def test_downloads_and_words(open_at, built):

@@ -1,5 +1,6 @@
 """Runs that the tests of the runner put through it: worker processes import them from here by name."""
 
+import errno
 import os
 import signal
 import time
@@ -39,3 +40,16 @@ def odd(config: dict) -> list[dict]:
         "contradiction": [{"kind": "other"}],
     }
     return results[config["kind"]]
+
+
+def disk_full_at_the_second_file(monkeypatch) -> None:
+    """Of the files that this process writes from now on, the second finds no space, as a full disk says it."""
+    fsync, calls = os.fsync, []
+
+    def full_at_the_second(handle):
+        calls.append(handle)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", full_at_the_second)

@@ -138,15 +138,7 @@ def test_a_scheduler_that_is_killed_loses_nothing_that_is_finished(tmp_path, mon
 
 
 def test_a_full_disk_at_the_client_stops_the_sweep_and_keeps_what_is_finished(tmp_path, threads, monkeypatch):
-    fsync, calls = os.fsync, []
-
-    def full_at_the_second(handle):
-        calls.append(handle)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device")
-        fsync(handle)
-
-    monkeypatch.setattr(os, "fsync", full_at_the_second)
+    sweeps.disk_full_at_the_second_file(monkeypatch)
     with pytest.raises(RuntimeError, match="disk full while writing .*free space and run again"):
         runner.run_all(sweeps.logged, configs(tmp_path, 4, seconds=0.1), tmp_path / "runs")
     assert len(list((tmp_path / "runs").iterdir())) == 1

@@ -145,15 +145,7 @@ def test_a_corrupt_result_is_moved_aside_and_computed_again(tmp_path, capsys, co
 
 
 def test_a_full_disk_stops_the_sweep_and_keeps_what_is_finished(tmp_path, monkeypatch):
-    fsync, calls = os.fsync, []
-
-    def full_at_the_second(handle):
-        calls.append(handle)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device")
-        fsync(handle)
-
-    monkeypatch.setattr(os, "fsync", full_at_the_second)
+    sweeps.disk_full_at_the_second_file(monkeypatch)
     with pytest.raises(RuntimeError, match="disk full while writing .*free space and run again"):
         runner.run_all(sweeps.logged, configs(tmp_path, 4), tmp_path / "runs", jobs=1)
     assert log(tmp_path) == [1, 2]  # not the third: it could not be stored either
