@@ -1,4 +1,4 @@
-"""Cost of few-shot accuracy: every shots, seed and ridge from few decompositions, against scikit-learn's Ridge.
+"""Cost of few-shot accuracy: every shots, seed and ridge from few solutions, against scikit-learn's Ridge.
 
 scikit-learn's side calls `Ridge(alpha, fit_intercept=False)` for each combination, on features that were drawn,
 z-scored and given the constant feature once for all ridges: what is timed against is its solving alone. Every row
@@ -104,6 +104,7 @@ def main() -> None:
         **{str(s): FewShot(shots=(s,), ridges=ridges) for s in every.shots},
         "1,5,10,25": every,
         "all, 1 seed": all_images,
+        "one ridge": FewShot(),
     }.items():
         times = paired(
             lambda settings=settings: weights_each(train_arrays, n_classes, settings),

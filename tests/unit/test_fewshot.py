@@ -43,10 +43,11 @@ def published_evaluator(x, y, test_x, n_classes: int, ridge: float = 2.0**10) ->
 
 class TestKnownAnswers:
     @pytest.mark.parametrize(("n", "dim"), [(8, 30), (29, 30), (30, 30), (31, 30), (200, 30), (1, 5)])
-    def test_direct_solve_and_ridge_known_answers(self, n, dim):
+    @pytest.mark.parametrize("ridges", [RIDGES[:1], RIDGES, (*RIDGES, 1e-3, 1e5)])  # solved for, or in one basis
+    def test_direct_solve_and_ridge_known_answers(self, n, dim, ridges):
         x, y = matrices(n, dim)
-        found = ridge_weights(x, y, RIDGES)
-        for i, ridge in enumerate(RIDGES):
+        found = ridge_weights(x, y, ridges)
+        for i, ridge in enumerate(ridges):
             by_sklearn = Ridge(alpha=ridge, fit_intercept=False).fit(x, y).coef_.T
             np.testing.assert_allclose(found[:, i], direct(x, y, ridge), rtol=0, atol=1e-8)
             np.testing.assert_allclose(found[:, i], by_sklearn, rtol=0, atol=1e-8)
@@ -61,6 +62,14 @@ class TestKnownAnswers:
         stacked = np.vstack([x, np.sqrt(ridge) * np.eye(dim)])
         truth = np.linalg.lstsq(stacked, np.vstack([y, np.zeros((dim, 4))]), rcond=None)[0]
         np.testing.assert_allclose(ridge_weights(x, y, [ridge])[:, 0], truth, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(ridge_weights(x, y, [ridge, 1, 2, 3])[:, 0], truth, rtol=0, atol=1e-8)
+
+    @pytest.mark.parametrize("ridges", [(1e-15,), (1e-15, 1.0), (1e-15, 1.0, 2.0, 3.0)])
+    def test_a_ridge_lost_beside_the_gram_matrix_known_answers(self, ridges):
+        """Two equal columns share the weight of one: (1, 1), whose squared length is the smallest of those that fit."""
+        x = np.array([[3.0, 3.0], [5.0, 5.0], [7.0, 7.0]])
+        found = ridge_weights(x, x.sum(1, keepdims=True), ridges)
+        np.testing.assert_allclose(found[:, 0, 0], [1, 1], rtol=0, atol=1e-8)
 
     @pytest.mark.parametrize("shots", [1, 2, 10, 20])  # 5 to 100 rows, 40 dimensions
     def test_published_evaluator_known_answers(self, shots):

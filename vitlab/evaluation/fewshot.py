@@ -15,6 +15,7 @@ from vitlab.evaluation.features import as_arrays
 
 _STD_FLOOR = 1e-5  # the authors', added to every standard deviation
 _CHUNK = 1024  # test images scored at once
+_FEW_RIDGES = 3  # as many solutions cost less than an eigendecomposition, and four cost more
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def few_shot(
     features are z-scored by their own mean and standard deviation (of the population, plus 1e-5), and so are the
     test images' by those numbers; a constant feature of 100 is appended; targets are +1 for the class and −1 for all
     others; weights minimise the squared error plus 2^10 times their squared length, the bias's included; the largest
-    output is the prediction. Ours differs in computing in float64, in solving all ridges at once, and in refusing
+    output is the prediction. Ours differs in computing in float64, in taking several ridges at once, and in refusing
     classes with too few images. The images drawn are the authors', where features come in the same order.
 
     Raises ValueError where features are not finite, a label is not one of the `n_classes`, or a class has fewer than
@@ -133,35 +134,43 @@ def classifiers(
     array([0, 0, 1, 1])
     """
     mean, std = np.zeros(features.shape[1]), np.ones(features.shape[1])
-    if settings.normalise:
-        mean, std = features.mean(0), features.std(0) + _STD_FLOOR
     x = np.empty((features.shape[0], features.shape[1] + 1))
-    x[:, :-1] = (features - mean) / std
-    x[:, -1] = settings.bias
+    x[:, :-1], x[:, -1] = features, settings.bias
+    if settings.normalise:  # in place: with many images these passes over memory cost as much as the solving
+        mean = features.mean(0)
+        x[:, :-1] -= mean
+        std = np.sqrt(np.einsum("nd,nd->d", x[:, :-1], x[:, :-1]) / len(x)) + _STD_FLOOR
+        x[:, :-1] /= std
     weights = ridge_weights(x, 2.0 * np.eye(n_classes)[labels] - 1.0, settings.ridges)
-    slopes = weights[:-1] / std[:, None, None]
-    return slopes, settings.bias * weights[-1] - np.tensordot(mean, slopes, 1)
+    weights[:-1] /= std[:, None, None]
+    return weights[:-1], settings.bias * weights[-1] - np.tensordot(mean, weights[:-1], 1)
 
 
 def ridge_weights(
     x: Float[ndarray, "n D"], y: Float[ndarray, "n K"], ridges: Sequence[float]
 ) -> Float[ndarray, "D R K"]:
-    """Weights W = (XᵀX + λI)⁻¹XᵀY for every ridge λ, from one eigendecomposition of the smaller Gram matrix.
+    """Weights W = (XᵀX + λI)⁻¹XᵀY for every ridge λ, from the smaller Gram matrix.
 
-    With XᵀX = QΛQᵀ they are Q (Λ + λI)⁻¹ QᵀXᵀY; with more features than rows, XXᵀ = QΛQᵀ is the smaller one and
-    the same weights are XᵀQ (Λ + λI)⁻¹ QᵀY. Each further ridge costs one more product, no decomposition.
+    With more features than rows the same weights are Xᵀ(XXᵀ + λI)⁻¹Y. A few ridges are solved for one by one; more,
+    or one so small that it is nearly lost beside the Gram matrix, share an eigendecomposition QΛQᵀ, in whose basis
+    each costs a product.
 
     >>> ridge_weights(np.eye(2), np.array([[3.0], [6.0]]), [1.0, 2.0])[..., 0].T
     array([[1.5, 3. ],
            [1. , 2. ]])
     """
     wide = x.shape[0] < x.shape[1]
-    eigenvalues, vectors = np.linalg.eigh(x @ x.T if wide else x.T @ x)
-    left = x.T @ vectors if wide else vectors
-    right = vectors.T @ (y if wide else x.T @ y)
-    # A Gram matrix has no negative eigenvalues; rounding may make those of a deficient one negative.
-    penalised = eigenvalues.clip(min=0)[:, None] + np.asarray(ridges, dtype=float)
-    return np.tensordot(left, right[:, None] / penalised[..., None], 1)
+    gram, right = (x @ x.T, y) if wide else (x.T @ x, x.T @ y)
+    penalties = np.asarray(ridges, dtype=float)
+    rounding = np.finfo(float).eps * len(gram) * gram.trace()
+    if len(penalties) <= _FEW_RIDGES and penalties.min() > rounding:
+        solved = np.linalg.solve(gram + penalties[:, None, None] * np.eye(len(gram)), right).swapaxes(0, 1)
+        return np.tensordot(x.T, solved, 1) if wide else np.ascontiguousarray(solved)
+    eigenvalues, vectors = np.linalg.eigh(gram)
+    penalised = eigenvalues[:, None] + penalties
+    # What the sum leaves of nothing but rounding is a direction that no image has: it gets no weight.
+    inverse = np.divide(1, penalised, out=np.zeros_like(penalised), where=penalised > rounding)
+    return np.tensordot(x.T @ vectors if wide else vectors, (vectors.T @ right)[:, None] * inverse[..., None], 1)
 
 
 def _accuracies(x: ndarray, labels: ndarray, weights: ndarray, offsets: ndarray) -> list[float]:
