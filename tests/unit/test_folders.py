@@ -94,7 +94,15 @@ def test_batches_that_mean_nothing_are_refused(folder):
 # ---- in this process ----
 
 
-@pytest.mark.parametrize("kind", [None, Augmentation(crop="pad", pad=3, flip=True, mixup=0.3), Augmentation(flip=True)])
+KINDS = [
+    None,
+    Augmentation(crop="pad", pad=3, flip=True, mixup=0.3),
+    Augmentation(flip=True),
+    Augmentation(crop="pad", pad=3, trivial=True, cutmix=1.0),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_without_inception_crops_a_folder_gives_what_memory_gives(root, folder, kind):
     held = loader.batches(datasets.load(root, image_size=16), 4, seed=5, augmentation=kind)
     streamed = batches(folder, 4, seed=5, augmentation=kind, workers=0)

@@ -200,9 +200,10 @@ class FolderBatches:
         decoded = self._fetched(step, window) if self._workers else part.decoded()
         pictures = torch.from_numpy(decoded).to(self._device).permute(0, 3, 1, 2).contiguous()
         drawn = augment.draw(self._augmentation, self._batch_size, self._seed, step)[part.rows]
-        images = to_float(augment.shifted(pictures, drawn, self._augmentation.shift))
-        if self._augmentation.mixup:
-            return augment.mixed(images, labels, drawn.weight, len(self._folder.classes))
+        shifted = augment.shifted(pictures, drawn, self._augmentation.shift)
+        images = to_float(augment.distorted(shifted, drawn))
+        if self._augmentation.mixes:
+            return augment.mixed(images, labels, drawn, len(self._folder.classes))
         return images, labels
 
     def _slice(self, step: int, window: Window) -> tuple[_Slice, Int64[Tensor, " n"]]:
