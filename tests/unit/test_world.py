@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from vitlab.data import world as w
+from vitlab.data.noise import noise_sheet
 from vitlab.data.world import HELD_OUT, World, scene
 
 
@@ -71,7 +72,7 @@ def test_contour_known_answers():
 
 
 def test_background_has_a_one_over_f_spectrum():
-    sheet = w.noise_sheet(0)[0]
+    sheet = noise_sheet(0)[0]
     power = torch.fft.rfft2(sheet).abs() ** 2
     f = (torch.fft.fftfreq(1024)[:, None] ** 2 + torch.fft.rfftfreq(1024)[None] ** 2).sqrt()
     band = [power[(f > lo) & (f <= 2 * lo)].mean().log2() for lo in (0.02, 0.04, 0.08, 0.16)]
@@ -150,7 +151,7 @@ def test_the_noise_is_the_same_whatever_the_number_of_threads():
     try:
         for n_threads in (1, 2):
             torch.set_num_threads(n_threads)
-            found.append(w.noise_sheet.__wrapped__(0))
+            found.append(noise_sheet.__wrapped__(0))
             assert torch.get_num_threads() == n_threads
     finally:
         torch.set_num_threads(before)

@@ -11,7 +11,6 @@ Related: FractalDB (Kataoka et al., ACCV 2020, CVPR 2022); dead leaves (Lee et a
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from dataclasses import dataclass
 
@@ -21,12 +20,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitlab.data.loader import Batches, ImageSet, check_batch_size, slice_of, to_float
+from vitlab.data.noise import noise_sheet
 
 HELD_OUT = 2**40  # images from this index on are never used for training
 N_HARMONICS = 6  # contour harmonics 2…7
 N_BEHIND = 2  # other objects behind the labelled one; one more may stand in front
 N_LAYERS = N_BEHIND + 2
-_SHEET = 1024  # side of the 1/f noise sheet that backgrounds are cut from
 
 
 @dataclass(frozen=True)
@@ -145,21 +144,6 @@ def look(draws: Float[Tensor, "*n 24"]) -> Look:
 def class_looks(world: World, device: torch.device | str = "cpu") -> Look:
     """The looks of a world's classes, one row per class."""
     return look(uniform(world.seed, torch.arange(world.n_classes, device=device), 24, purpose=1))
-
-
-@functools.lru_cache(maxsize=4)
-def noise_sheet(seed: int, device: torch.device | str = "cpu") -> Float[Tensor, "3 1024 1024"]:
-    """Noise with the 1/f amplitude spectrum of natural images, mean 0, standard deviation 1, mostly grey."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # with more, sums are taken in another order, and a pixel in a million is another one
-    white = torch.randn(4, _SHEET, _SHEET, generator=torch.Generator().manual_seed(seed))
-    fy, fx = torch.fft.fftfreq(_SHEET)[:, None], torch.fft.rfftfreq(_SHEET)[None]
-    amplitude = (fy**2 + fx**2).sqrt().clamp(min=4 / _SHEET).reciprocal()
-    pink = torch.fft.irfft2(torch.fft.rfft2(white) * amplitude, s=(_SHEET, _SHEET))
-    sheet = pink[:1] + 0.3 * pink[1:]
-    mean, std = sheet.mean(), sheet.std()
-    torch.set_num_threads(n_threads)
-    return ((sheet - mean) / std).to(device)
 
 
 def _instances(world: World, indices: Int64[Tensor, " B"]) -> tuple[Look, dict[str, Tensor]]:

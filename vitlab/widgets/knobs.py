@@ -75,7 +75,7 @@ class Knobs:
         try:
             with style():
                 figure, words = self.draw(**{name: knob.value for name, knob in self.controls.items()} | values)
-                return _png(figure), words
+                return as_png(figure), words
         finally:
             for number in set(plt.get_fignums()) - before:
                 plt.close(number)
@@ -120,9 +120,7 @@ class Knobs:
         except ValueError as error:  # a model without classes, say: no reason to stop the notebook
             publish_display_data({"text/plain": f"{self.title}: {error}"})
             return
-        alt = f"{self.title}. {words}"
-        still = {"image/png": base64.b64encode(png).decode(), "text/plain": alt}
-        publish_display_data(still, {"image/png": {"alt": alt}})
+        publish_display_data(*still(png, f"{self.title}. {words}"))
         if somebody_is_there():
             view = self.widget()._repr_mimebundle_()
             publish_display_data(view | {"text/plain": ""})
@@ -177,11 +175,21 @@ def _control(knob: Knob | Upload) -> Any:
     return Choice(knob.options, knob.value, label=knob.label, slider=numbers)
 
 
-def _png(figure: Figure) -> bytes:
+def as_png(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG file, drawn once."""
     canvas, file = FigureCanvasAgg(figure), io.BytesIO()
     canvas.draw()  # once; savefig draws twice where the layout is constrained, and a knob is not to wait
     Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(file, "PNG", compress_level=3)
     return file.getvalue()
+
+
+def still(png: bytes, alt: str) -> tuple[dict, dict]:
+    """What a cell shows of a picture, data and metadata: the picture, and the words for those who do not see it.
+
+    >>> still(b"", "Nothing.")[1]
+    {'image/png': {'alt': 'Nothing.'}}
+    """
+    return {"image/png": base64.b64encode(png).decode(), "text/plain": alt}, {"image/png": {"alt": alt}}
 
 
 def _image(png: bytes, alt: str) -> str:

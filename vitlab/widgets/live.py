@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import io
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +18,7 @@ from vitlab.plots.style import COLOURS, style
 from vitlab.training.interrupts import Stopped
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
-from vitlab.widgets.knobs import somebody_is_there
+from vitlab.widgets.knobs import as_png, somebody_is_there, still
 
 _PAUSE = 0.5  # seconds between two drawings, at least
 _SHARE = 10  # times what a drawing takes is left to the training before the next one
@@ -203,9 +201,5 @@ def _on_screen(steps: int) -> Iterator[Say]:
 
 def _picture(rows: list[dict], steps: int, line: str) -> tuple[dict, dict]:
     """The chart as what a cell shows, and the words for those who do not see it."""
-    file = io.BytesIO()
     with style():
-        figure = chart(rows, steps)
-        figure.savefig(file, format="png", dpi=figure.dpi)
-    alt = f"Loss and accuracy while training. {line}"
-    return {"image/png": base64.b64encode(file.getvalue()).decode(), "text/plain": alt}, {"image/png": {"alt": alt}}
+        return still(as_png(chart(rows, steps)), f"Loss and accuracy while training. {line}")
