@@ -156,10 +156,13 @@ def shifted(images: UInt8[Tensor, "B 3 H W"], drawn: Draws, shift: int) -> UInt8
     check_shift(shift, height, width)
     if shift == 0 and not drawn.flip.any():
         return images
-    corner = (drawn.position * (2 * shift + 1)).long() - shift
-    row, column = (_reflected(corner[:, k, None] + torch.arange(n), n) for k, n in enumerate((height, width)))
-    column = torch.where(drawn.flip[:, None], column.flip(-1), column)
-    pixel = (row.to(images.device)[:, :, None] * width + column.to(images.device)[:, None, :]).flatten(1)
+    # Little goes to the device: a GPU would wait for a copy of more than 64 KB.
+    device = images.device
+    corner, flip = ((drawn.position * (2 * shift + 1)).long() - shift).to(device), drawn.flip.to(device)
+    ends = enumerate((height, width))
+    row, column = (_reflected(corner[:, k, None] + torch.arange(n, device=device), n) for k, n in ends)
+    column = torch.where(flip[:, None], column.flip(-1), column)
+    pixel = (row[:, :, None] * width + column[:, None, :]).flatten(1)
     return images.flatten(2).gather(2, pixel[:, None].expand(-1, 3, -1)).unflatten(2, (height, width))
 
 
@@ -175,17 +178,18 @@ def resized_crops(images: Float[Tensor, "B 3 H W"], drawn: Draws) -> Float[Tenso
     >>> resized_crops(images, draw(Augmentation(crop="inception"), 5, seed=0, step=0)).shape
     torch.Size([5, 3, 16, 16])
     """
-    size = images.shape[-2:]
-    corner, extent = boxes(drawn, *size).double().split(2, -1)
+    size, device = images.shape[-2:], images.device
+    corner, extent = boxes(drawn, *size).to(device).double().split(2, -1)
     axes = []
     for k, n in enumerate(size):
         first, length = corner[:, k, None], extent[:, k, None]
-        at = first + (torch.arange(n) + 0.5) * length / n - 0.5  # pixel centres of the result, in the image's pixels
+        centres = torch.arange(n, device=device) + 0.5
+        at = first + centres * length / n - 0.5  # pixel centres of the result, in the image's pixels
         at = at.clamp(first, first + length - 1)  # pixels outside the box have no part in it
         axes.append(((2 * at + 1) / n - 1).to(images.dtype))
     row, column = axes
-    column = torch.where(drawn.flip[:, None], column.flip(-1), column).to(images.device)
-    grid = torch.stack(torch.broadcast_tensors(column[:, None, :], row.to(images.device)[:, :, None]), -1)
+    column = torch.where(drawn.flip.to(device)[:, None], column.flip(-1), column)
+    grid = torch.stack(torch.broadcast_tensors(column[:, None, :], row[:, :, None]), -1)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
