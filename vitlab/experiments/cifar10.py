@@ -51,6 +51,8 @@ class Settings:
     weight_decay: float = 0.1
     label_smoothing: float = 0.1
     mixup: float = 0.0
+    cutmix: float = 0.0
+    trivial: bool = False
     drop_path: float = 0.0  # of ViTs
     average: float | None = None
     precision: str = "fp32"
@@ -79,6 +81,11 @@ SETTINGS = {
         "4 steps",
         n_seeds=1,
         batch_size=16,
+        mixup=0.8,
+        cutmix=1.0,
+        trivial=True,
+        drop_path=0.1,
+        average=0.9,
         n_train=60,
         n_test=40,
     ),
@@ -93,7 +100,9 @@ SETTINGS = {
         "10 minutes on one GPU",
         n_seeds=1,
         batch_size=512,
-        mixup=0.5,
+        mixup=0.8,
+        cutmix=1.0,
+        trivial=True,
         drop_path=0.1,
         average=0.9998,
         precision="bf16",
@@ -130,8 +139,7 @@ def sweep(jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
 
 def _config(settings: Settings, choice: Choice, steps: int, seed: int, tuning: bool = False) -> dict[str, Any]:
     model, rate = choice
-    names = ("batch_size", "weight_decay", "label_smoothing", "mixup", "drop_path", "average", "precision")
-    shared = {name: getattr(settings, name) for name in (*names, "n_train", "n_test")}
+    shared = {name: value for name, value in vars(settings).items() if name not in ("steps", "budget", "n_seeds")}
     return {"model": model, "learning_rate": rate, "steps": steps, "seed": seed, "tuning": tuning} | shared
 
 
@@ -142,7 +150,8 @@ def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "label_smoothing", "average", "precision")
     steps = config["steps"]
     recipe = Recipe(**{name: config[name] for name in names}, warmup_steps=steps // 20, eval_every=max(1, steps // 10))
-    augmentation = Augmentation(crop="pad", pad=4, flip=True, mixup=config["mixup"])
+    chosen = {name: config[name] for name in ("mixup", "cutmix", "trivial")}
+    augmentation = Augmentation(crop="pad", pad=4, flip=True, **chosen)
     options = {} if config["model"].startswith("BiT") else {"drop_path": config["drop_path"]}
     _, rows = pretrain(
         config["model"], learn, recipe, seed=config["seed"], watch=test, augmentation=augmentation, **options
