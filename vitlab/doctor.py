@@ -37,9 +37,7 @@ def describe() -> str:
         "presets": [f"{name:<9} {_ability(preset)}" for name, preset in presets.PRESETS.items()],
         "variables": [f"{name} = {os.environ.get(name) or '(not set)'}" for name in _VARIABLES],
     }
-    return "\n".join(
-        f"{title}\n" + "\n".join(f"  {line}" for line in lines) for title, lines in sections.items()
-    )
+    return "\n".join(f"{title}\n" + "\n".join(f"  {line}" for line in lines) for title, lines in sections.items())
 
 
 def _notebooks() -> Iterator[str]:

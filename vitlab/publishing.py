@@ -32,12 +32,8 @@ def reference(folder: Path, preset: str, which: Sequence[str] = ()) -> list[Path
     for path in chosen:
         results = files.figures_dir() / preset / path.stem
         if not (results / "result.json").exists() or not (results / "notebook.ipynb").exists():
-            raise ValueError(
-                f"{path.stem} has not run to its end at preset {preset}: vitlab run {path.stem[:2]}"
-            )
-        executed[path] = _with_outputs(
-            folder / "source" / f"{path.stem}.py", results / "notebook.ipynb", preset
-        )
+            raise ValueError(f"{path.stem} has not run to its end at preset {preset}: vitlab run {path.stem[:2]}")
+        executed[path] = _with_outputs(folder / "source" / f"{path.stem}.py", results / "notebook.ipynb", preset)
         for shown in (results / "result.json", *results.glob("*.svg")):
             _refuse_paths(shown.read_text(encoding="utf-8"), str(shown))
     for path, notebook in executed.items():
@@ -55,9 +51,7 @@ def _with_outputs(source: Path, executed: Path, preset: str) -> NotebookNode:
         done.cells.remove(cell)
         for name, value in _assigned(cell.source):
             if defaults.get(name) != value:
-                raise ValueError(
-                    f"{source.stem} was run with {name} = {value!r}: a reference is run as it stands"
-                )
+                raise ValueError(f"{source.stem} was run with {name} = {value!r}: a reference is run as it stands")
     if [cell.source for cell in done.cells] != [cell.source for cell in wanted.cells]:
         raise ValueError(f"{source.stem} has changed since it was run: vitlab run {source.stem[:2]}")
     count = 0
@@ -68,9 +62,7 @@ def _with_outputs(source: Path, executed: Path, preset: str) -> NotebookNode:
         other.outputs, other.execution_count = cell.outputs, count
         for output in other.outputs:
             if output.get("name") == "stderr":
-                raise ValueError(
-                    f"{source.stem}, cell [{count}] wrote to stderr: {output.text.strip()[:200]}"
-                )
+                raise ValueError(f"{source.stem}, cell [{count}] wrote to stderr: {output.text.strip()[:200]}")
             if "execution_count" in output:
                 output.execution_count = count
             _refuse_paths(str(dict(output)), f"{source.stem}, cell [{count}]")

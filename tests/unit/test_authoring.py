@@ -143,8 +143,7 @@ def test_exercises_hold_no_solution(folder):
     notebook = read(path)
     assert "sum(values)" not in path.read_text() and "SOLUTION" not in path.read_text()
     assert notebook.cells[3].source.startswith(
-        "def total(values):\n    # YOUR CODE HERE\n"
-        '    raise NotImplementedError("exercise not solved yet")\n\n\nprint('
+        'def total(values):\n    # YOUR CODE HERE\n    raise NotImplementedError("exercise not solved yet")\n\n\nprint('
     )
     assert all(not cell.get("outputs") for cell in notebook.cells)
     compile(notebook.cells[3].source, "cell", "exec")
@@ -164,9 +163,7 @@ def execute(folder: Path) -> None:
     assert notebooks.run([path], "quick", {}) == []
 
 
-def pretend(
-    folder: Path, figures: Path, injected: str = "", stream: str = "stdout", text: str = "3 0", note: str = ""
-):
+def pretend(folder: Path, figures: Path, injected: str = "", stream: str = "stdout", text: str = "3 0", note: str = ""):
     """What an execution leaves, without the seconds that a kernel takes."""
     notebook = read(folder / "01_sums.ipynb")
     notebook.cells[3].outputs = [nbformat.v4.new_output("stream", name=stream, text=text)]

@@ -96,9 +96,7 @@ def test_a_failure_among_three_gives_status_one_and_a_report(folder, figures, ca
         (["experiment", "nothing", "--preset", "paper"], "preset 'paper' is not run from here"),
     ],
 )
-def test_bad_input_is_one_line_and_status_two_before_anything_is_written(
-    folder, figures, capsys, arguments, message
-):
+def test_bad_input_is_one_line_and_status_two_before_anything_is_written(folder, figures, capsys, arguments, message):
     make(folder, "01_a", "print(SEED)")
     assert cli.main(arguments) == 2
     printed = capsys.readouterr()
@@ -200,9 +198,7 @@ def test_an_experiment_runs_without_jupyter(figures, monkeypatch, capsys):
     assert lines[-1] == str(path) and lines[1].split() == ["0", "10.0"]
     assert pd.read_csv(path)["value"].tolist() == [10.0, 12.0]
     assert cli.main(["experiment", "sums", "--set", "sizes=2"]) == 2
-    assert capsys.readouterr().err == (
-        "vitlab: --set sizes: sums has no such setting. There are: size, rate\n"
-    )
+    assert capsys.readouterr().err == ("vitlab: --set sizes: sums has no such setting. There are: size, rate\n")
     assert cli.main(["experiment", "sums", "--set", "size=two"]) == 2
     assert cli.main(["experiment", "loose", "--preset", "smoke", "--set", "depth=2", "--set", "model=a"]) == 0
     loosely = pd.read_csv(figures / "smoke" / "experiments" / "loose.csv")

@@ -20,9 +20,7 @@ def names(folder: Path) -> list[str]:
 
 def python(code: str, *arguments: object) -> subprocess.Popen:
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=files.ROOT
-    )
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=files.ROOT)
 
 
 def test_folders_follow_their_variables_except_the_reference(monkeypatch, tmp_path):
@@ -71,9 +69,7 @@ def test_a_full_disk_is_named_and_the_old_file_kept(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(
-        OSError, match=r"disk full while writing .*x\.json: free space and run again"
-    ) as caught:
+    with pytest.raises(OSError, match=r"disk full while writing .*x\.json: free space and run again") as caught:
         files.write_json(target, [2])
     assert caught.value.errno == errno.ENOSPC
     assert files.read_json(target) == [1]
@@ -164,9 +160,7 @@ def test_a_lock_keeps_others_out_and_says_once_what_it_waits_for(tmp_path, capfd
     assert capfd.readouterr().err == ""
     with files.lock(tmp_path) as held:
         assert held and process.wait(timeout=10) == 0
-    assert capfd.readouterr().err.splitlines() == [
-        f"vitlab: waiting for another process that works on {tmp_path}"
-    ]
+    assert capfd.readouterr().err.splitlines() == [f"vitlab: waiting for another process that works on {tmp_path}"]
     assert names(tmp_path) == []
     process.communicate()
 

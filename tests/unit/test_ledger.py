@@ -72,9 +72,7 @@ def test_nothing_of_an_earlier_execution_lingers(figures):
     verdict(first, metric="old")
     second = ledger.study("08_attention_distance", "smoke", 0)
     ledger.save_figure(second, draw(), "new", "A line.")
-    assert [entry["metric"] for entry in stored(first)["results"]] == [
-        "old"
-    ]  # no verdict yet: whole as it was
+    assert [entry["metric"] for entry in stored(first)["results"]] == ["old"]  # no verdict yet: whole as it was
     assert (first.folder / "old.png").exists()
     verdict(second, metric="new")
     assert [entry["metric"] for entry in stored(second)["results"]] == ["new"]
@@ -179,9 +177,7 @@ def test_bootstrap_interval_of_known_answers():
 def test_bootstrap_of_a_statistic_resamples_rows():
     x = np.arange(50.0)
     pairs = np.stack([x, -3 * x], axis=1)
-    interval = ledger.bootstrap_interval(
-        pairs, statistic=lambda rows: np.polyfit(rows[:, 0], rows[:, 1], 1)[0]
-    )
+    interval = ledger.bootstrap_interval(pairs, statistic=lambda rows: np.polyfit(rows[:, 0], rows[:, 1], 1)[0])
     assert interval == pytest.approx((-3.0, -3.0))
 
 

@@ -101,9 +101,7 @@ def test_settings_go_to_the_notebooks_that_have_them(folder):
     two = make(folder, "02_b")
     found = notebooks.check_settings([one, two], {"weights": "timm", "SEED": "4"})
     assert found == {one: {"WEIGHTS": "timm", "SEED": 4}, two: {"SEED": 4}}
-    with pytest.raises(
-        ValueError, match=r"WEIGHT. There are 01_a: PRESET, SEED, WEIGHTS; 02_b: PRESET, SEED"
-    ):
+    with pytest.raises(ValueError, match=r"WEIGHT. There are 01_a: PRESET, SEED, WEIGHTS; 02_b: PRESET, SEED"):
         notebooks.check_settings([one, two], {"WEIGHT": "timm"})
 
 
@@ -161,9 +159,7 @@ def test_a_failing_notebook_is_named_the_others_go_on_and_what_was_good_stays(fo
     expected = "02_b stopped in cell [4] (value = 1): ValueError: loss became NaN; as far as it came: "
     assert failures[0] == f"{expected}{good.with_name('notebook.failed.ipynb')}"
     lines = printed.out.splitlines()
-    assert [line.split(": ")[0] for line in lines] == ["01_a", "02_b", "03_c"] and ": failed after" in lines[
-        1
-    ]
+    assert [line.split(": ")[0] for line in lines] == ["01_a", "02_b", "03_c"] and ": failed after" in lines[1]
     assert good.read_bytes() == before
     failed = good.with_name("notebook.failed.ipynb")
     assert "half" in outputs(failed) and "papermill" not in json.loads(failed.read_text())["metadata"]

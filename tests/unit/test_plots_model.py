@@ -107,14 +107,10 @@ def test_scenes_have_a_label_for_each_row(ax):
 
 def test_verdicts_are_the_ledgers_and_not_yet_counts_nothing(ax):
     assert list(collection.VERDICTS) == [*ledger.VERDICTS, "not yet"]
-    data = pd.DataFrame(
-        {"claim": ["C01", "C01", "C02"], "verdict": ["reproduced", "not reproduced", "not yet"]}
-    )
+    data = pd.DataFrame({"claim": ["C01", "C01", "C02"], "verdict": ["reproduced", "not reproduced", "not yet"]})
     plots.plot_verdicts(data, ax)
     drawn = {
-        line.get_label(): (list(line.get_xdata()), list(line.get_ydata()))
-        for line in ax.lines
-        if len(line.get_xdata())
+        line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines if len(line.get_xdata())
     }
     assert drawn == {"reproduced": ([0], [1]), "not reproduced": ([0], [2]), "not yet": ([1], [0])}
     assert ax.get_ylabel() == "numbers measured" and "claim" in ax.get_xlabel()

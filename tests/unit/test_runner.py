@@ -99,9 +99,7 @@ def test_a_failing_run_is_named_after_the_others_are_stored(tmp_path, capsys, jo
 def test_a_killed_worker_costs_nothing_the_first_time(tmp_path, capsys):
     lives = tmp_path / "lives"
     lives.write_bytes(b"1")
-    table = runner.run_all(
-        sweeps.dying, configs(tmp_path, bad=2, lives=str(lives)), tmp_path / "runs", jobs=2
-    )
+    table = runner.run_all(sweeps.dying, configs(tmp_path, bad=2, lives=str(lives)), tmp_path / "runs", jobs=2)
     assert table["size"].tolist() == [1, 1, 2, 2, 3, 3]
     assert log(tmp_path) == [1, 2, 3]
     assert "killed by SIGKILL" in capsys.readouterr().err

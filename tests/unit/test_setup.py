@@ -73,18 +73,14 @@ def test_lock_holds_every_dependency_once(platform, python):
     versions = {pin.name: next(iter(pin.specifier)).version for pin in chosen}
     for wanted in [*DIRECT, Requirement("setuptools>=77")]:
         assert wanted.name in versions, f"{wanted.name} is not in the lock: run make lock"
-        assert wanted.specifier.contains(versions[wanted.name]), (
-            f"lock has {wanted.name} {versions[wanted.name]}"
-        )
+        assert wanted.specifier.contains(versions[wanted.name]), f"lock has {wanted.name} {versions[wanted.name]}"
 
 
 def test_lock_pins_and_hashes_everything():
     blocks = re.split(r"\n(?=\S)", LOCK.strip())
     assert len(blocks) == len(PINS) > 100
     for block in blocks:
-        assert re.match(r"[a-z0-9.-]+==[^ ]+ ", block) and re.search(r"--hash=sha256:[0-9a-f]{64}", block), (
-            block[:80]
-        )
+        assert re.match(r"[a-z0-9.-]+==[^ ]+ ", block) and re.search(r"--hash=sha256:[0-9a-f]{64}", block), block[:80]
 
 
 def test_environment_file_is_the_lock():
@@ -98,15 +94,11 @@ def test_environment_file_is_the_lock():
     assert (ROOT / "environment.yml").read_text() == environment.environment(LOCK)
 
 
-@pytest.mark.parametrize(
-    "name", ["requirements.lock", "environment.yml", "Makefile", ".ci/install.py", ".ci/run"]
-)
+@pytest.mark.parametrize("name", ["requirements.lock", "environment.yml", "Makefile", ".ci/install.py", ".ci/run"])
 def test_no_address_is_written_down(name):
     """Where packages come from is the user's setting (a mirror, a folder), never the project's."""
     text = (ROOT / name).read_text()
-    assert not re.search(
-        r"\w+://|--(extra-)?index-url[ =][^-\\]|--find-links", text.replace("--no-emit-index-url", "")
-    )
+    assert not re.search(r"\w+://|--(extra-)?index-url[ =][^-\\]|--find-links", text.replace("--no-emit-index-url", ""))
 
 
 def test_one_package_of_a_lock():
@@ -140,19 +132,13 @@ def test_installer_builds_updates_and_begins_again(installer):
     venv, calls = installer
     install.main(venv / ".installed-1")
     assert (venv / ".installed-1").exists() and not (venv / ".incomplete").exists()
-    assert (
-        "-m venv" in calls[0] and "--require-hashes" in calls[1] and "sync" in calls[2] and "-e ." in calls[3]
-    )
+    assert "-m venv" in calls[0] and "--require-hashes" in calls[1] and "sync" in calls[2] and "-e ." in calls[3]
     calls.clear()
     install.main(venv / ".installed-1")
     assert not calls, "whole: nothing to do"
     (venv / "kept").touch()
     install.main(venv / ".installed-2")  # the lock has changed
-    assert (
-        (venv / "kept").exists()
-        and not (venv / ".installed-1").exists()
-        and not any("-m venv" in c for c in calls)
-    )
+    assert (venv / "kept").exists() and not (venv / ".installed-1").exists() and not any("-m venv" in c for c in calls)
     (venv / ".installed-2").rename(venv / ".incomplete")  # killed half-way
     install.main(venv / ".installed-2")
     assert not (venv / "kept").exists() and (venv / ".installed-2").exists()

@@ -41,9 +41,7 @@ def images(count: int = 3, size: int = 32, dtype: torch.dtype = torch.float32) -
 
 def timm_vit(pool: str = "class") -> VisionTransformer:
     pooling = {} if pool == "class" else {"class_token": False, "global_pool": "avg", "fc_norm": False}
-    return VisionTransformer(
-        32, 8, num_classes=7, embed_dim=48, depth=3, num_heads=4, mlp_ratio=80 / 48, **pooling
-    )
+    return VisionTransformer(32, 8, num_classes=7, embed_dim=48, depth=3, num_heads=4, mlp_ratio=80 / 48, **pooling)
 
 
 def layer_norm(x, weight, bias):
@@ -94,9 +92,7 @@ def test_table_1_counts(name):
     counts = [sum(p.numel() for p in model.parameters()) for model in (ours, theirs)]
     assert counts == [n_parameters, n_parameters]
     assert ours.pos_embed.shape == (1, n_tokens, dim)
-    assert {k: v.shape for k, v in ours.state_dict().items()} == {
-        k: v.shape for k, v in theirs.state_dict().items()
-    }
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
 
 
 @pytest.mark.parametrize("pool", ["class", "gap"])
@@ -114,18 +110,14 @@ def test_equals_timm_and_weights_move_both_ways(pool):
     ours, theirs = small(pool=pool), timm_vit(pool).eval()
     theirs.load_state_dict(ours.state_dict(), strict=True)
     torch.testing.assert_close(ours(images()), theirs(images()), atol=1e-5, rtol=0)
-    torch.testing.assert_close(
-        ours.forward_features(images()), theirs.forward_features(images()), atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(ours.forward_features(images()), theirs.forward_features(images()), atol=1e-5, rtol=0)
     back = ViT(ours.config).eval()
     back.load_state_dict(theirs.state_dict(), strict=True)
     assert torch.equal(back(images()), ours(images()))
 
 
 def test_tanh_head_has_the_keys_of_the_old_timm_models():
-    keys = [
-        key for key in ViT(ViTConfig(**SMALL, head="tanh")).state_dict() if key.startswith(("pre", "head"))
-    ]
+    keys = [key for key in ViT(ViTConfig(**SMALL, head="tanh")).state_dict() if key.startswith(("pre", "head"))]
     assert keys == ["pre_logits.fc.weight", "pre_logits.fc.bias", "head.weight", "head.bias"]
 
 
@@ -179,9 +171,7 @@ def test_a_new_model_gives_zero_logits():
 
 def test_dropout_is_where_the_paper_puts_it():
     model = ViT(ViTConfig(**SMALL, head="tanh", dropout=0.1))
-    dropping = [
-        name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p == 0.1
-    ]
+    dropping = [name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p == 0.1]
     in_block = ["attn.proj_drop", "mlp.drop1", "mlp.drop2"]
     blocks = [f"blocks.{block}.{name}" for block in range(3) for name in in_block]
     assert dropping == ["pos_drop", *blocks, "pre_logits.drop"]
@@ -310,9 +300,7 @@ def test_a_configuration_says_what_is_wrong_with_it(changes, message):
 
 @pytest.mark.parametrize("field", ["head", "pool"])
 def test_unknown_words_are_refused(field):
-    with pytest.raises(
-        Exception, match="other"
-    ):  # by the configuration, or by the checked annotation before it
+    with pytest.raises(Exception, match="other"):  # by the configuration, or by the checked annotation before it
         ViTConfig(**SMALL, **{field: "other"})
 
 

@@ -123,7 +123,7 @@ def test_a_name_like_no_other_is_told_what_there_is():
         ("BiT-Lab-Ti/8", {"dropout": 0.1}, "no dropout"),
         ("BiT-Lab-Ti/8", {"head": "tanh"}, "linear head"),
         ("test_vit", {"head": "tanh"}, "head 'tanh' is not for timm's models"),
-        ("resnet10t", {"dropout": 0.1}, "timm\'s resnet10t does not take these settings .dropout."),
+        ("resnet10t", {"dropout": 0.1}, "timm's resnet10t does not take these settings .dropout."),
     ],
 )
 def test_settings_a_model_does_not_have(name, settings, message):

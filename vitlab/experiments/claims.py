@@ -79,9 +79,7 @@ _CLAIMS = (
         "App. D.2, Fig. 8",
     ),
     Claim("C19", "Axial attention is more accurate and costs more compute.", "App. D.6, Fig. 13"),
-    Claim(
-        "C20", "ViT is as fast as a comparable ResNet and uses memory more efficiently.", "App. D.5, Fig. 12"
-    ),
+    Claim("C20", "ViT is as fast as a comparable ResNet and uses memory more efficiently.", "App. D.5, Fig. 12"),
     Claim("C21", "ViT fine-tunes to a new task in few epochs.", "later reviews of §3.2"),
 )
 

@@ -73,9 +73,7 @@ def model_checks(
     configs = [{"task": "count", "model": name} for name in settings.counted]
     configs += [{"task": "compare", "model": name, **draws} for name in settings.compared]
     configs += [{"task": "deviate", "model": "plain", **draws, "n_images": settings.n_control_images}]
-    table = runner.run_all(
-        _run_one, configs, folder or runner.run_folder("model_checks", preset), jobs if jobs else 1
-    )
+    table = runner.run_all(_run_one, configs, folder or runner.run_folder("model_checks", preset), jobs if jobs else 1)
     return table[COLUMNS].astype({"seed": "Int64"})
 
 
@@ -198,9 +196,7 @@ def _counts(name: str) -> Iterator[dict[str, Any]]:
     yield _row("FLOPs", name, "paper", forward_flops(model, 224) / 1e9, paper / 1e9, "GFLOP")
 
 
-def _row(
-    check: str, model: str, against: str, ours: float, theirs: float, unit: str, part: str = ""
-) -> dict[str, Any]:
+def _row(check: str, model: str, against: str, ours: float, theirs: float, unit: str, part: str = "") -> dict[str, Any]:
     row = {"check": check, "model": model, "part": part, "against": against, "seed": None}
     return {**row, "ours": ours, "theirs": theirs, "difference": abs(ours - theirs), "unit": unit}
 
@@ -257,8 +253,6 @@ def _timm_twin(model: ViT) -> nn.Module | None:
     return twin.eval()
 
 
-def _logit_row(
-    check: str, model: str, against: str, ours: Tensor, theirs: Tensor, part: str = ""
-) -> dict[str, Any]:
+def _logit_row(check: str, model: str, against: str, ours: Tensor, theirs: Tensor, part: str = "") -> dict[str, Any]:
     row = _row(check, model, against, ours.abs().max().item(), theirs.abs().max().item(), "logit", part)
     return {**row, "difference": (ours - theirs).abs().max().item()}

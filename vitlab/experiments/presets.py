@@ -28,12 +28,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         preset.name: preset
         for preset in (
-            Preset(
-                "smoke", "the tests: every line runs, no number counts", "≤ 20 s a notebook", "2 CPU cores"
-            ),
-            Preset(
-                "quick", "a laptop, offline: the claims at lab scale", "≤ 15 min in all", "2 CPU cores, 4 GB"
-            ),
+            Preset("smoke", "the tests: every line runs, no number counts", "≤ 20 s a notebook", "2 CPU cores"),
+            Preset("quick", "a laptop, offline: the claims at lab scale", "≤ 15 min in all", "2 CPU cores, 4 GB"),
             Preset(
                 "rehearsal",
                 "what full makes (04, 05, the lab weights), at a CPU's size",

@@ -17,9 +17,7 @@ _PARTS = ("green", "orange", "vermilion", "blue", "black", "purple")  # of a mod
 _ZERO = 1e-17  # where a difference of exactly zero is drawn on a logarithmic axis
 
 
-def spread_patches(
-    image: UInt8[np.ndarray, "H W 3"], patch_size: int, gap: int
-) -> UInt8[np.ndarray, "H2 W2 3"]:
+def spread_patches(image: UInt8[np.ndarray, "H W 3"], patch_size: int, gap: int) -> UInt8[np.ndarray, "H2 W2 3"]:
     """The image with `gap` white pixels between its patches.
 
     >>> spread_patches(np.zeros((32, 32, 3), np.uint8), patch_size=16, gap=4).shape
