@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -99,6 +100,12 @@ def test_no_address_is_written_down(name):
     """Where packages come from is the user's setting (a mirror, a folder), never the project's."""
     text = (ROOT / name).read_text()
     assert not re.search(r"\w+://|--(extra-)?index-url[ =][^-\\]|--find-links", text.replace("--no-emit-index-url", ""))
+
+
+@pytest.mark.parametrize("arguments", [["check", "."], ["format", "--check", "vitlab", "tests", "benchmarks"]])
+def test_the_code_is_linted_and_formatted(arguments):
+    done = subprocess.run([sys.executable, "-m", "ruff", *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_one_package_of_a_lock():
