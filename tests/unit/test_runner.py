@@ -235,6 +235,28 @@ def test_the_code_hash_sees_code_not_comments():
     assert identity.source_hash("x = 'a'") != identity.source_hash("x = 'b'")
 
 
+def test_the_code_hash_is_the_same_on_every_python():
+    """Made with 3.11, 3.12 and 3.13, whose syntax trees and `ast.unparse` differ in f-strings and empty fields."""
+    source = """
+class A(B, metaclass=C):
+    def f(self, a: int, *b, c=1) -> "x":
+        y = f"{a!r:>{c}} 'q' {b}" "tail"
+        return [i async for i in y], lambda: (None, ..., 1e3, b"x", u"u", True, 1j)
+"""
+    assert identity.source_hash(source).startswith("81b6fdf319de67e3")
+    assert identity.source_hash('f("")') != identity.source_hash("f()") != identity.source_hash("f(None)")
+    assert identity.source_hash("return None") != identity.source_hash("return")
+
+
+def test_results_of_another_torch_are_read_and_not_computed(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITLAB_TORCH", "2.0")
+    keys = [identity.run_key(sweeps.logged, {"size": 1}, torch=torch) for torch in (None, "2.0")]
+    assert keys[0] == keys[1] != identity.run_key(sweeps.logged, {"size": 1}, torch=identity._installed_torch())
+    with pytest.raises(RuntimeError, match=r"VITLAB_TORCH=2\.0, but torch here is .*unset VITLAB_TORCH"):
+        runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "runs", jobs=1)
+    assert log(tmp_path) == []
+
+
 def test_the_code_hash_covers_the_experiments_own_module(tmp_path, monkeypatch):
     import importlib.util
 
@@ -288,6 +310,16 @@ def threads(config: dict) -> list[dict]:
 
     pools = max(pool["num_threads"] for pool in threadpoolctl.threadpool_info())
     return [{"torch": torch.get_num_threads(), "pools": pools}]
+
+
+def test_processes_that_share_a_gpu_are_few(monkeypatch):
+    monkeypatch.delenv("VITLAB_JOBS", raising=False)
+    monkeypatch.setattr(identity, "cpu_count", lambda: 16)
+    assert runner.default_jobs() == 16
+    monkeypatch.setattr(identity, "device_type", lambda: "cuda")
+    assert runner.default_jobs() == 4
+    monkeypatch.setenv("VITLAB_JOBS", "7")
+    assert runner.default_jobs() == 7
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -156,9 +156,9 @@ def shifted(images: UInt8[Tensor, "B 3 H W"], drawn: Draws, shift: int) -> UInt8
     check_shift(shift, height, width)
     if shift == 0 and not drawn.flip.any():
         return images
-    # Little goes to the device: a GPU would wait for a copy of more than 64 KB.
     device = images.device
-    corner, flip = ((drawn.position * (2 * shift + 1)).long() - shift).to(device), drawn.flip.to(device)
+    corner = ((drawn.position * (2 * shift + 1)).long() - shift).to(device, non_blocking=True)
+    flip = drawn.flip.to(device, non_blocking=True)
     ends = enumerate((height, width))
     row, column = (_reflected(corner[:, k, None] + torch.arange(n, device=device), n) for k, n in ends)
     column = torch.where(flip[:, None], column.flip(-1), column)
@@ -179,7 +179,7 @@ def resized_crops(images: Float[Tensor, "B 3 H W"], drawn: Draws) -> Float[Tenso
     torch.Size([5, 3, 16, 16])
     """
     size, device = images.shape[-2:], images.device
-    corner, extent = boxes(drawn, *size).to(device).double().split(2, -1)
+    corner, extent = boxes(drawn, *size).to(device, non_blocking=True).double().split(2, -1)
     axes = []
     for k, n in enumerate(size):
         first, length = corner[:, k, None], extent[:, k, None]
@@ -188,7 +188,7 @@ def resized_crops(images: Float[Tensor, "B 3 H W"], drawn: Draws) -> Float[Tenso
         at = at.clamp(first, first + length - 1)  # pixels outside the box have no part in it
         axes.append(((2 * at + 1) / n - 1).to(images.dtype))
     row, column = axes
-    column = torch.where(drawn.flip.to(device)[:, None], column.flip(-1), column)
+    column = torch.where(drawn.flip.to(device, non_blocking=True)[:, None], column.flip(-1), column)
     grid = torch.stack(torch.broadcast_tensors(column[:, None, :], row[:, :, None]), -1)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 

@@ -164,7 +164,7 @@ def batches(
 
     def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
         rows = rows_of(batch_size, start, stop, augmentation)
-        index = numbers(step)[rows].to(device)
+        index = numbers(step)[rows].to(device, non_blocking=True)
         drawn = augment.draw(augmentation, batch_size, seed, step)[rows]
         chosen = images.index_select(0, index)
         if augmentation.crop == "inception":

@@ -39,7 +39,8 @@ def applied(
         rows = torch.isin(operation, numbers).nonzero().flatten()
         if len(rows):
             given = (places if names == GEOMETRIC else strength[:, None])[rows, :, None, None]
-            there, given = rows.to(images.device), given.to(images.device, torch.float32)
+            there = rows.to(images.device, non_blocking=True)
+            given = given.float().to(images.device, non_blocking=True)
             result.index_copy_(0, there, change(images.index_select(0, there), given))
     return result
 

@@ -11,6 +11,7 @@ Related: FractalDB (Kataoka et al., ACCV 2020, CVPR 2022); dead leaves (Lee et a
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 
@@ -258,7 +259,7 @@ def scene(
     """
     if indices.numel() and int(indices.min()) < 0:
         raise ValueError(f"image index {int(indices.min())} is negative; a world's images are numbered from 0")
-    indices, s = indices.to(device), world.image_size
+    indices, s = indices.to(device, non_blocking=True), world.image_size
     chunk = chunk or _chunk(s, indices.device)
     images = torch.empty(len(indices), 3, s, s, dtype=torch.uint8, device=device)
     masks = torch.empty(len(indices), s, s, dtype=torch.bool, device=device)
@@ -270,8 +271,8 @@ def scene(
 
 
 def _chunk(image_size: int, device: torch.device | str) -> int:
-    """How many images `scene` paints at a time."""
-    return max(1, (65_536 if torch.device(device).type == "cpu" else 33_554_432) // image_size**2)
+    """How many images `scene` paints at a time: on a CPU what its cache holds, on a GPU half a gigabyte."""
+    return max(1, (65_536 if torch.device(device).type == "cpu" else 2_097_152) // image_size**2)
 
 
 def image_set(world: World, count: int, start: int = 0, device: torch.device | str = "cpu") -> ImageSet:
@@ -302,12 +303,16 @@ def stream(world: World, batch_size: int, device: torch.device | str = "cpu", st
     check_batch_size(batch_size)
     begin, chunk = start, _chunk(world.image_size, device)
 
+    @functools.lru_cache(maxsize=2)  # the one that two batches share, and one more
+    def painted(k: int) -> tuple[Tensor, Tensor]:
+        """Images k · chunk …: a few bytes depend on what is painted with an image, so that is always the same."""
+        return scene(world, torch.arange(k * chunk, (k + 1) * chunk), device)[:2]
+
     def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
-        start, stop = slice_of(batch_size, start, stop)
-        # A few bytes depend on the chunk that an image is painted in, so a slice is painted in the whole batch's.
-        first, end = start // chunk * chunk, min(-(-stop // chunk) * chunk, batch_size)
-        number = begin + step * batch_size
-        images, labels, _ = scene(world, torch.arange(number + first, number + end), device)
-        return to_float(images[start - first : stop - first]), labels[start - first : stop - first]
+        first, end = (begin + step * batch_size + i for i in slice_of(batch_size, start, stop))
+        chunks = range(first // chunk, -(-end // chunk))
+        images, labels = (torch.cat(parts) for parts in zip(*map(painted, chunks), strict=True))
+        wanted = slice(first - chunks[0] * chunk, end - chunks[0] * chunk)
+        return to_float(images[wanted]), labels[wanted]
 
     return batch

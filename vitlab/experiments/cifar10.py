@@ -13,6 +13,7 @@ from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
 from vitlab.data.loader import ImageSet
 from vitlab.experiments import presets, runner
+from vitlab.experiments.identity import device_type
 from vitlab.training.finetune import split
 from vitlab.training.pretrain import pretrain, subset
 from vitlab.training.recipe import Recipe
@@ -124,6 +125,8 @@ def cifar10(preset: str = "quick", seed: int = 0, jobs: int | None = None, folde
         for s in range(settings.n_seeds)
         for choice, steps in settings.steps.items()
     ]
+    if device_type() == "cuda":
+        jobs = 1  # the budget is a time, and two would share the device
     return runner.run_all(_run_one, configs, folder, jobs)
 
 

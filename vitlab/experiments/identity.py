@@ -83,7 +83,7 @@ def _module_hash(path: Path, mtime_ns: int, size: int) -> str:
 
 
 def source_hash(source: str) -> str:
-    """Hash of Python source with its comments, docstrings and formatting taken out.
+    """Hash of Python source with its comments, docstrings and formatting taken out; the same on every Python.
 
     >>> source_hash("x = 1  # one") == source_hash("'''A module.'''\\n\\nx = (1)")
     True
@@ -95,7 +95,19 @@ def source_hash(source: str) -> str:
         may_have = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if may_have and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_outline(tree)).encode()).hexdigest()
+
+
+def _outline(node: Any) -> Any:
+    """A syntax tree as nested lists, without what is empty: later Pythons have more fields, and unparse otherwise."""
+    if isinstance(node, list):
+        return [_outline(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 has empty pieces in some
+        node = ast.JoinedStr([part for part in node.values if getattr(part, "value", None) != ""])
+    fields = [(name, value) for name, value in ast.iter_fields(node) if value is not None and value != []]
+    return [type(node).__name__, *([name, _outline(value)] for name, value in fields if name != "kind")]
 
 
 def made_by(function: Callable[..., Any] | None = None) -> dict[str, str]:
@@ -150,19 +162,25 @@ def _checked(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def torch_minor() -> str:
-    """Version of torch up to the minor number, read without importing torch.
+    """Version of torch up to the minor number: `$VITLAB_TORCH`, or this Python's, read without importing torch.
+
+    With VITLAB_TORCH=2.11 the results of that version are found where there is another, as with VITLAB_DEVICE.
 
     >>> torch_minor().count(".")
     1
     """
+    return os.environ.get("VITLAB_TORCH") or _installed_torch()
+
+
+def _installed_torch() -> str:
     return ".".join(importlib.metadata.version("torch").split(".")[:2])
 
 
 def device_type() -> str:
     """`$VITLAB_DEVICE`, or `"cuda"` where torch sees a GPU, else `"cpu"`.
 
-    With VITLAB_DEVICE=cuda the results of a GPU are found on a machine without one: tables and figures are made
-    from them there. What is missing cannot be computed there, see `check_device`.
+    With VITLAB_DEVICE=cuda the results of a GPU are found on a machine without one (of another torch with VITLAB_TORCH
+    too): tables and figures are made from them there. What is missing cannot be computed there, see `check_device`.
 
     Raises:
         ValueError: `$VITLAB_DEVICE` is neither.
@@ -177,7 +195,7 @@ def device_type() -> str:
 
 
 def check_device() -> None:
-    """Raise RuntimeError where results would be stored as a GPU's that this process, having none, computes.
+    """Raise RuntimeError where results would be stored as a GPU's, or another torch's, that this process computes.
 
     >>> check_device()
     """
@@ -185,6 +203,11 @@ def check_device() -> None:
         raise RuntimeError(
             "VITLAB_DEVICE=cuda, but torch sees no GPU here: a GPU's finished results can be read on this machine, "
             "missing ones not computed. Compute them where there is a GPU, or unset VITLAB_DEVICE"
+        )
+    if torch_minor() != _installed_torch():
+        raise RuntimeError(
+            f"VITLAB_TORCH={torch_minor()}, but torch here is {_installed_torch()}: another version's finished results "
+            "can be read, missing ones not computed. Compute them with that version, or unset VITLAB_TORCH"
         )
 
 

@@ -72,21 +72,20 @@ def lab_weights(
         raise ValueError(f"which={which!r}: expected one of {', '.join(settings.models)}")
     folder = Path(folder) if folder else files.figures_dir() / preset / which.replace("-", "_")
     world, named = settings.world, settings.models[which]
-    model = zoo.create(named, n_classes=world.n_classes, image_size=world.image_size, head="tanh", seed=seed).to(
-        default_device()
-    )
+    device = default_device()
+    model = zoo.create(named, n_classes=world.n_classes, image_size=world.image_size, head="tanh", seed=seed).to(device)
     recipe = dataclasses.replace(settings.recipe, seed=seed)
-    watched = image_set(world, settings.n_held_out, HELD_OUT + settings.n_held_out)  # not the images reported on
+    watched = image_set(world, settings.n_held_out, HELD_OUT + settings.n_held_out, device)  # not those reported on
     rows = train(
         model,
-        stream(world, recipe.batch_size, default_device()),
+        stream(world, recipe.batch_size, device),
         recipe,
         validation=watched,
         folder=folder,
         save_every=250,
         report=lambda row: print(f"step {row['step']}: held-out accuracy {row['val_accuracy']:.3f}", flush=True),
     )
-    held_out = evaluate(model, image_set(world, settings.n_held_out, HELD_OUT))
+    held_out = evaluate(model, image_set(world, settings.n_held_out, HELD_OUT, device))
     about = {
         "world": dataclasses.asdict(world),
         "recipe": dataclasses.asdict(recipe),

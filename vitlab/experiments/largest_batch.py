@@ -23,6 +23,7 @@ from torch import nn
 from vitlab.experiments.identity import cpu_count
 from vitlab.models import zoo
 from vitlab.training.cost import is_out_of_memory
+from vitlab.training.processes import default_device
 
 PRECISION = 1 / 16  # of the result, relative
 _LARGEST = 2**20  # images: the search ends there
@@ -49,26 +50,33 @@ def largest(fits: Callable[[int], bool], precision: float = PRECISION, at_most: 
 
 
 def forward(model: nn.Module, image_size: int, batch: int) -> None:
-    """One forward pass of `batch` blank images, nothing kept; raises what torch raises where memory is not enough."""
-    with torch.inference_mode():
-        model(torch.zeros(batch, 3, image_size, image_size, device=next(model.parameters()).device))
+    """One forward pass of `batch` blank images, nothing kept; raises what torch raises where memory is not enough.
+
+    On a GPU in bfloat16, as its users would.
+    """
+    device = next(model.parameters()).device
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        model(torch.zeros(batch, 3, image_size, image_size, device=device))
 
 
 def on_gpu(name: str, image_size: int) -> int:
     """The largest batch of inference that a model's GPU holds at an image size (pixels)."""
-    model = zoo.create(name, image_size=image_size).cuda().eval()
+    model = zoo.create(name, image_size=image_size).to(default_device()).eval()
 
     def fits(batch: int) -> bool:
         try:
             forward(model, image_size, batch)
+            return True
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            torch.cuda.empty_cache()
-            return False
-        return True
+        torch.cuda.empty_cache()  # not in the handler: the traceback holds the tensors that did fit
+        return False
 
-    return largest(fits)
+    found = largest(fits)
+    del model
+    torch.cuda.empty_cache()  # what follows, in other processes too, is to find all of the memory
+    return found
 
 
 def on_cpu(models: Sequence[str], image_sizes: Sequence[int], megabytes: int) -> dict[tuple[str, int], int]:

@@ -171,7 +171,7 @@ def describe(name: str, preset: str, seed: int = 0, **settings: Any) -> str:
             identity.check_device()
         probed = _probed(configs, there)
     table = groups(configs, finished, probed)
-    at_once = there.n_slots if there else runner.default_jobs() if made_by["device"] == "cpu" else 1
+    at_once = there.n_slots if there else runner.default_jobs()
     where = f"{made_by['device']}, torch {made_by['torch']}" + (f", {there.address}" if there else "")
     stops_early = any(config.get("patience") is not None for config in configs)
     return f"{name} at {preset}: {len(configs)} runs, {sum(finished)} of them stored; {where}\n\n" + _text(

@@ -11,7 +11,7 @@ steps since its last checkpoint. The exit status: 0 when all is there, 3 when th
 
 The figures are made where there is a Jupyter, from the stored runs: copy figures/full there, then
 
-    VITLAB_DEVICE=cuda vitlab run 02 03 04 05 --preset full
+    VITLAB_DEVICE=cuda VITLAB_TORCH=2.11 vitlab run 02 03 04 05 --preset full    # the GPU's version of torch
     python -m vitlab.authoring reference 02 03 04 05 --preset full
 """
 
@@ -125,7 +125,7 @@ def here(parts: Sequence[Part], preset: str, jobs: int | None = None) -> int:
         print(f"[part {number}/{len(parts)}] {part.name} at {preset}", flush=True)
         try:
             do(part, preset, jobs)
-        except (ArithmeticError, OSError, RuntimeError, ValueError) as error:
+        except (ArithmeticError, MemoryError, OSError, RuntimeError, ValueError) as error:
             failures.append(part.name)
             print(f"vitlab: {part.name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         else:

@@ -18,6 +18,7 @@ import pandas as pd
 from vitlab import files
 from vitlab.experiments import cluster, identity, results, workers
 
+_ON_A_GPU = 4  # that share one: each has a context, data and activations of its own there
 Run = Callable[[dict[str, Any]], list[dict[str, Any]]]
 Task = tuple[Path, dict[str, Any]]  # where a run's result goes, and its configuration
 
@@ -32,7 +33,7 @@ def run_folder(experiment: str, preset: str) -> Path:
 
 
 def default_jobs() -> int:
-    """Worker processes where none were asked for: `$VITLAB_JOBS`, or one per processor.
+    """Worker processes where none were asked for: `$VITLAB_JOBS`, or one per processor, on a GPU four at most.
 
     Raises:
         ValueError: `$VITLAB_JOBS` is not a whole number above 0.
@@ -42,7 +43,7 @@ def default_jobs() -> int:
     """
     given = os.environ.get("VITLAB_JOBS")
     if not given:
-        return identity.cpu_count()
+        return min(identity.cpu_count(), _ON_A_GPU) if identity.device_type() == "cuda" else identity.cpu_count()
     if not given.isdecimal() or int(given) < 1:
         raise ValueError(f"VITLAB_JOBS={given!r}: expected a whole number of worker processes, 1 or more")
     return int(given)

@@ -70,8 +70,11 @@ def _configs(settings: Settings, seed: int) -> list[dict[str, Any]]:
         "seconds": settings.seconds,
     }
     speeds = [{"kind": "speed", "sides": str(size)} | timed | shared for size in settings.image_sizes]
-    sides = " ".join(map(str, settings.image_sizes))
-    return [*speeds, {"kind": "batch", "sides": sides, "megabytes": settings.megabytes} | shared]
+    sides, memory = " ".join(map(str, settings.image_sizes)), {"kind": "batch", "megabytes": settings.megabytes}
+    if device_type() == "cuda":  # a search at a time, stored when it is done: all together take many minutes
+        pairs = itertools.product(settings.models, settings.image_sizes)
+        return [*speeds, *(memory | {"sides": str(size), "models": name, "seed": seed} for name, size in pairs)]
+    return [*speeds, memory | {"sides": sides} | shared]
 
 
 def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -103,16 +106,18 @@ def _timed(names: Sequence[str], side: int, config: dict[str, Any]) -> list[dict
 
 @torch.inference_mode()
 def images_per_second(model: nn.Module, images: torch.Tensor, seconds: float) -> float:
-    """Speed of the forward pass over at least so many seconds, and once at least.
+    """Speed of the forward pass over at least so many seconds, and once at least; on a GPU in bfloat16.
 
     >>> images_per_second(nn.Flatten(), torch.zeros(2, 3, 8, 8), 0.0) > 0
     True
     """
+    kind = images.device.type
     passes, started = 0, time.perf_counter()
     while True:
-        model(images)
+        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
+            model(images)
         passes += 1
-        if images.device.type == "cuda":
+        if kind == "cuda":
             torch.cuda.synchronize()
         taken = time.perf_counter() - started
         if taken >= seconds:

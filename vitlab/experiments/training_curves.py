@@ -131,7 +131,7 @@ _WORLD = Task(
 _GPU_WORLD = Task(
     "world",
     dict.fromkeys(("Lab-S/4", "BiT-Lab-S/4", "R+Lab-S/4"), (1e-3, 0.1)),  # not swept: one usual rate for all
-    Recipe(steps=20_000, batch_size=256, warmup_steps=1_000, eval_every=1_000),
+    Recipe(steps=20_000, batch_size=256, warmup_steps=1_000, eval_every=1_000, precision="bf16"),
     n_train=1_000_000,
     n_test=20_000,
     image_size=32,
@@ -195,6 +195,7 @@ def _config(task: Task, model: str, rates: Rates, seed: int, tuning: bool = Fals
         "batch_size": recipe.batch_size,
         "warmup_steps": recipe.warmup_steps,
         "eval_every": recipe.eval_every,
+        "precision": recipe.precision,
         "n_train": task.n_train,
         "n_test": task.n_test,
         "image_size": task.image_size,
@@ -204,7 +205,7 @@ def _config(task: Task, model: str, rates: Rates, seed: int, tuning: bool = Fals
 
 def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     splits = _splits(config)
-    names = ("steps", "batch_size", "learning_rate", "warmup_steps", "weight_decay", "eval_every")
+    names = ("steps", "batch_size", "learning_rate", "warmup_steps", "weight_decay", "eval_every", "precision")
     recipe = Recipe(**{name: config[name] for name in names})
     watch = splits.validation if config["tuning"] else splits.test
     model, rows = pretrain(config["model"], splits.train, recipe, seed=config["seed"], watch=watch)

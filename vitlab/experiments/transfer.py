@@ -22,6 +22,7 @@ from vitlab.models import zoo
 from vitlab.training import paper
 from vitlab.training.finetune import finetune
 from vitlab.training.pretrain import pretrain, world_splits
+from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
 
 ARMS = {"1x": 1.0, "1.5x": 1.5, "2x": 2.0, "scratch": 1.0}  # fine-tunings of a run → image side over pre-training's
@@ -90,7 +91,7 @@ SETTINGS = {
     ),
     "full": Settings(
         models=_FULL,
-        pretraining=Recipe(steps=20_000, batch_size=256, warmup_steps=1_000),
+        pretraining=Recipe(steps=20_000, batch_size=256, warmup_steps=1_000, precision="bf16"),
         n_world=1_000_000,
         rates={(model, arm): _GRID for model in _FULL for arm in ARMS},
         epochs=20,
@@ -140,6 +141,7 @@ def _config(settings: Settings, model: str, data: str, seed: int, rates: dict) -
         "pretraining_steps": recipe.steps,
         "pretraining_batch": recipe.batch_size,
         "pretraining_warmup": recipe.warmup_steps,
+        "pretraining_precision": recipe.precision,
         "pretraining_size": settings.image_size,
         "n_world": settings.n_world,
         "epochs": settings.epochs,
@@ -158,10 +160,12 @@ def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
         batch_size=config["pretraining_batch"],
         learning_rate=config["pretraining_rate"],
         warmup_steps=config["pretraining_warmup"],
+        precision=config["pretraining_precision"],
     )
     trained, rows = pretrain(config["model"], world.train, recipe, seed=seed, watch=world.test)
     # The weights that pre-training began with: all that differs is the pre-training.
     untrained = zoo.create(config["model"], n_classes=len(world.train.classes), image_size=side, seed=seed)
+    untrained = untrained.to(default_device())
     found = [{"kind": "pretraining", "test_accuracy": rows[-1]["val_accuracy"]}]
     for arm in ARMS:
         if config[f"rates_{arm}"]:

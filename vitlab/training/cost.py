@@ -13,6 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab.training.recipe import Recipe
 
+# What libraries say, on a CPU and on a GPU nearly full, beside torch's own error.
+_NO_MEMORY = ("allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "unable to find an engine")
+
 
 @torch.no_grad()
 def forward_flops(model: nn.Module, images: Tensor) -> int:
@@ -111,9 +114,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
     True
+    >>> is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    False
     """
     return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "allocate memory" in str(error)
+        isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
     )
 
 
