@@ -25,8 +25,8 @@ examples:
   vitlab experiment data_scaling --preset full --plan    what it would take; starts nothing
   vitlab experiment data_scaling --preset full --scheduler tcp://host:8786    on a cluster: docs/cluster.md
   vitlab exercises check mine.ipynb   which exercises of your copy of a notebook are solved
-variables: VITLAB_FIGURES, VITLAB_DATA, VITLAB_JOBS, VITLAB_SCHEDULER, VITLAB_DEVICE (cpu or cuda);
-  VITLAB_DEBUG=1 shows the traceback of every error
+variables: VITLAB_FIGURES, VITLAB_DATA, VITLAB_JOBS, VITLAB_SCHEDULER, VITLAB_DEVICE (cpu or cuda), VITLAB_TORCH
+  (2.11: its results are read); VITLAB_DEBUG=1 shows the traceback of every error
 """
 
 

@@ -1,6 +1,7 @@
 """CIFAR-10 within a budget: on made-up images in its place, for the real ones are not there in the tests."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -21,7 +22,9 @@ def made_up(tmp_path, monkeypatch):
 
 
 def test_both_families_train_within_the_preset(made_up, tmp_path):
+    assert cifar10.finished("smoke", folder=tmp_path / "runs").empty
     table = cifar10.cifar10("smoke", jobs=1, folder=tmp_path / "runs")
+    pd.testing.assert_frame_equal(cifar10.finished("smoke", folder=tmp_path / "runs"), table)
     settings = cifar10.SETTINGS["smoke"]
     assert set(table["model"]) == {model for model, _ in settings.steps}
     for _, run in table.groupby("model"):

@@ -118,16 +118,18 @@ def cifar10(preset: str = "quick", seed: int = 0, jobs: int | None = None, folde
 
     Raises FileNotFoundError where CIFAR-10 is not there.
     """
-    folder = folder or runner.run_folder("cifar10", preset)
-    settings = presets.choose(SETTINGS, preset)
-    configs = [
-        _config(settings, choice, steps, 100 * seed + s)
-        for s in range(settings.n_seeds)
-        for choice, steps in settings.steps.items()
-    ]
     if device_type() == "cuda":
         jobs = 1  # the budget is a time, and two would share the device
-    return runner.run_all(_run_one, configs, folder, jobs)
+    return runner.run_all(_run_one, _configs(preset, seed), folder or runner.run_folder("cifar10", preset), jobs)
+
+
+def finished(preset: str = "quick", seed: int = 0, folder: Path | None = None) -> pd.DataFrame:
+    """What of `cifar10` is stored; without rows where nothing is. Needs no images, and computes nothing.
+
+    >>> finished("smoke", folder=Path("nowhere")).empty
+    True
+    """
+    return runner.stored(_run_one, _configs(preset, seed), folder or runner.run_folder("cifar10", preset))
 
 
 def sweep(jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
@@ -138,6 +140,15 @@ def sweep(jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
         _config(SETTINGS["quick"], choice, steps_in(60, choice[0]), _SWEEP_SEED, tuning=True) for choice in trials
     ]
     return runner.run_all(_run_one, configs, folder, jobs).groupby(["model", "learning_rate"], sort=False).tail(1)
+
+
+def _configs(preset: str, seed: int) -> list[dict[str, Any]]:
+    settings = presets.choose(SETTINGS, preset)
+    return [
+        _config(settings, choice, steps, 100 * seed + s)
+        for s in range(settings.n_seeds)
+        for choice, steps in settings.steps.items()
+    ]
 
 
 def _config(settings: Settings, choice: Choice, steps: int, seed: int, tuning: bool = False) -> dict[str, Any]:
