@@ -49,6 +49,15 @@ def test_equal_budgets_are_equal_times():
     assert seconds == pytest.approx([590, 590], abs=0.5)
 
 
+@pytest.mark.parametrize("steps", [4, 10, 11458])
+def test_no_run_is_evaluated_twice_at_its_end(monkeypatch, made_up, steps):
+    asked = []
+    monkeypatch.setattr(cifar10, "pretrain", lambda *args, **options: asked.append(args[2]) or (None, []))
+    cifar10._run_one(cifar10._config(cifar10.SETTINGS["smoke"], ("Lab-Ti/8", 1e-3), steps, seed=0))
+    at = [step for step in range(1, steps + 1) if step == steps or step % asked[0].eval_every == 0]
+    assert len(at) <= 10 and (len(at) == 1 or at[-1] - at[-2] > 0.9 * asked[0].eval_every)
+
+
 def test_without_the_images_it_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("VITLAB_DATA", str(tmp_path / "empty"))
     with pytest.raises(RuntimeError, match=r"no cifar10 \(train\).*VITLAB_DATA"):

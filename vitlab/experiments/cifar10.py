@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,8 +163,8 @@ def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     if config["tuning"]:
         learn, test = split(learn, HELD_OUT, config["seed"])
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "label_smoothing", "average", "precision")
-    steps = config["steps"]
-    recipe = Recipe(**{name: config[name] for name in names}, warmup_steps=steps // 20, eval_every=max(1, steps // 10))
+    phases = {"warmup_steps": config["steps"] // 20, "eval_every": math.ceil(config["steps"] / 10)}
+    recipe = Recipe(**{name: config[name] for name in names}, **phases)
     chosen = {name: config[name] for name in ("mixup", "cutmix", "trivial")}
     augmentation = Augmentation(crop="pad", pad=4, flip=True, **chosen)
     options = {} if config["model"].startswith("BiT") else {"drop_path": config["drop_path"]}

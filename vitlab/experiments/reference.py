@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(part.name for part in PARTS))
     parser.add_argument("--preset", default="full")
     parser.add_argument("--minutes", type=float, default=9.0, help="end after so long (default 9)")
-    parser.add_argument("--jobs", type=int, help="runs at once; a GPU takes several small ones (default: one per core, four on a GPU)")
+    parser.add_argument("--jobs", type=int, help="runs at once (default: one per core, four on a GPU)")
     parser.add_argument("--plan", action="store_true", help="say what it would take and start nothing")
     options = parser.parse_args(arguments)
     try:
