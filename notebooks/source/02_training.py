@@ -405,7 +405,7 @@ else:
 
 # %% [markdown]
 # In our reference run, ten minutes on one core, BiT ends near 84 % and the ViT near 69 %. BiT sees a quarter more images in
-# that time, but on the left, at equal images, it is as far ahead: from scratch, on fifty thousand photographs, what a convolution knows
+# that time, but on the left, at equal images, it is nearly as far ahead: from scratch, on fifty thousand photographs, what a convolution knows
 # beforehand is worth more than what a ViT can learn. That is where the paper starts from (§4.3); more data is its answer.
 #
 # An accuracy says how often, a confusion matrix says in which way. All seeds together, on the world; the darker a cell off
