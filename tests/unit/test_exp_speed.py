@@ -27,6 +27,7 @@ def test_a_smaller_image_leaves_room_for_a_larger_batch(table):
 
 
 def test_on_a_gpu_every_search_is_a_run_of_its_own(monkeypatch):
+    monkeypatch.setattr(speed, "device_type", lambda: "cpu")
     together = speed._configs(speed.SETTINGS["full"], seed=0)
     monkeypatch.setattr(speed, "device_type", lambda: "cuda")
     apart = speed._configs(speed.SETTINGS["full"], seed=0)

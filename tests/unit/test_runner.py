@@ -315,6 +315,7 @@ def threads(config: dict) -> list[dict]:
 def test_processes_that_share_a_gpu_are_few(monkeypatch):
     monkeypatch.delenv("VITLAB_JOBS", raising=False)
     monkeypatch.setattr(identity, "cpu_count", lambda: 16)
+    monkeypatch.setattr(identity, "device_type", lambda: "cpu")
     assert runner.default_jobs() == 16
     monkeypatch.setattr(identity, "device_type", lambda: "cuda")
     assert runner.default_jobs() == 4
