@@ -10,14 +10,15 @@ import vitlab
 
 PACKAGE = Path(vitlab.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-BELOW_EXPERIMENTS = {"files", "data", "models", "training", "evaluation", "analysis"}
-# data, models → training, evaluation → experiments → notebooks; `files` is everybody's.
+BELOW_EXPERIMENTS = {"files", "threads", "data", "models", "training", "evaluation", "analysis"}
+# data, models → training, evaluation → experiments → notebooks; `files` is everybody's, `threads` whose computes.
 ALLOWED = {
     "files": set(),
-    "data": {"files"},
+    "threads": set(),
+    "data": {"files", "threads"},
     "models": {"files"},
     "training": {"files", "data", "models"},
-    "evaluation": {"files", "data", "models"},
+    "evaluation": {"files", "threads", "data", "models"},
     "analysis": {"files", "models"},
     "experiments": BELOW_EXPERIMENTS,
     "plots": {"files"},

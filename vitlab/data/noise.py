@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from vitlab.threads import one_thread
 
 _SHEET = 1024  # pixels
 
@@ -20,7 +20,7 @@ def noise_sheet(seed: int, device: torch.device | str = "cpu") -> Float[Tensor, 
     >>> noise_sheet(0).mean().abs().item() < 1e-3
     True
     """
-    with _one_thread():  # with more, sums are taken in another order, and a pixel in a million is another one
+    with one_thread():  # with more, sums are taken in another order, and a pixel in a million is another one
         white = torch.randn(4, _SHEET, _SHEET, generator=torch.Generator().manual_seed(seed))
         fy, fx = torch.fft.fftfreq(_SHEET)[:, None], torch.fft.rfftfreq(_SHEET)[None]
         amplitude = (fy**2 + fx**2).sqrt().clamp(min=4 / _SHEET).reciprocal()
@@ -28,13 +28,3 @@ def noise_sheet(seed: int, device: torch.device | str = "cpu") -> Float[Tensor, 
         sheet = pink[:1] + 0.3 * pink[1:]
         mean, std = sheet.mean(), sheet.std()
     return ((sheet - mean) / std).to(device)
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(n_threads)

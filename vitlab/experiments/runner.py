@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from vitlab import files
+from vitlab import files, threads
 from vitlab.experiments import cluster, identity, results, workers
 
 _ON_A_GPU = 4  # that share one: each has a context, data and activations of its own there
@@ -224,30 +224,9 @@ def _work(function: Run, task: Task, patient: bool) -> workers.Outcome:
 def _result(function: Run, config: dict[str, Any]) -> dict[str, Any]:
     """One run, in whatever process: what its file is to hold."""
     started = time.perf_counter()
-    with one_thread():
+    with threads.one_thread():
         rows = results.checked(function(dict(config)), config)
     return results.result(function, config, rows, time.perf_counter() - started)
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch and the numerical libraries use one thread: with more, sums are taken in another order.
-
-    >>> import torch
-    >>> with one_thread():
-    ...     torch.get_num_threads()
-    1
-    """
-    import threadpoolctl
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpoolctl.threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _labels(configs: list[dict[str, Any]]) -> Callable[..., str]:
