@@ -19,6 +19,7 @@ from sklearn.linear_model import Ridge
 from timing import paired
 
 from vitlab.evaluation.fewshot import FewShot, classifiers, draw, few_shot
+from vitlab.threads import mapped
 
 Sample = tuple[torch.Tensor, torch.Tensor]
 Arrays = tuple[np.ndarray, np.ndarray]  # features in float64, labels
@@ -62,8 +63,13 @@ def ridge_each(train: Arrays, test: Arrays | None, n_classes: int, settings: Few
 def weights_each(train: Arrays, n_classes: int, settings: FewShot) -> list:
     """Our weights and offsets of every combination, a pair per shots and seed."""
     x, y = train
-    drawn = [draw(y, n_classes, shots, seed) for shots in settings.shots for seed in range(settings.n_seeds)]
-    return [classifiers(x[rows], y[rows], n_classes, settings) for rows in drawn]
+
+    def solved(which: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        rows = draw(y, n_classes, *which)
+        return classifiers(x[rows], y[rows], n_classes, settings)
+
+    draws = [(shots, seed) for shots in settings.shots for seed in range(settings.n_seeds)]
+    return mapped(solved, draws[::-1])[::-1]  # as few_shot does
 
 
 def disagreement(train: Arrays, test: Arrays, n_classes: int, settings: FewShot) -> tuple[float, int]:

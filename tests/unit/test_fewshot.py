@@ -165,6 +165,18 @@ class TestDraw:
         draws = [tuple(draw(self.LABELS, 6, 4, seed)) for seed in (0, 1, 2, 0)]
         assert draws[0] == draws[3] and len(set(draws)) == 3
 
+    def test_rows_do_not_depend_on_the_number_of_threads(self, monkeypatch):
+        x, y = problem(60, 40, 3)
+        test_x, test_y = problem(30, 40, 3, seed=1)
+        settings, found = FewShot(shots=(1, 4, 10), ridges=RIDGES), []
+        for n_threads in (1, 3):
+            monkeypatch.setattr(torch, "get_num_threads", lambda n_threads=n_threads: n_threads)
+            found.append(few_shot(x, y, test_x, test_y, 3, settings, seed=5))
+        pd.testing.assert_frame_equal(*found)
+        assert found[0][["shots", "seed", "ridge"]].values.tolist() == [
+            [shots, seed, ridge] for shots in (1, 4, 10) for seed in (5, 6, 7) for ridge in RIDGES
+        ]
+
     def test_nested(self):
         few, more = (draw(self.LABELS, 6, shots, seed=3).reshape(6, shots) for shots in (2, 7))
         assert np.array_equal(few, more[:, :2])
@@ -185,7 +197,7 @@ class TestBadInput:
         x, y = problem(38, 5, 4)  # 10, 10, 9, 9
         with pytest.raises(ValueError, match="class 2 has 9 training images, but 10 shots are asked for"):
             few_shot(x, y, x, y, 4, FewShot(shots=(1, 10)))
-        with pytest.raises(ValueError, match="class 4 has 0 training images, but 1 shots"):
+        with pytest.raises(ValueError, match="class 4 has 0 training images, but 25 shots"):
             few_shot(x, y, x, y, 5)
 
     def test_labels(self):

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
+from vitlab import threads
 from vitlab.evaluation.features import as_arrays
 
 _STD_FLOOR = 1e-5  # the authors', added to every standard deviation
@@ -86,14 +87,18 @@ def few_shot(
         raise ValueError(f"train features have {x.shape[1]} dimensions, test features {test_x.shape[1]}; use one model")
     _check_labels(y, n_classes)
     _check_labels(test_y, n_classes)
-    rows = []
-    for shots in settings.shots:
-        for draw_seed in range(seed, seed + settings.n_seeds):
-            drawn = draw(y, n_classes, shots, draw_seed)
-            weights, offsets = classifiers(x[drawn], y[drawn], n_classes, settings)
-            accuracies = _accuracies(test_x, test_y, weights, offsets)
-            pairs = zip(settings.ridges, accuracies, strict=True)
-            rows += [(shots, ridge, draw_seed, accuracy) for ridge, accuracy in pairs]
+
+    def accuracies(which: tuple[int, int]) -> list[float]:
+        drawn = draw(y, n_classes, *which)
+        return _accuracies(test_x, test_y, *classifiers(x[drawn], y[drawn], n_classes, settings))
+
+    draws = [(shots, s) for shots in settings.shots for s in range(seed, seed + settings.n_seeds)]
+    found = threads.mapped(accuracies, draws[::-1])[::-1]  # the last are the largest, which should not come last
+    rows = [
+        (shots, ridge, draw_seed, accuracy)
+        for (shots, draw_seed), of_draw in zip(draws, found, strict=True)
+        for ridge, accuracy in zip(settings.ridges, of_draw, strict=True)
+    ]
     return pd.DataFrame(rows, columns=["shots", "ridge", "seed", "accuracy"])
 
 
@@ -135,12 +140,14 @@ def classifiers(
     """
     mean, std = np.zeros(features.shape[1]), np.ones(features.shape[1])
     x = np.empty((features.shape[0], features.shape[1] + 1))
-    x[:, :-1], x[:, -1] = features, settings.bias
+    x[:, -1] = settings.bias
     if settings.normalise:  # in place: with many images these passes over memory cost as much as the solving
         mean = features.mean(0)
-        x[:, :-1] -= mean
+        np.subtract(features, mean, out=x[:, :-1])
         std = np.sqrt(np.einsum("nd,nd->d", x[:, :-1], x[:, :-1]) / len(x)) + _STD_FLOOR
         x[:, :-1] /= std
+    else:
+        x[:, :-1] = features
     weights = ridge_weights(x, 2.0 * np.eye(n_classes)[labels] - 1.0, settings.ridges)
     weights[:-1] /= std[:, None, None]
     return weights[:-1], settings.bias * weights[-1] - np.tensordot(mean, weights[:-1], 1)
