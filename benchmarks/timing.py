@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 Call = Callable[[], object]
 
+_PAUSE = 0.2  # seconds between calls: by then no thread of the library that was called before waits actively for work
+
 
 def seconds(call: Call) -> float:
     """Wall time of one call."""
@@ -17,10 +19,11 @@ def seconds(call: Call) -> float:
 
 
 def interleaved(calls: Sequence[Call], rounds: int) -> list[list[float]]:
-    """Wall times of several calls, a list for each; every other round goes backwards."""
+    """Wall times of several calls, a list for each; every other round goes backwards, and each starts on idle cores."""
     times: list[list[float]] = [[] for _ in calls]
     for i in range(rounds):
         for k in range(len(calls))[:: -1 if i % 2 else 1]:
+            time.sleep(_PAUSE)
             times[k].append(seconds(calls[k]))
     return times
 
