@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from weights import apart
 
 from vitlab.data.loader import ImageSet, batches
-from vitlab.data.world import HELD_OUT, World
+from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
 from vitlab.training import checkpoint, cores, interrupts, processes
 from vitlab.training import pretrain as training
@@ -660,7 +660,7 @@ def test_held_out_digits_are_neither_trained_on_nor_tested_on():
 
 
 def test_a_subset_keeps_labels_classes_and_masks():
-    images = world_splits(TINY, 20, 10, 10).train
+    images = image_set(TINY, 20, 0)
     part = subset(images, torch.arange(5, 9))
     assert torch.equal(part.labels, images.labels[5:9]) and part.classes == images.classes
     assert torch.equal(part.masks, images.masks[5:9])

@@ -65,14 +65,15 @@ def world_splits(
 @functools.lru_cache(maxsize=3)
 def _painted(world: World, count: int, start: int) -> ImageSet:
     # Kept, for a worker process trains many models on the same images.
-    return image_set(world, count, start, default_device())
+    painted = image_set(world, count, start, default_device())
+    return dataclasses.replace(painted, masks=None)  # no training looks at them
 
 
 @functools.lru_cache(maxsize=2)
 def _chosen(world: World, count: int, start: int, n_seen: int) -> ImageSet:
     numbers = start + epoch_order(count, seed=start, epoch=0)[:n_seen]
-    images, labels, masks = scene(world, numbers, default_device())
-    return ImageSet(images, labels, class_names(world), masks)
+    images, labels, _ = scene(world, numbers, default_device())
+    return ImageSet(images, labels, class_names(world))
 
 
 def digits_splits(n_train: int | None = None, hold_out: bool = False) -> Splits:
