@@ -84,8 +84,8 @@ def _blended(images: Tensor, plain: Tensor, strength: Tensor) -> Tensor:
 
 
 def _grey(images: Tensor) -> Tensor:
-    weights = torch.tensor(_GREY, device=images.device)[:, None, None]
-    return (images * weights).sum(1, keepdim=True).floor_()
+    red, green, blue = (colour * weight for colour, weight in zip(images.split(1, 1), _GREY, strict=True))
+    return (red + green + blue).floor_()
 
 
 def _brightened(images: Tensor, strength: Tensor) -> Tensor:
