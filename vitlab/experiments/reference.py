@@ -5,9 +5,9 @@
     python -m vitlab.experiments.reference --preset rehearsal    the same at a CPU's size
     python -m vitlab.experiments.reference data_scaling speed    some parts only
 
-Needs the package alone, no Jupyter. Whatever is finished is stored in figures/<preset> and never done again: a piece
-that is cut off, or killed, loses the runs under way at most, and a training of the bundled weights no more than the
-steps since its last checkpoint. The exit status: 0 when all is there, 3 when there is more to do, 1 when a part failed.
+Needs the package alone, no Jupyter. Whatever is finished is stored in figures/<preset> and never done again, and a
+training under way keeps a checkpoint of every minute there: a piece that is cut off, or killed, loses no more than
+that of each. The exit status: 0 when all is there, 3 when there is more to do, 1 when a part failed.
 
 The figures are made where there is a Jupyter, from the stored runs: copy figures/full there, then
 

@@ -21,7 +21,7 @@ _SCHEMA = 1
 def result(
     function: Callable[..., Any], config: dict[str, Any], rows: list[dict[str, Any]], wall_s: float
 ) -> dict[str, Any]:
-    """What the file of a run holds, that this process has computed in `wall_s` seconds.
+    """What the file of a run holds, that this process has computed, or gone on with and ended, in `wall_s` seconds.
 
     >>> result(table, {"size": 1}, [{"b": 1}, {"a": 2}], 0.5)["columns"]
     ['b', 'a']

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import importlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +18,11 @@ import pandas as pd
 
 from vitlab import files, threads
 from vitlab.experiments import cluster, identity, results, workers
+from vitlab.training import saving
 
 _ON_A_GPU = 4  # that share one: each has a context, data and activations of its own there
+_UNFINISHED = ".unfinished"  # ending of the folder of a run's checkpoints, which goes when its result is there
+_FORGOTTEN = 7 * 24 * 3600  # seconds after which nobody will go on with such a run: its code has changed, most likely
 Run = Callable[[dict[str, Any]], list[dict[str, Any]]]
 Task = tuple[Path, dict[str, Any]]  # where a run's result goes, and its configuration
 
@@ -58,7 +62,8 @@ def run_all(
     booleans and None) to a list of rows of the same kind. A run's result is one file in `folder`, named by
     `identity.run_key`, written whole or not at all: an interrupted sweep goes on where it stopped, a changed
     configuration or a change in the code that computes makes a new result. Processes that share a folder share the
-    work. A run whose worker is killed is repeated once.
+    work. A run whose worker is killed is repeated once. The trainings of a killed run go on from their checkpoints, to
+    the same bits on a CPU, whoever runs it next (see `saving.within`).
 
     Runs happen in this process (`jobs=1`), in `jobs` processes, or on the workers of the dask scheduler whose address
     is in `$VITLAB_SCHEDULER`: what those compute is stored here. Every run has one thread, wherever it is, so the
@@ -144,6 +149,7 @@ def _compute(
     if not tasks:
         return
     _say_what_is_not_used(name, tasks)
+    _forget(tasks[0][0].parent)
     failures = []
     for (path, config), (word, message) in _outcomes(function, tasks, jobs, there):
         if word == "done" and (found := results.read(path, config)):
@@ -208,6 +214,15 @@ def _say_what_is_not_used(name: str, tasks: Sequence[Task]) -> None:
         print(f"{name}: {found} finished runs of other code, torch or device are kept and not used", flush=True)
 
 
+def _forget(folder: Path) -> None:
+    """Remove the checkpoints of killed runs that nothing has been added to for a week."""
+    for unfinished in folder.glob(f"*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):  # its run has ended this moment
+            newest = max(path.stat().st_mtime for path in (unfinished, *unfinished.rglob("*")))
+            if time.time() - newest > _FORGOTTEN:
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+
 def _work(function: Run, task: Task, patient: bool) -> workers.Outcome:
     """One run, in a process of this machine: computed and stored, unless somebody else has done or is doing it."""
     path, config = task
@@ -216,8 +231,10 @@ def _work(function: Run, task: Task, patient: bool) -> workers.Outcome:
             return "busy", ""
         if path.exists() and results.read(path, config):
             return "done", "finished by another process"
-        result = _result(function, config)
+        with saving.within(path.with_suffix(_UNFINISHED)):
+            result = _result(function, config)
         files.write_json(path, result)
+        shutil.rmtree(path.with_suffix(_UNFINISHED), ignore_errors=True)
     return "done", f"{result['wall_s']:.1f} s"
 
 

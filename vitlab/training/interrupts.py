@@ -14,11 +14,11 @@ class Stopped(KeyboardInterrupt):
     """A training that an interrupt ended after a whole step: `step` are done, `rows` are those of `train` so far.
 
     >>> print(Stopped(7, [], saved="step_00000007"))
-    stopped after step 7; its checkpoint is step_00000007: train again with the same folder to go on
+    stopped after step 7; its checkpoint is step_00000007: run the same again to go on
     """
 
     def __init__(self, step: int, rows: list[dict], saved: str | None) -> None:
-        way = f"its checkpoint is {saved}: train again with the same folder to go on"
+        way = f"its checkpoint is {saved}: run the same again to go on"
         super().__init__(f"stopped after step {step}; {way if saved else 'there is no folder, so nothing was saved'}")
         self.step, self.rows = step, rows
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from vitlab import files
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
-from vitlab.training import checkpoint, cores, cost, interrupts, optim, processes
+from vitlab.training import checkpoint, cores, cost, interrupts, optim, processes, saving
 from vitlab.training.evaluate import evaluate
 from vitlab.training.processes import Group, Spread
 from vitlab.training.recipe import Recipe
@@ -54,7 +54,7 @@ def train(
     are functions of the step and so is every random draw, so it ends with the same bits as one that was not killed.
     An interrupt (Ctrl-C, a notebook's stop button) waits for the end of the step and leaves a checkpoint of it there; a
     second interrupt does not wait. `name`, what `zoo.create` made the model from, makes the weights loadable by
-    `zoo.load`.
+    `zoo.load`. Without a folder, checkpoints are kept where the training is part of a run (see `saving.within`).
 
     In a process started by torchrun (see `processes.joined`) each process takes its part of every batch; `spread` says
     whether each holds the whole model or a share of it. The first one writes the files.
@@ -83,8 +83,9 @@ def train(
     with contextlib.ExitStack() as held:
         held.enter_context(_held(folder, group))
         held.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-        if folder is not None:
-            _restore(folder, state, model, optimizer, recipe, group, spread)
+        saves = saving.chosen(folder, save_every, alone=group.size == 1)
+        if saves.folder is not None:
+            _restore(saves.folder, state, model, optimizer, recipe, group, spread)
         model.train()
         pool = None
         if group.size == 1 and device.type == "cpu" and state["step"] < recipe.steps and not recipe.compile:
@@ -101,8 +102,8 @@ def train(
                 if report is not None and group.writes:
                     report(row)
             stopping = asked.is_set()
-            if folder is not None and (step % save_every == 0 or step == recipe.steps or stopping):
-                _save(folder, state, model, optimizer, recipe, name, group, spread)
+            if saves.due(step, last=step == recipe.steps) or (stopping and saves.folder is not None):
+                _save(saves.folder, state, model, optimizer, recipe, name, group, spread)
             if stopping:
                 model.eval()
                 raise interrupts.Stopped(step, state["rows"], state["saved"])
@@ -272,12 +273,12 @@ def _save(folder: Path, state: dict, model, optimizer, recipe: Recipe, name, gro
     rest |= {"loss_sum": float(state["loss_sum"]), "saved": None}
     rest["spread"] = spread if group.size > 1 else "copies"
     if group.writes:
-        state["saved"] = str(checkpoint.save(folder / "checkpoints", model, weights, rest, name=name))
+        state["saved"] = str(checkpoint.save(folder, model, weights, rest, name=name))
     processes.wait()
 
 
 def _restore(folder: Path, state: dict, model, optimizer, recipe: Recipe, group: Group, spread: Spread) -> None:
-    found = checkpoint.newest(folder / "checkpoints")
+    found = checkpoint.newest(folder)
     if found is None:
         return
     asked, before = dataclasses.asdict(recipe), found.rest["recipe"]
