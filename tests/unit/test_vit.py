@@ -1,5 +1,6 @@
 """The ViT against known counts, Eq. 1-8 written out in float64, and timm's class with the same weights."""
 
+import contextlib
 import math
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.vit import ViT, ViTConfig, lean
 
 SMALL = {
     "image_size": 32,
@@ -185,6 +186,36 @@ def test_positions_are_added_before_dropout():
     model(images())
     tokens = torch.cat([model.cls_token.expand(3, -1, -1), model.patch_embed(images())], dim=1)
     assert torch.equal(seen[0], tokens + model.pos_embed)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("changes", [{}, {"depth": 1, "head": "tanh"}, {"pool": "gap"}])
+def test_a_lean_training_works_out_what_the_head_reads_to_the_same_gradients(changes, fused):
+    model, shapes, found = small(**changes).double().train(), [], []
+    model.blocks[-1].mlp.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
+    for block in model.blocks:
+        block.attn.fused_attn = fused
+    for leanly in (False, True):
+        with lean(model) if leanly else contextlib.nullcontext():
+            logits = model(images(dtype=torch.float64))
+            found.append([logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()))])
+    torch.testing.assert_close(*found, atol=1e-11, rtol=1e-11)
+    assert found[0][0].std() > 0.1
+    assert shapes == ([(3, 16, 48)] * 2 if changes.get("pool") == "gap" else [(3, 17, 48), (3, 1, 48)])
+
+
+def test_lean_ends_with_its_body_and_spares_evaluation_and_other_models():
+    model, shapes, whole = small(), [], (3, 17, 48)
+    model.blocks[-1].mlp.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
+    with lean(model):
+        model.eval()(images())
+        model.train()(images())
+    model(images())
+    assert shapes == [whole, (3, 1, 48), whole]
+    model.blocks[-1].attn = nn.Identity()
+    for other in (nn.Linear(2, 1), model):
+        with lean(other):
+            assert not getattr(other, "lean", False)
 
 
 def test_dropout_is_active_in_training_only():

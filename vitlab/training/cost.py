@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from vitlab.models.vit import lean
 from vitlab.training.recipe import Recipe
 
 # What libraries say, on a CPU and on a GPU nearly full, beside torch's own error.
@@ -53,6 +54,7 @@ def training_bytes(model: nn.Module, images: Tensor, recipe: Recipe) -> tuple[in
         return tensor
 
     with (
+        lean(model),
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
         torch.autocast(images.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"),
     ):

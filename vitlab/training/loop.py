@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from vitlab import files
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
+from vitlab.models.vit import lean
 from vitlab.training import checkpoint, cores, cost, interrupts, optim, processes, saving
 from vitlab.training.evaluate import evaluate
 from vitlab.training.processes import Group, Spread
@@ -87,6 +88,7 @@ def train(
         if saves.folder is not None:
             _restore(saves.folder, state, model, optimizer, recipe, group, spread)
         model.train()
+        held.enter_context(lean(model))
         pool = None
         if group.size == 1 and device.type == "cpu" and state["step"] < recipe.steps and not recipe.compile:
             pool = held.enter_context(cores.side_by_side(model, lambda: batches(state["step"])[0][:2]))
