@@ -248,7 +248,7 @@ class ViT(nn.Module):
 def lean(model: nn.Module) -> Iterator[None]:
     """In the body a ViT in training mode works out no more than its head reads: of the last block the class token.
 
-    Logits and gradients are the same but for rounding; of 12 blocks it saves a fifteenth of the work, of 6 a seventh.
+    Logits and gradients are the same but for rounding; of 12 blocks it saves a fourteenth of the work, of 6 a seventh.
     Hooks on the last block see what is left of it. Models of other classes, with pool="gap", or with an attention of
     another make are left as they are.
 
