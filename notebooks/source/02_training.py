@@ -361,11 +361,11 @@ with plots.style():
 # the slowest of the three, though it does the most work per image. Its ResNet is narrow and its path from pixel to head
 # the longest; whether more samples would turn the order, as the paper's hybrids would have it, these curves do not tell.
 # The bands show how much of a difference between two curves a single seed could fake, and the hybrid's is the warning: at
-# the rate that was best in the trials, where one training decides, not every seed gets away from guessing. Its mean says
+# the rate that was best in the trials, where one training decides, some seeds hardly get away from guessing. Its mean says
 # more about that rate than about hybrids.
 #
 # The same runs against the clock. Equal multiply-adds are not equal seconds: how well an operation fits the processor
-# counts too. On our two cores those of BiT are the quickest, those of the hybrid the slowest.
+# counts too, and how much of the work is left out (`lean`). On our two cores those of the hybrid are the slowest.
 
 # %%
 with plots.style():
