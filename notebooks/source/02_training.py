@@ -53,8 +53,7 @@ from vitlab import plots
 from vitlab.data import datasets
 from vitlab.data.loader import batches, to_float
 from vitlab.experiments import cifar10, ledger, training_curves
-from vitlab.models import zoo
-from vitlab.models.vit import lean
+from vitlab.models import vit, zoo
 from vitlab.training.evaluate import evaluate
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
@@ -167,7 +166,7 @@ def train_in_the_open(model, feed, recipe):
 # %% [markdown]
 # `vitlab.training.loop.train` adds evaluation, early stopping, a log and resuming after a kill, and no other arithmetic. It is
 # faster in two ways: every core gets a part of a ViT's batch, and of the last block only the class token is worked out, for
-# the head reads no other (`lean`). Both add the same numbers in another order, so here both loops have one core and are lean.
+# the head reads no other (`vit.lean`). Both add the same numbers in another order, so here both loops have one core and are lean.
 # They start from the same weights and see the same batches.
 
 # %%
@@ -177,7 +176,7 @@ ours, open_one = (zoo.create(vit_name, image_size=8, n_classes=10, seed=SEED) fo
 n_cores = torch.get_num_threads()
 torch.set_num_threads(1)
 rows = train(ours, feed, few)
-with lean(open_one):
+with vit.lean(open_one):
     train_in_the_open(open_one.train(), feed, few)
 torch.set_num_threads(n_cores)
 
@@ -365,7 +364,7 @@ with plots.style():
 # more about that rate than about hybrids.
 #
 # The same runs against the clock. Equal multiply-adds are not equal seconds: how well an operation fits the processor
-# counts too, and how much of the work is left out (`lean`). On our two cores those of the hybrid are the slowest.
+# counts too, and how much of the work is left out (`vit.lean`). On our two cores those of the hybrid are the slowest.
 
 # %%
 with plots.style():
