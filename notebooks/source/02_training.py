@@ -166,8 +166,8 @@ def train_in_the_open(model, feed, recipe):
 # %% [markdown]
 # `vitlab.training.loop.train` adds evaluation, early stopping, a log and resuming after a kill, and no other arithmetic. It is
 # faster in two ways: every core gets a part of a ViT's batch, and of the last block only the class token is worked out, for
-# the head reads no other (`vit.lean`). Both add the same numbers in another order, so here both loops have one core and are lean.
-# They start from the same weights and see the same batches.
+# the head reads no other (`vit.lean`). Both add the same numbers in another order, so here both loops have one core and are
+# lean. They start from the same weights and see the same batches.
 
 # %%
 few = Recipe(steps=6, batch_size=32, learning_rate=2e-3, warmup_steps=2, weight_decay=1.0)
@@ -268,13 +268,13 @@ cost.style.format(thousands=",", precision=2).hide()
 
 # %%
 for task in tasks.values():
-    vit, _, chosen = task.models
+    standard, _, chosen = task.models
     size = chosen.partition("/")[0]
-    goal = multiply_adds(vit, task.image_size)
+    goal = multiply_adds(standard, task.image_size)
     costs = {f"{size}/{p}": multiply_adds(f"{size}/{p}", task.image_size) for p in (2, 4, 8, 16) if p < task.image_size}
     assert chosen == min(costs, key=lambda name: abs(math.log(costs[name] / goal)))
     others = ", ".join(f"{name} {count / goal:.2f}" for name, count in costs.items() if name != chosen)
-    print(f"{task.data}: {chosen} does {costs[chosen]:,} multiply-adds, {costs[chosen] / goal:.2f} × {vit} ({others})")
+    print(f"{task.data}: {chosen} does {costs[chosen]:,} multiply-adds, {costs[chosen] / goal:.2f} × {standard} ({others})")
 
 # %% [markdown]
 # Learning rate and weight decay were chosen beforehand by a sweep in which all families had the same trials, on
