@@ -21,7 +21,7 @@ BIN = .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 help:
-	@echo "usage: make TARGET [PRESET=smoke|quick|full|paper] [JOBS=n] [ARGS='...'] [PYTHON=python3.12]"
+	@echo "usage: make TARGET [PRESET=smoke|quick|full|gpu|paper] [JOBS=n] [ARGS='...'] [PYTHON=python3.12]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
 $(READY):
@@ -35,33 +35,39 @@ run: $(READY) ## every notebook at PRESET, results and REPORT.md in figures/PRES
 test: $(READY) ## the whole test suite (ARGS go to pytest; TEST_JOBS processes)
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) $(ARGS)
 
+test-fast: $(READY) ## the tests that are quick: no notebooks, browsers or other processes (ARGS go to pytest)
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) -m "not slow" tests/unit vitlab $(ARGS)
+
+lint: $(READY) ## ruff, its formatting and mypy, as the tests ask for them
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check vitlab tests benchmarks && $(BIN)/python -m mypy
+
 lab: $(READY) ## JupyterLab on the first notebook (ARGS go to JupyterLab)
 	@$(BIN)/jupyter lab $(ARGS) notebooks/00_*.ipynb
 
 site: $(READY) ## the notebooks and docs as web pages, links checked: docs/_build/html (REPOSITORY=owner/name: Colab)
-	@$(BIN)/python -m vitlab.site $(if $(REPOSITORY),--repository $(REPOSITORY)) $(ARGS)
+	@$(BIN)/python -m vitlab.publish.site $(if $(REPOSITORY),--repository $(REPOSITORY)) $(ARGS)
 
 notebooks: $(READY) ## maintainers: execute the sources at quick, renew reference, exercises and README
-	@$(BIN)/python -m vitlab.authoring sync
+	@$(BIN)/python -m vitlab.publish sync
 	@$(ALLOCATOR) $(BIN)/vitlab run --preset quick $(if $(JOBS),--jobs $(JOBS))
 	@$(ALLOCATOR) $(BIN)/vitlab run 00 --preset quick # once more: it shows the ledger of all the others
-	@$(BIN)/python -m vitlab.authoring reference
-	@$(BIN)/python -m vitlab.authoring exercises
-	@$(BIN)/python -m vitlab.authoring readme
-	@$(BIN)/python -m vitlab.authoring check
+	@$(BIN)/python -m vitlab.publish reference
+	@$(BIN)/python -m vitlab.publish exercises
+	@$(BIN)/python -m vitlab.publish readme
+	@$(BIN)/python -m vitlab.publish check
 
 lock: $(READY) ## maintainers: requirements.lock and environment.yml from pyproject.toml (ARGS=--upgrade)
 	@UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url \
-		--no-annotate --no-header --generate-hashes --extra test $(ARGS) pyproject.toml -o requirements.lock
+		--no-annotate --no-header --generate-hashes --extra lab --extra test $(ARGS) pyproject.toml -o requirements.lock
 	@$(BIN)/python .ci/environment.py
 
 clean: ## remove caches and what runs wrote to figures/ (the reference and data/downloads stay)
 	@for folder in figures/*; do [ "$$folder" = figures/reference ] || rm -rf "$$folder"; done
-	@rm -rf build dist docs/_build .pytest_cache .ruff_cache .hypothesis
+	@rm -rf build dist docs/_build .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	@find . \( -name .venv -o -name .git -o -path ./data/downloads \) -prune -o \
 		\( -name __pycache__ -o -name .ipynb_checkpoints \) -type d -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv
 	@rm -rf .venv *.egg-info
 
-.PHONY: help install run test lab site notebooks lock clean distclean
+.PHONY: help install run test test-fast lint lab site notebooks lock clean distclean

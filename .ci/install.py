@@ -10,6 +10,7 @@ installation that was killed is seen and begun again.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -61,7 +62,25 @@ def install(venv: Path, stamp: Path) -> None:
             if whole and shutil.disk_usage(venv).free > SPARE:
                 marker.unlink()  # no network, say: nothing was changed, so nothing need be made anew
             raise SystemExit(f"vitlab: {venv} is not complete (the reason stands above); run make again")
+    hide_nbgrader(venv)
     marker.rename(stamp)
+
+
+def hide_nbgrader(venv: Path) -> None:
+    """Disables nbgrader's buttons in JupyterLab: it is here for the tests, and teachers use it as a command.
+
+    What somebody has set for JupyterLab's side stays; the server's side yields to jupyter_server_config.json.
+    """
+    settings = venv / "etc" / "jupyter"
+    page, server = settings / "labconfig" / "page_config.json", settings / "jupyter_server_config.d"
+    known = json.loads(page.read_text()) if page.exists() else {}
+    known.setdefault("disabledExtensions", {}).setdefault("@jupyter/nbgrader", True)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(json.dumps(known, indent=2) + "\n")
+    if (server / "nbgrader.json").exists():
+        enabled = json.loads((server / "nbgrader.json").read_text())["ServerApp"]["jpserver_extensions"]
+        disabled = {"ServerApp": {"jpserver_extensions": dict.fromkeys(enabled, False)}}
+        (server / "vitlab.json").write_text(json.dumps(disabled, indent=2) + "\n")  # read after nbgrader.json
 
 
 def install_by_uv(venv: Path) -> bool:

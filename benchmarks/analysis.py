@@ -28,7 +28,6 @@ from vitlab.analysis.capture import (
     attention_maps,
     grid_size,
     n_prefix_tokens,
-    patch_size,
     patch_stride,
     reduce_attention,
 )
@@ -100,12 +99,12 @@ def time_and_memory(model: nn.Module, images: Tensor, pairs: int) -> None:
     print(f"largest difference of the two rollouts {difference:.1e}")
 
     n_tokens = n_prefix_tokens(model) + grid_size(model, images)[0] * grid_size(model, images)[1]
-    layer = 4 * len(images) * model.blocks[0].attn.num_heads * n_tokens**2
+    of_one_block = 4 * len(images) * model.blocks[0].attn.num_heads * n_tokens**2
     base = peak_bytes(lambda: plain(model, images))
-    print(f"\npeak memory (MB): plain forward {base / 1e6:.1f}, attention of one layer {layer / 1e6:.1f}")
+    print(f"\npeak memory (MB): plain forward {base / 1e6:.1f}, attention of one block {of_one_block / 1e6:.1f}")
     for name, call in (*ours.items(), ("rollout, maps kept", lambda: rollout_keeping_maps(model, images))):
         extra = peak_bytes(call) - base
-        print(f"{name:28}{extra / 1e6:9.1f} MB more, {extra / layer:6.2f} layers' attention")
+        print(f"{name:28}{extra / 1e6:9.1f} MB more, {extra / of_one_block:6.2f} blocks' attention")
 
 
 def beside_hf(model: nn.Module, images: Tensor, pairs: int, many: Tensor) -> None:
@@ -115,7 +114,7 @@ def beside_hf(model: nn.Module, images: Tensor, pairs: int, many: Tensor) -> Non
         twin = peers.hf_twin(model)
     except ImportError as error:
         return print(error)
-    grid, stride, n_prefix = grid_size(model, images), patch_size(model), n_prefix_tokens(model)
+    grid, (stride, _), n_prefix = grid_size(model, images), patch_stride(model), n_prefix_tokens(model)
 
     def theirs(part: Tensor) -> tuple[Tensor, Tensor]:
         maps = peers.hf_maps(twin, part)

@@ -109,7 +109,7 @@ def examine(name: str) -> tuple[str, str]:
         assert "cannot capture" in str(error), error
         verdict, what = "refused", str(error).split(": ", 1)[1]
     else:
-        during = stream_attention(model, images, lambda layer, heads, attn: None, by_heads=True)
+        during = stream_attention(model, images, lambda block, heads, attn: None, by_heads=True)
         assert len(maps) == len(model.blocks) > 0
         assert torch.equal(before, during), "the output changed during capture"
         difference = open_coded_difference(model, images, maps)

@@ -23,17 +23,21 @@ import torch
 from distributed import LocalCluster
 from timing import interleaved
 
+from vitlab.data.loader import batches
 from vitlab.data.world import World
-from vitlab.experiments import identity, runner
-from vitlab.training.pretrain import pretrain, world_splits
+from vitlab.models import zoo
+from vitlab.sweep import identity, runner
+from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import world_splits
 
 
 def train_once(config: dict) -> list[dict]:
     """One run: a model of its own seed, its accuracy on 500 images."""
     splits = world_splits(World(), config["n_train"], 0, 500)
-    recipe = Recipe(config["steps"], batch_size=50)
-    _, rows = pretrain("Lab-Ti/8", splits.train, recipe, seed=config["seed"], watch=splits.test)
+    recipe = Recipe(config["steps"], batch_size=50, seed=config["seed"])
+    model = zoo.create("Lab-Ti/8", seed=config["seed"])
+    rows = train(model, batches(splits.train, 50, config["seed"]), recipe, validation=splits.test)
     return [{"accuracy": rows[-1]["val_accuracy"]}]
 
 

@@ -37,7 +37,8 @@ from vitlab.data.augment import Augmentation
 from vitlab.data.loader import Batches, batches
 from vitlab.data.world import World, scene, stream
 from vitlab.models import zoo
-from vitlab.models.vit import ViT, ViTConfig, lean
+from vitlab.models.vit import ViT, ViTConfig
+from vitlab.training.lean import lean
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 

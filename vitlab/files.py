@@ -29,19 +29,23 @@ _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
 def figures_dir() -> Path:
     """Folder every run writes to: `$VITLAB_FIGURES`, or `figures/` in the checkout.
 
+    Where vitlab was installed without its checkout, `figures/` in the working directory.
+
     >>> figures_dir().is_absolute()
     True
     """
-    return _folder("VITLAB_FIGURES", ROOT / "figures")
+    return _folder("VITLAB_FIGURES", _home() / "figures")
 
 
 def data_dir() -> Path:
     """Folder of the user's own data sets: `$VITLAB_DATA`, or `data/downloads/` in the checkout.
 
+    Where vitlab was installed without its checkout, `data/downloads/` in the working directory.
+
     >>> data_dir().is_absolute()
     True
     """
-    return _folder("VITLAB_DATA", bundled_dir() / "downloads")
+    return _folder("VITLAB_DATA", _home() / "data" / "downloads")
 
 
 def bundled_dir() -> Path:
@@ -60,6 +64,11 @@ def reference_dir(preset: str) -> Path:
     'figures/reference/quick'
     """
     return ROOT / "figures" / "reference" / preset
+
+
+def _home() -> Path:
+    """The checkout, or where there is none, the working directory: nothing is written among installed packages."""
+    return ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()
 
 
 def _folder(variable: str, default: Path) -> Path:
@@ -180,7 +189,7 @@ def sweep(folder: Path | str) -> list[Path]:
 
 
 def _is_abandoned(entry: Path, host: str, pid: int) -> bool:
-    import psutil  # comes with ipykernel; imported here because a partial file is rare
+    import psutil  # here, because a partial file is rare
 
     try:
         written = entry.stat().st_mtime

@@ -1,4 +1,4 @@
-"""Sphinx's settings for the site; `python -m vitlab.site` gathers the pages and calls it."""
+"""Sphinx's settings for the site; `python -m vitlab.publish.site` gathers the pages and calls it."""
 
 import re
 
@@ -11,7 +11,7 @@ project = "vitlab"
 author = "The vitlab authors"
 release = vitlab.__version__
 language = "en"
-extensions = ["myst_nb"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["originals", "notebooks/exercises", "notebooks/source", "figures"]
 
 nb_execution_mode = "off"  # the notebooks come executed
@@ -19,6 +19,15 @@ nb_render_markdown_format = "myst"
 nb_ipywidgets_js = {}  # would be loaded from a network; a widget's picture is in the page
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
+
+# The API's pages, from the docstrings: Google's sections, `names` in single backticks, types as they are written.
+default_role = "literal"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_member_order = "bysource"
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+nitpick_ignore_regex = [(r"py:.*", r".*")]  # types of torch and others, which have no page here
 
 html_theme = "sphinx_book_theme"
 html_title = "vitlab"
@@ -62,7 +71,7 @@ def _displayed(translator, node):
 
 
 def words_for_pictures(_, document):
-    """Give the pictures of a code cell the words that `vitlab.site.pages` found for them."""
+    """Give the pictures of a code cell the words that `vitlab.publish.site.pages` found for them."""
     for cell in (node for node in document.findall(nodes.container) if node.get("nb_element") == "cell_code"):
         shown = [node for node in cell.findall(nodes.container) if node.get("mime_type") == "image/png"]
         for picture, words in zip(shown, cell["cell_metadata"]["alt"], strict=True):

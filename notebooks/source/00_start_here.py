@@ -7,25 +7,29 @@
 # %% [markdown]
 # # 00 · Start here
 #
-# **A paper from 2020 said that an image, cut into patches and read like a sentence, is all a Transformer needs to
-# recognise it, if only it sees enough images. vitlab is a laboratory to check that, claim by claim, on your machine.**
+# **The Vision Transformer paper of 2020 says that a plain Transformer, fed with the patches of an
+# image as if they were words, recognizes images as well as the best convolutional networks, if it
+# is pre-trained on enough of them. vitlab tests what the paper claims, one claim at a time, on your
+# machine.**
 #
-# Paper: A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*, ICLR 2021
-# ([arXiv:2010.11929](https://arxiv.org/abs/2010.11929)). All sections; this notebook tests no claim itself.
+# Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*,
+# ICLR 2021 ([arXiv:2010.11929](https://arxiv.org/abs/2010.11929)): all sections. This notebook
+# tests no claim itself.
 #
 # | preset | what changes here | time on 2 CPU cores |
 # |---|---|---|
-# | `smoke`, `quick`, `full` | whose results the ledger shows | about 10 s |
+# | `smoke`, `quick`, `full` | whose results the ledger shows | about 15 s |
 
 # %% [markdown]
 # ## What you will learn
 #
-# - the paper in one picture;
-# - which notebook tests which claim, what it needs, and how to run it with settings of your own;
-# - what has been found so far, and how to read a verdict;
-# - what the pictures look like that the models here learn from.
+# - the paper's model in one picture
+# - which notebook tests which claim, what it needs, and how to run it with your own settings
+# - which models are trained here, how large they are, and what images they learn from
+# - what has been found so far, and how to read a verdict
 #
-# You need Python and some idea of what a neural network is. The words of the trade are in the glossary below.
+# **Prerequisites**: Python, and some idea of what a neural network is. The terms are in the
+# glossary below.
 
 # %% [markdown]
 # The parameters. Every notebook has such a cell; papermill and `vitlab run` replace its values.
@@ -35,58 +39,61 @@ PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# What this notebook uses, and the place where its figures go.
+# One cell of imports. `study` is this execution: its figures go to `figures/<preset>/`.
 
 # %%
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
 from IPython.display import Markdown, display
 
-from vitlab import files, notebooks, plots
+from vitlab import files, ledger, notebooks, plots
 from vitlab.data.loader import to_float
 from vitlab.data.world import HELD_OUT, World, image_set, scene, with_difficulty
-from vitlab.experiments import ledger, report
-from vitlab.experiments.claims import CLAIMS
-from vitlab.experiments.presets import PRESETS
+from vitlab.ledger import report
+from vitlab.ledger.claims import CLAIMS
+from vitlab.models.sizes import lab_sizes
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.sweep.presets import PRESETS
 
-study = ledger.study("00_start_here", PRESET, SEED)
+study = ledger.begin("00_start_here", PRESET, SEED)
 
 # %% [markdown]
 # ## The paper in one picture
 #
-# An image is cut into patches. Each patch, flattened, goes through one learned matrix $E$ and becomes a *token*: a
-# vector. A learned vector for its place is added. A *class token*, which belongs to no patch, stands in front. The
-# tokens go through $L$ blocks, in which they look at each other (*attention*) and are each worked on (*MLP*). The answer
-# is read from the class token. Notebook 01 builds all of it.
+# An image is cut into patches. Each patch is flattened and projected by one learned matrix $E$ to a
+# vector, its *token*. A learned *class token*, which belongs to no patch, is put in front of the
+# sequence, and a learned position embedding is added to every token. The tokens go through $L$
+# encoder blocks. In each block, *attention* mixes information between tokens, and an *MLP* works on
+# every token by itself. The head computes the scores of the classes from the class token alone.
+# Notebook 01 builds all of it.
 
 # %%
 patch_size = 32
-model = ViT(ViTConfig(image_size=96, patch_size=patch_size, dim=16, depth=1, n_heads=1, mlp_dim=16), seed=SEED)
+sizes = {"image_size": 96, "patch_size": patch_size, "dim": 16, "depth": 1, "n_heads": 1}
+model = ViT(ViTConfig(**sizes, mlp_dim=16), seed=SEED)
 images, labels, _ = scene(World(image_size=96, seed=SEED), torch.tensor([19]))
 with torch.no_grad():
     patches = model.patch_embed(to_float(images))
     tokens = torch.cat([model.cls_token, patches], dim=1) + model.pos_embed  # Eq. 1
 
-with plots.style():
-    fig, ax = plt.subplots(figsize=(10.5, 4.6))
-    picture = images[0].permute(1, 2, 0).numpy()
+picture = images[0].permute(1, 2, 0).numpy()
+alt = "An image, its nine patches in a row, a column of colours for each patch's token and one for "
+alt += "the class token, the encoder above them, and the head that reads the class token."
+with plots.figure(study, "paper", alt=alt, figsize=(10.5, 4.6)) as ax:
     plots.plot_model(picture, patch_size, tokens[0].numpy(), f"class {labels.item()}", ax)
-    alt = "An image, its nine patches in a row, a column of colours for each patch's token and one for the class "
-    alt += "token, the encoder above them, and the head that reads the class from the class token."
-    ledger.save_figure(study, fig, "paper", alt=alt)
 
 # %% [markdown]
-# After the paper's Fig. 1. Every column of colours is a token, a column of numbers; those shown are of a model that has
-# learned nothing, and its class token is still near zero. Nothing here is specific to images
-# but the cut into patches, and that is the paper's point: no convolution, no pyramid, no neighbourhoods.
+# After the paper's Fig. 1. Every column of colours shows the numbers of one token. They come from a
+# model that has not been trained, whose class token is still close to zero. Cutting the image into
+# patches is the only step that is specific to images: the encoder has no convolution, no pooling
+# and no notion of which patches are neighbours. That is the paper's point.
 #
-# ## The map
+# ## The notebooks
 #
-# Each notebook takes one part of the paper, says beforehand what would confirm and what would refute its claims, runs an
-# experiment and ends with a verdict. They can be read in any order.
+# Each notebook takes one part of the paper, states beforehand which results would confirm its
+# claims and which would refute them, runs an experiment and ends with verdicts. They can be read in
+# any order.
 
 # %%
 chapters = """00|start here: the ledger, what runs where|all|
@@ -109,50 +116,73 @@ for number, subject, paper, claims in (line.split("|") for line in chapters.spli
 Markdown("\n".join(lines))
 
 # %% [markdown]
-# The claims themselves, as we test them:
+# The claims, as they are tested here:
 
 # %%
-Markdown("\n".join(f"- **{claim.id}** {claim.statement} *({claim.where})*" for claim in CLAIMS.values()))
+lines = [f"- **{claim.id}** {claim.statement} *({claim.where})*" for claim in CLAIMS.values()]
+Markdown("\n".join(lines))
 
 # %% [markdown]
 # ## What runs where
 #
-# Every experiment comes in four sizes, called presets. No GPU and no data set is needed for the first two. In the
-# largest, the paper's own, settings are shown and checked, and need a cluster to run.
+# Every experiment comes in several sizes, called *presets*. Nothing has to be downloaded for
+# `smoke`, `quick` and `full`, and they need no GPU.
 
 # %%
-Markdown("\n".join(
-    ["| preset | what it is for | time | needs |", "|---|---|---|---|"]
-    + [f"| `{p.name}` | {p.purpose} | {p.time} | {p.hardware} |" for p in PRESETS.values()]
-))  # fmt: skip
+lines = ["| preset | what it is for | time | needs |", "|---|---|---|---|"]
+for preset in PRESETS.values():
+    lines.append(f"| `{preset}` | {preset.purpose} | {preset.time} | {preset.hardware} |")
+Markdown("\n".join(lines))
 
 # %% [markdown]
 # ### How to run it, and how to change it
 #
 # **In JupyterLab**: `make lab`, open a notebook, change the cell of parameters, *Run All*.
 #
-# **From a shell**, all of it or some notebooks, with parameters of your own:
+# **From a shell**, the whole collection or some notebooks, with your own parameters:
 #
 # ```sh
 # make run                                   # every notebook at the preset quick, then a report
-# vitlab run 02 08 --preset smoke            # two of them, quickly
+# vitlab run 02 08 --preset smoke            # two notebooks, in seconds
 # vitlab run 08 --set WEIGHTS=vit_base_patch16_224 --set SEED=1
-# vitlab experiment model_checks             # an experiment alone: a table, no Jupyter
+# vitlab experiment model_checks             # an experiment without its notebook: prints a table
 # vitlab doctor                              # what is installed, and what can run here
 # papermill 08_attention_distance.ipynb out.ipynb -p PRESET smoke -p SEED 1
 # ```
 #
-# The program `vitlab` lies in `.venv/bin`. Results go to `figures/<preset>/`: for each notebook its figures, its
-# `result.json` and the executed notebook, and for all of them `REPORT.md`. What was computed once is not computed
-# again; a run that was stopped goes on where it was. Four variables of the shell matter: `VITLAB_FIGURES` (another
-# place for results), `VITLAB_DATA` (your own images), `VITLAB_JOBS` (how many processes), `VITLAB_DEBUG` (long errors).
+# The program `vitlab` is in `.venv/bin`. Results go to `figures/<preset>/`: for each notebook its
+# figures, its `result.json` and the executed notebook, and for all of them `REPORT.md`. Finished
+# runs are not computed again, and an interrupted one goes on where it stopped. Four environment
+# variables matter: `VITLAB_FIGURES` (another folder for results), `VITLAB_DATA` (a folder with your
+# own images), `VITLAB_JOBS` (how many processes run at once), `VITLAB_DEBUG` (full tracebacks).
+
+# %% [markdown]
+# ## The models
+#
+# Three families of models are compared: the ViT, the ResNet that the paper compares it with (BiT),
+# and the hybrid, a ResNet whose last feature map is the input of a ViT. They are small enough to be
+# trained on a laptop. Those with the same ending (Mu, Ti, S, B) belong together: the ResNet takes
+# about as many floating-point operations (FLOPs) as the ViT. The number after the slash is the
+# patch size in pixels; for a ResNet and a hybrid it is the stride that matches it.
+
+# %%
+Markdown(plots.sizes_table(lab_sizes()))
+
+# %% [markdown]
+# The table is for images of 32 × 32 pixels and ten classes. *Width* is the number of channels in
+# the first and the last stage of a ResNet, and the length of a token's vector in an encoder;
+# *depth* is the number of residual blocks and of encoder blocks; FLOPs are those of a forward pass
+# for one image, where a multiply-add counts as two. A figure with a single ResNet or a single
+# hybrid calls it just "ResNet" or "hybrid". The paper's smallest model, ViT-B/16, has 86 million
+# parameters.
 
 # %% [markdown]
 # ## The ledger
 #
-# Every verdict stands in a `result.json`. For each notebook we take your own result at this preset, from `figures/`, and
-# where there is none the reference: the one that comes with the project. The last column says which. A run of the
-# whole collection comes to this notebook first: run it again afterwards to see all that was found.
+# Every notebook writes its verdicts into a `result.json`; the ledger is the list of all of them.
+# For each notebook the table takes your own result at this preset. Where you have none, it takes
+# the reference result that comes with the project; the last column says which. In a run of the
+# whole collection this notebook comes first, so run it again afterwards to see everything.
 
 # %%
 sources = [
@@ -160,58 +190,80 @@ sources = [
     (f"figures/reference/{PRESET}", files.reference_dir(PRESET)),
     ("figures/reference/quick", files.reference_dir("quick")),
 ]
-results = {}  # notebook → whose, result
-for whose, folder in sources:
+results = {}  # notebook → where its result is from, the result
+for place, folder in sources:
     for notebook, result in report.read_results(folder)[0].items():
-        results.setdefault(notebook, (whose, result))
-found = [
-    {**entry, "notebook": notebook[:2], "from": whose}
-    for notebook, (whose, result) in sorted(results.items())
-    for entry in result["results"]
-]
-found = pd.DataFrame(
-    found, columns=["claim", "metric", "value", "interval", "unit", "n", "verdict", "notebook", "from"]
-)
-found = found.sort_values(["claim", "metric"], ignore_index=True)
-found["value"] = [f"{report.number(value)} {unit}".strip() for value, unit in zip(found.value, found.unit, strict=True)]
-found["interval"] = [f"{report.number(i[0])} … {report.number(i[1])}" if i else "" for i in found.interval]
-with pd.option_context("display.max_colwidth", 80, "display.max_rows", 100):
-    display(found.drop(columns="unit") if len(found) else Markdown("No results yet. Make some: `vitlab run`"))
+        results.setdefault(notebook, (place, result))
+columns = ["claim", "metric", "value", "interval", "n", "verdict", "notebook", "from"]
+entries = pd.DataFrame(
+    [
+        {**entry, "notebook": notebook[:2], "from": place}
+        for notebook, (place, result) in sorted(results.items())
+        for entry in result["results"]
+    ],
+    columns=[*columns, "unit"],
+).sort_values(["claim", "metric"], ignore_index=True)
 
 # %% [markdown]
-# The same, claim by claim. A claim can be measured in several numbers, each with a verdict of its own.
+# Every number with its 95 % interval, where it has one, and the verdict on its claim:
 
 # %%
-missing = [{"claim": claim, "verdict": "not yet"} for claim in CLAIMS if claim not in set(found.claim)]
-verdicts = pd.concat([found[["claim", "verdict"]], pd.DataFrame(missing, columns=["claim", "verdict"])])
+values = zip(entries["value"], entries["unit"], strict=True)
+values = [f"{report.number(value)} {unit}".strip() for value, unit in values]
+intervals = [" … ".join(map(report.number, i)) if i else "" for i in entries["interval"]]
+shown = entries[columns].assign(value=values, interval=intervals)
+with pd.option_context("display.max_colwidth", 80, "display.max_rows", 100):
+    display(shown if len(shown) else Markdown("No results yet. Make some: `vitlab run`"))
+
+# %% [markdown]
+# The verdicts by claim. A claim can rest on several numbers; the figure has a mark for each of
+# them.
+
+# %%
+missing = [claim for claim in CLAIMS if claim not in set(entries["claim"])]
+missing = pd.DataFrame({"claim": missing, "verdict": "not yet"})
+verdicts = pd.concat([entries[["claim", "verdict"]], missing])
 verdicts = verdicts.sort_values("claim", kind="stable", ignore_index=True)
-with plots.style():
-    fig, ax = plt.subplots(figsize=(9, 2.6))
+counts = verdicts["verdict"].value_counts()
+alt = "Verdicts by claim, C01 to C21, a mark for each number: "
+alt += ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + "."
+with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
     plots.plot_verdicts(verdicts, ax)
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.verdict.value_counts().items())
-    ledger.save_figure(study, fig, "verdicts", alt=f"The verdicts by claim, C01 to C21: {counts}.")
 
 # %% [markdown]
 # ### How to read a verdict
 #
-# - **reproduced**: our number meets the rule that the notebook's *prediction* fixed before the run.
-# - **partly reproduced**: it meets a weaker rule, also fixed beforehand; the note says in what it falls short.
-# - **not reproduced**: it fails both. That is a finding about our scale as well as about the claim.
-# - **not testable at this scale**: what the claim needs (more data, a larger model) cannot be had at this preset, or the
-#   interval is so wide that either answer would fit.
+# Every notebook states its decision rule in its *prediction*, before the run. A rule has one or
+# more conditions, such as "the difference is above 0". The *interval* says where the quantity may
+# lie, given how much it varies between runs or images; *n* is how many of them it rests on. A
+# condition holds if the whole interval lies on its side of the bound, fails if the whole interval
+# lies on the other side or within a margin that was stated beforehand as "no difference", and is
+# undecided otherwise. Numbers that are counted, such as parameters, have no interval.
 #
-# The *interval* says how far the number may move by chance, *n* on how many independent runs, images or models
-# it rests. The models here are thousands of times smaller than the paper's, and see made-up images: "reproduced" means
-# that the effect shows at our scale too, "not reproduced" that it does not, not that the paper is wrong.
+# - **reproduced**: all conditions hold.
+# - **partly reproduced**: some hold and others fail; the reason beside the verdict says which.
+# - **not reproduced**: all fail, or one fails without which the others say nothing.
+# - **inconclusive**: the interval holds both what the claim says and its opposite, so that either
+#   may be true. The notebook says how many seeds would decide at the spread that was measured.
+#   Fewer than five seeds decide nothing, however well they agree.
+# - **not testable at this scale**: what the claim is about (more data, a larger model) is out of
+#   reach of this preset. The notebook says what is missing.
+#
+# At `quick`, with its few seeds, many verdicts have to be *inconclusive*; those at `full` are the
+# evidence. The models here are tens to thousands of times smaller than the paper's, and they are
+# trained on synthetic images. *Reproduced* means that the effect is there at our scale too. *Not
+# reproduced* means that it is not there at our scale; it does not mean that the paper is wrong.
 
 # %% [markdown]
 # ## The world
 #
-# The paper's models learn from hundreds of millions of photographs that were never published. In their place stands a
-# *world*: made-up images, endless in number, painted when they are asked for. A class is a closed contour with a
-# surface texture. Each image puts one object of its class somewhere, turned, scaled, lit, before a background with the
-# statistics of natural images, behind or in front of others. Because the world knows where its object is, it also gives a
-# *mask*. Difficulty is a factor on all these variations: here from none to one and a half times the default.
+# The paper's largest models were pre-trained on 303 million photographs that were never published.
+# In their place stands the *world*: an unlimited supply of synthetic images, which are rendered on
+# demand. A class is a closed contour with a surface texture. Each image shows one object of its
+# class at a random position, rotation, size and lighting, before a background with the spectrum of
+# natural images, and with other objects in front of it and behind it. The renderer knows where the
+# object is, so every image comes with a *mask* of the object. The *difficulty* scales all these
+# variations: 0 is none, 1 is the default.
 
 # %%
 world = World(image_size=64, seed=SEED)
@@ -220,64 +272,71 @@ rows = [scene(with_difficulty(world, strength), torch.arange(8)) for strength in
 images = torch.stack([images for images, _, _ in rows]).permute(0, 1, 3, 4, 2).numpy()
 masks = torch.stack([masks for _, _, masks in rows]).numpy()
 
-with plots.style():
-    fig, ax = plt.subplots(figsize=(9, 4.9))
+alt = "Images of the world, a column per class, a row per difficulty: from centred objects on an "
+alt += "empty background to rotated, shaded and partly hidden ones. Outlines mark the masks."
+with plots.figure(study, "world", alt=alt, figsize=(9, 4.9)) as ax:
     plots.plot_scenes(images, masks, [f"difficulty\n{strength:g}" for strength in strengths], ax)
     ax.set_title("one image of each of eight classes; the outline is the mask")
-    alt = "Images of the world, a column per class, a row per difficulty: from clean objects in the middle to "
-    alt += "turned, shaded and partly hidden ones among others. An outline marks the labelled object."
-    ledger.save_figure(study, fig, "world", alt=alt)
 
 # %% [markdown]
-# In the first row every class shows its contour and its texture, in the middle of an empty frame. Further down
-# the object moves, turns and changes its colours, others hide parts of it, and the mask follows what can be seen.
-# Image number $i$ is always the same image, on every machine, and its class is $i$ modulo the number of classes.
+# At difficulty 0 every class shows its contour and its texture in the middle of an empty image.
+# With rising difficulty the object moves, rotates and changes its colours, others hide parts of it,
+# and the mask covers only the part that can be seen. Image number $i$ is the same image on every
+# machine, and its class is $i$ modulo the number of classes.
 
 # %% [markdown]
 # ## Glossary
 #
-# | word | meaning |
+# | term | meaning |
 # |---|---|
-# | patch | a square piece of the image, P × P pixels |
-# | token | the vector of width D that stands for a patch; what the encoder works on |
-# | class token | a token that belongs to no patch; the answer is read from it |
-# | position embedding | a learned vector for each place in the sequence, added to its token |
-# | attention | each token takes a weighted mean of the tokens' values; the weights, A, come from queries and keys |
-# | head (of attention) | one of several attentions side by side, each on its own D / h columns |
-# | block, layer | attention, then an MLP, each with a LayerNorm before it and a sum around it; L of them |
-# | MLP | two matrices with a bend (GELU) between, applied to each token alone |
-# | encoder | all the blocks |
-# | head (of the model) | the last layer or two: from the class token to a logit per class |
+# | patch | a square part of the image, P × P pixels |
+# | token | a vector of D numbers in the encoder's sequence: one for each patch, and the class token |
+# | class token | a learned token that belongs to no patch; the head reads its output |
+# | position embedding | a learned vector for each position in the sequence, added to its token |
+# | attention | each token's output is a mean of all tokens' values, weighted by A = softmax(q kᵀ / √D_h) |
+# | head (of attention) | one of h attentions computed side by side, each on its own D / h columns |
+# | block | attention and an MLP, each with a LayerNorm before it and a residual connection around it |
+# | MLP | two dense layers with a GELU between them, applied to each token by itself |
+# | encoder | the L blocks, and the LayerNorm after the last |
+# | head (of the model) | the dense layer, or two, that computes the logits from the class token |
 # | logits | the scores of the classes, before the softmax |
-# | pre-training, fine-tuning | learning much from a large set; then a little more on a small one |
-# | few-shot | a linear answer fitted to a frozen model, with a few images per class |
-# | inductive bias | what a model takes for granted: a convolution, that near pixels belong together |
-# | BiT | the paper's ResNet: GroupNorm, weight-standardised convolutions |
-# | rollout | attention multiplied through all blocks: what the class token has looked at |
-# | world | our made-up images: endless, labelled, with masks |
-# | preset | a size of the whole collection: smoke, quick, full, paper |
-# | claim, verdict, ledger | a sentence of the paper; what we found about it; the list of both |
+# | pre-training, fine-tuning | training on a large data set, and then on a smaller one of interest |
+# | few-shot accuracy | that of a linear classifier on a frozen model's features, fitted to a few images per class |
+# | inductive bias | what an architecture assumes about its input: a convolution, that near pixels belong together |
+# | BiT | Big Transfer, the ResNet of the paper: with GroupNorm and weight-standardized convolutions |
+# | hybrid | a ViT whose tokens are the positions of a ResNet's last feature map |
+# | attention rollout | attention multiplied through all blocks: from which patches the class token took its information |
+# | world | our synthetic images: unlimited in number, labelled, with masks |
+# | preset | a size of all experiments: smoke, quick, full, gpu, paper |
+# | claim | a statement of the paper that is tested here, C01 to C21 |
+# | verdict | what a run says of a claim: one of the five above |
+# | ledger | the list of all verdicts with their numbers |
 
 # %% [markdown]
 # ## Prediction, experiment, verdict
 #
-# Every notebook after this one has these three parts: what the paper says and what would refute it, one call that runs the
-# experiment, and a verdict by the rule fixed before. This one claims nothing, so it only writes down what it has shown.
+# Every later notebook that tests claims has these three parts: what the paper says and what would
+# refute it; one call that runs the experiment; a verdict by the rule stated beforehand. This
+# notebook tests no claim, so it only saves what it has shown.
 
 # %%
 ledger.finish(study)
-print(f"claims with a verdict: {found.claim.nunique()} of {len(CLAIMS)}; numbers behind them: {len(found)}")
+print(f"claims with a verdict: {entries['claim'].nunique()} of {len(CLAIMS)}", end="; ")
+print(f"numbers behind them: {len(entries)}")
 
 # %% [markdown]
 # ## Exercises
 #
-# Exercises stand in every notebook; each checks itself. In `notebooks/exercises/` the solutions are taken out.
+# Every notebook has exercises, and each of them checks your answer. The copies in
+# `notebooks/exercises/` come without the solutions.
 #
-# ### Exercise 1 · How long is the sequence? (★, 2 minutes)
+# ### 1 · How long is the sequence? (★, 2 minutes)
 #
-# The paper fine-tunes at 384 px, still with patches of 16 px. How many tokens go into the encoder, class token included?
+# The paper fine-tunes at 384 px, still with patches of 16 px. How many tokens go into the encoder,
+# class token included?
 #
-# <details><summary>Hint</summary>How many patches fit along one side? Then square, and add one.</details>
+# <details><summary>Hint</summary>How many patches fit along one side? Then square, and add
+# one.</details>
 
 # %%
 ### BEGIN SOLUTION
@@ -288,13 +347,14 @@ numbers = np.arange(384 * 384).reshape(384, 384)  # the first pixel of every pat
 assert n_tokens == numbers[::16, ::16].size + 1
 
 # %% [markdown]
-# ### Exercise 2 · The same image again (★★, 5 minutes)
+# ### 2 · The same image again (★★, 5 minutes)
 #
-# An experiment that cannot be repeated proves little. Show that image 1234 of a world is the same alone, in a batch, and
-# in a batch in another order; and set `label` to its class without painting it.
+# An experiment that cannot be repeated proves little. Show that image 1234 of a world is the same
+# when it is rendered alone, in a batch, and in a batch in another order; and set `label` to its
+# class without rendering it.
 #
-# <details><summary>Hint</summary><code>scene(world, indices)</code> takes any indices in any order, as a tensor of whole numbers,
-# and gives images, labels and masks.</details>
+# <details><summary>Hint</summary><code>scene(world, indices)</code> takes a tensor of integers in
+# any order, and returns images, labels and masks.</details>
 
 # %%
 small = World(n_classes=7, image_size=32, seed=5)
@@ -305,23 +365,25 @@ reversed_batch = scene(small, torch.arange(1239, 1229, -1))[0][5]
 label = 1234 % 7
 ### END SOLUTION
 
-painted = image_set(small, 1, start=1234)
-assert torch.equal(alone, painted.images[0]) and label == painted.labels.item()
+rendered = image_set(small, 1, start=1234)
+assert torch.equal(alone, rendered.images[0]) and label == rendered.labels.item()
 assert torch.equal(alone, batch) and torch.equal(alone, reversed_batch)
 
 # %% [markdown]
-# ### Exercise 3 · Find the bug: a test that is too easy (★★, 5 minutes)
+# ### 3 · Find the bug: a test that is too easy (★★, 5 minutes)
 #
-# A student trains on `image_set(small, 500)` and tests on the images after a round number:
+# A student trains on `image_set(small, 500)` and tests on images that start at a round number:
 #
 # ```python
 # test = image_set(small, 200, start=400)
 # ```
 #
-# The accuracy is wonderful. Why? Make a `test` of the first 200 images that no training, however long, will ever have seen.
+# The accuracy is suspiciously high. Why? Make a `test` set of 200 images that no training set,
+# however large, will ever contain: the first 200 of the indices that are kept for testing.
 #
-# <details><summary>Hint</summary>Which indices are in both sets? And which will be, when the training set grows? The
-# world keeps a range of indices apart for this: <code>HELD_OUT</code>.</details>
+# <details><summary>Hint</summary>Which indices are in both sets? Which will be, when the training
+# set grows? The world keeps a range of indices for testing, from <code>HELD_OUT</code>
+# on.</details>
 
 # %%
 train = image_set(small, 500)
@@ -336,16 +398,21 @@ assert torch.equal(test.images[0], scene(small, torch.tensor([2**40]))[0][0])
 # %% [markdown]
 # ## Summary
 #
-# - A Vision Transformer is a sequence of patches, a class token and an ordinary encoder.
-# - Each notebook tests claims of the paper by rules fixed beforehand; the ledger keeps what was found.
-# - Where the paper has a large private data set we have a world: endless, repeatable, with masks.
+# - A Vision Transformer treats an image as a sequence of patches: it puts a class token in front
+#   and feeds the sequence to a plain Transformer encoder.
+# - Each notebook tests claims of the paper by rules stated before the run; the ledger lists all
+#   verdicts. A verdict may be that the run decides nothing.
+# - In place of the paper's private data set stands the world: unlimited, repeatable, with masks.
 #
-# Go on with notebook 01, which builds the model, or with any other on the map.
+# Continue with notebook 01, which builds the model, or with any other from the list.
 #
 # ## References
 #
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*, ICLR 2021.
-# - H. Kataoka et al., *Pre-training without Natural Images*, ACCV 2020 (FractalDB); *Replacing Labeled Real-image
-#   Datasets with Auto-generated Contours*, CVPR 2022. Learning from images made by formulas.
-# - A. Lee, D. Mumford, J. Huang, *Occlusion Models for Natural Images*, IJCV 2001; M. Baradad et al., *Learning to See by
-#   Looking at Noise*, NeurIPS 2021. Why overlapping objects before 1/f noise look natural.
+# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at
+#   Scale.* ICLR 2021, arXiv:2010.11929.
+# - H. Kataoka et al. *Pre-training without Natural Images.* ACCV 2020 (FractalDB), and *Replacing
+#   Labeled Real-image Datasets with Auto-generated Contours.* CVPR 2022: pre-training on images
+#   that are rendered from formulas.
+# - A. Lee, D. Mumford, J. Huang. *Occlusion Models for Natural Images.* IJCV 2001; M. Baradad et
+#   al. *Learning to See by Looking at Noise.* NeurIPS 2021: why overlapping objects and 1/f noise
+#   have the statistics of natural images.

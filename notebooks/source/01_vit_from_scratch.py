@@ -7,88 +7,93 @@
 # %% [markdown]
 # # 01 · The Vision Transformer from scratch
 #
-# **A Vision Transformer is an image cut into patches, a table of positions, and an ordinary Transformer encoder:
-# four equations, and nothing else.**
+# **A Vision Transformer is a linear projection of image patches, a class token, learned position
+# embeddings and a plain Transformer encoder: four equations are the whole model.**
 #
-# Paper: Dosovitskiy et al., *An Image is Worth 16x16 Words* (ICLR 2021), §3.1, Equations 1–4; Table 1;
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §3.1, Equations 1–4; Table 1;
 # Appendix A, Equations 5–8. Claims C01 (sizes) and C02 (the equations are the whole model).
 #
-# | preset | what it adds | time on 2 CPU cores |
+# | preset | what runs | time on 2 CPU cores |
 # |---|---|---|
-# | `smoke` | three models counted, two compared | about 15 s |
-# | `quick` | five models counted, five architectures compared, three draws each | about 20 s |
-# | `full` | ViT-B/16 at full size among the compared, ten draws each | a few minutes |
+# | `smoke` | three models counted, two architectures compared | about 15 s |
+# | `quick` | five models counted, five architectures compared, three draws of weights each | about 20 s |
+# | `full` | ViT-B/16 at full size among those compared, ten draws each | a few minutes |
 
 # %% [markdown]
 # ## What you will learn
 #
-# - how an image becomes a sequence, and why that is a convolution in disguise;
-# - attention on numbers that you can check with a pencil, then with many heads;
-# - the whole model in open code, equal to the package's, to timm's, and to a second version in plain numpy;
-# - where a ViT's parameters and its work go, by formula.
+# - how an image becomes a sequence of tokens, and why a strided convolution does it in one step
+# - attention on numbers that you can check by hand, then with several heads
+# - the whole model in a few lines, equal to the package's, to timm's, and to a second version in
+#   plain numpy
+# - how many parameters and operations each part of a ViT takes, by formula
 #
-# You should know matrix products, softmax and enough PyTorch to read `x @ w`. No training happens here.
+# **Prerequisites**: matrix products, softmax, and enough PyTorch to read `x @ w`. Nothing is
+# trained here.
 
 # %% [markdown]
-# The parameters of this run. papermill and `vitlab run` replace them.
+# The parameters. papermill and `vitlab run` replace them.
 
 # %% tags=["parameters"]
 PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# Everything that is needed, and the place where the results go.
+# One cell of imports. `study` is this execution: its figures and its verdicts go to
+# `figures/<preset>/`.
 
 # %%
 import math
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from IPython.display import Markdown
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab import plots, widgets
+from vitlab import ledger, plots, widgets
 from vitlab.data.loader import to_float
 from vitlab.data.world import World, scene
-from vitlab.experiments import ledger, model_checks
+from vitlab.experiments import model_checks
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig
 
-study = ledger.study("01_vit_from_scratch", PRESET, SEED)
+study = ledger.begin("01_vit_from_scratch", PRESET, SEED)
 
 # %% [markdown]
 # ## Prediction
 #
-# Counts and equalities are not a matter of scale: what holds here holds for the paper's models. So we expect exact
-# agreement, and fix beforehand what each verdict means.
+# **The paper** gives the sizes of three models (Table 1) and writes the whole model in four
+# equations, with attention in four more in the appendix.
 #
-# **C01, the parameters of ViT-B/16, L/16 and H/14** (224 px, 1000 classes, linear head), each:
+# **At this scale** we expect exact agreement: counts and equalities do not depend on the amount of
+# data or training. What holds here holds for the paper's models.
 #
-# - *reproduced*: equal to our formula and to timm's model, parameter for parameter, and equal to Table 1 when
-#   rounded to millions;
-# - *partly reproduced*: equal to formula and timm, and within 1 % of Table 1, but not equal when rounded;
-# - *not reproduced*: anything else.
+# **Decision rules, fixed before the run.** Counts are exact and the largest difference is taken
+# over all draws, so every condition either holds or fails; none can be undecided.
 #
-# **C01, the length of the sequence** at 224 px with patches of 16: *reproduced* if it is the paper's 197, else *not*.
+# **C01**, the sizes of ViT-B/16, L/16 and H/14 (224 px, 1000 classes, linear head). Two conditions
+# must hold, or the claim is *not reproduced*. *Equality*: each count equals our formula and timm's
+# model to the last parameter, and is within 1 % of Table 1. *Length*: the sequence at 224 px with
+# patches of 16 has the paper's 197 tokens. Three more compare each count, rounded to millions, with
+# Table 1. All hold: *reproduced*. Otherwise: *partly reproduced*.
 #
-# **C02, the equations are all there is**: with every weight drawn at random, the largest difference of any logit,
-# over all draws, against timm's class and against Equations 1–8 in plain float64 numpy, is
-#
-# - *reproduced*: at most 1e-5, while every control (the equations with one thing changed) is above 1e-5;
-# - *partly reproduced*: at most 1e-5, but some control's is as well: the test would not have seen that change;
-# - *not reproduced*: above 1e-5. Then something is in the model that the equations do not say.
+# **C02**, the equations are the whole model. With every weight drawn at random, two conditions must
+# hold, or something is in the model that the equations do not say, and the claim is *not
+# reproduced*: the largest difference of any logit is at most 1e-5, against *timm*'s class and
+# against the *equations* 1–8 in plain float64 numpy. The third is a check of the test itself: every
+# *control*, which is the equations with one thing changed, differs by more than 1e-5. If a control
+# does not, the test would have missed that change: *partly reproduced*.
 
 # %% [markdown]
-# ## The idea, step by step
+# ## Idea
 #
-# Each step is written in the open first, then compared with the package's module holding the same weights. The model
-# is small but has the paper's patches and image size. Its weights are drawn at random, biases and all: a part that
-# is zero could hide a mistake.
+# Each step is first written in a few lines of plain PyTorch, then compared with the package's
+# module with the same weights. The model is small, but has the paper's patches and image size. All
+# weights are drawn at random, biases included: a part that is zero could hide a mistake.
 
 # %%
-config = ViTConfig(image_size=224, patch_size=16, dim=64, depth=3, n_heads=4, mlp_dim=256, n_classes=10)
+sizes = {"dim": 64, "depth": 3, "n_heads": 4, "mlp_dim": 256}
+config = ViTConfig(image_size=224, patch_size=16, n_classes=10, **sizes)
 model = model_checks.randomise(ViT(config), seed=SEED).eval().requires_grad_(False)
 w = model.state_dict()
 
@@ -105,9 +110,10 @@ def assert_same(ours, theirs):
 # %% [markdown]
 # ### Step 1 · An image becomes a sequence (Eq. 1, left half)
 #
-# An image $x \in \mathbb{R}^{C \times H \times W}$ is cut into $N = HW / P^2$ patches; each is flattened to a vector
-# of $P^2 C$ numbers. In an array that is a reshape that splits both sides, a permutation that brings the two patch
-# coordinates to the front, and a reshape that flattens the rest.
+# An image $x \in \mathbb{R}^{C \times H \times W}$ is cut into $N = HW / P^2$ patches, and each is
+# flattened to a vector of $P^2 C$ numbers. On an array, this is a reshape that splits rows and
+# columns into patches, a permutation that brings the two patch coordinates to the front, and a
+# reshape that flattens the rest.
 
 # %%
 B, C, H, W = x.shape
@@ -120,57 +126,61 @@ assert patches.shape == (B, H * W // P**2, P**2 * C)
 assert_same(patches, F.unfold(x, kernel_size=P, stride=P).transpose(1, 2))
 
 # %% [markdown]
-# `F.unfold`, PyTorch's own way of taking windows out of an image, gives the same. The picture shows it with patches
-# twice as wide, so that they can be told apart; the number is the place in the sequence.
+# `F.unfold`, PyTorch's own way of extracting windows from an image, gives the same. The picture
+# shows it with patches twice as wide, which are easier to see. The number is the patch's position
+# in the sequence.
 
 # %%
-with plots.style():
-    fig, ax = plt.subplots(1, 2, figsize=(9.2, 4.5))
-    picture = images[0].permute(1, 2, 0).numpy()
-    ax[0].imshow(picture)
-    ax[0].set_axis_off()
-    ax[0].set_title("image")
-    plots.plot_patches(picture, patch_size=32, ax=ax[1])
-    ax[1].set_title("patches of 32 px, in their order")
-    ledger.save_figure(study, fig, "patches", alt="An image of the world, and its 49 numbered patches, row by row.")
+picture = images[0].permute(1, 2, 0).numpy()
+alt = "An image of the world, and beside it its 49 patches, numbered row by row."
+with plots.figure(study, "patches", 1, 2, alt=alt, figsize=(9.2, 4.5)) as axes:
+    axes[0].imshow(picture)
+    axes[0].set_axis_off()
+    axes[0].set_title("image")
+    plots.plot_patches(picture, patch_size=32, ax=axes[1])
+    axes[1].set_title("patches of 32 px, in their order")
 
 # %% [markdown]
-# Row by row, left to right: for the model the patch below another one is as far away in the sequence as a whole row
-# is long. That two patches are neighbours is nowhere in the sequence; the model has to learn it.
+# The order is row by row, from left to right. Two patches one above the other are a whole row apart
+# in the sequence. Nothing in the sequence says which patches are neighbours: the model has to learn
+# it.
 #
-# Then each patch is projected by one matrix, $x_p E$ with $E \in \mathbb{R}^{(P^2 C) \times D}$. A convolution whose
-# stride is its kernel size does cut and projection in one go, which is how the package (and everybody) writes it.
+# Then each patch is projected by one matrix, $x_p E$ with $E \in \mathbb{R}^{(P^2 C) \times D}$. A
+# convolution whose stride equals its kernel size cuts and projects in one step; the package and
+# most other implementations write it so.
 
 # %%
-E = w["patch_embed.proj.weight"].reshape(config.dim, -1).T  # the convolution's kernels, flattened: [C·P·P D]
+# The convolution's kernels, flattened: [C·P·P D]
+E = w["patch_embed.proj.weight"].reshape(config.dim, -1).T
 embedded = patches @ E + w["patch_embed.proj.bias"]
 
 assert_same(embedded, model.patch_embed(x))
 
 # %% [markdown]
-# ### Step 2 · Class token and positions (Eq. 1)
+# ### Step 2 · Class token and position embeddings (Eq. 1)
 #
 # $$z_0 = [x_\mathrm{class};\; x_p^1 E;\; \dots;\; x_p^N E] + E_\mathrm{pos}, \qquad
 # E_\mathrm{pos} \in \mathbb{R}^{(N+1) \times D}$$
 #
-# One learned vector is put in front. It belongs to no patch; at the end the answer is read there. Then every place
-# gets its own learned vector added.
+# One learned vector, the class token, is put in front of the sequence. It belongs to no patch; the
+# head will read its output. Then a learned position embedding is added to every token.
 
 # %%
 class_token = w["cls_token"].expand(B, -1, -1)
 z0 = torch.cat([class_token, embedded], dim=1) + w["pos_embed"]
 
 assert z0.shape == (B, config.n_patches + 1, config.dim)
-print(f"{H} px, patches of {P} px: {config.n_patches} patches and the class token make {z0.shape[1]} tokens")
+print(f"{H} px, patches of {P} px: {config.n_patches} patches + class token = {z0.shape[1]} tokens")
 
 # %% [markdown]
-# ### Step 3 · Attention, with a pencil (Eq. 5–7)
+# ### Step 3 · Attention by hand (Eq. 5–7)
 #
 # $$A = \mathrm{softmax}\!\left(\frac{q k^\top}{\sqrt{D_h}}\right), \qquad \mathrm{SA}(z) = A v$$
 #
-# Two tokens, $D_h = 4$, nearly everything zero. Token 1 asks (its query is $2, 0, 0, 0$), token 2 answers (its key
-# is $\ln 3, 0, 0, 0$). The only score is $2 \ln 3 / \sqrt 4 = \ln 3$, so token 1 attends with
-# $\frac{1}{1+3}, \frac{3}{1+3}$. Token 2 asks nothing: it attends to both alike.
+# The example has two tokens, $D_h = 4$, and nearly all numbers are zero. The query of token 1 is
+# $(2, 0, 0, 0)$ and the key of token 2 is $(\ln 3, 0, 0, 0)$. The only score that is not zero is
+# $2 \ln 3 / \sqrt 4 = \ln 3$, so token 1 attends to the two tokens with weights $\frac{1}{1+3}$ and
+# $\frac{3}{1+3}$. The query of token 2 is zero, so it attends to both alike.
 
 # %%
 q = torch.tensor([[2.0, 0, 0, 0], [0, 0, 0, 0]])
@@ -187,13 +197,15 @@ torch.testing.assert_close(out[:, 0], torch.tensor([3.0, 2.0]))
 torch.testing.assert_close(out, F.scaled_dot_product_attention(q[None], k[None], v[None])[0])
 
 # %% [markdown]
-# The values of the two tokens start with 0 and 4; what comes out is their mean, weighted by each row of $A$. The last
-# line is the fused kernel that the package uses. It gives the same and never forms $A$.
+# The values of the two tokens begin with 0 and 4, and each output is their mean, weighted by a row
+# of $A$. The last line compares with the fused function that the package uses: it gives the same
+# without keeping $A$ in memory.
 #
-# ### Step 4 · Many heads (Eq. 8)
+# ### Step 4 · Several heads (Eq. 8)
 #
-# Each head works on its own $D_h = D / h$ columns of $q$, $k$ and $v$. The results stand side by side, and one more
-# matrix mixes them: $\mathrm{MSA}(z) = [\mathrm{SA}_1(z); \dots; \mathrm{SA}_h(z)]\, U$.
+# Each head works on its own $D_h = D / h$ columns of $q$, $k$ and $v$. The heads' outputs are
+# concatenated, and one more matrix projects them:
+# $\mathrm{MSA}(z) = [\mathrm{SA}_1(z); \dots; \mathrm{SA}_h(z)]\, U$.
 
 
 # %%
@@ -202,9 +214,9 @@ def attention(z, w, n_heads):
     qkv = z @ w["attn.qkv.weight"].T + w["attn.qkv.bias"]
     q, k, v = qkv.chunk(3, dim=-1)
     heads = []
-    for mine in torch.arange(z.shape[-1]).chunk(n_heads):  # this head's columns
-        scores = q[..., mine] @ k[..., mine].transpose(1, 2) / math.sqrt(len(mine))
-        heads.append(scores.softmax(dim=-1) @ v[..., mine])
+    for columns in torch.arange(z.shape[-1]).chunk(n_heads):  # of this head
+        scores = q[..., columns] @ k[..., columns].transpose(1, 2) / math.sqrt(len(columns))
+        heads.append(scores.softmax(dim=-1) @ v[..., columns])
     return torch.cat(heads, dim=-1) @ w["attn.proj.weight"].T + w["attn.proj.bias"]
 
 
@@ -220,8 +232,9 @@ assert_same(attention(z0, weights_of_block(w, 0), config.n_heads), model.blocks[
 #
 # $$z' = \mathrm{MSA}(\mathrm{LN}(z)) + z, \qquad z'' = \mathrm{MLP}(\mathrm{LN}(z')) + z'$$
 #
-# LayerNorm makes each token's numbers mean 0 and variance 1, then scales and shifts them. The MLP is two matrices with a
-# GELU between. Attention moves information between tokens; the MLP works on each token alone.
+# LayerNorm shifts and scales the numbers of each token to mean 0 and variance 1, then applies a
+# learned gain and bias. The MLP is two dense layers with a GELU between them. Attention moves
+# information between tokens; the MLP works on each token by itself.
 
 
 # %%
@@ -233,7 +246,7 @@ def layer_norm(z, gain, bias):
 
 def mlp(z, w):
     hidden = z @ w["mlp.fc1.weight"].T + w["mlp.fc1.bias"]
-    hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2)))  # GELU: h times P(normal < h)
+    hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2)))  # GELU
     return hidden @ w["mlp.fc2.weight"].T + w["mlp.fc2.bias"]
 
 
@@ -247,8 +260,8 @@ assert_same(block(z0, weights_of_block(w, 0), config.n_heads), model.blocks[0](z
 # %% [markdown]
 # ### Step 6 · The whole model (Eq. 1–4)
 #
-# $L$ blocks, one more LayerNorm, and the answer is read from the class token: $y = \mathrm{LN}(z_L^0)$. A linear head
-# turns $y$ into a logit for each class.
+# After $L$ blocks comes one more LayerNorm, and the model's output is that of the class token:
+# $y = \mathrm{LN}(z_L^0)$. A linear head turns $y$ into a logit for each class.
 
 # %%
 z = z0
@@ -261,12 +274,12 @@ assert_same(logits, model(x))
 print("logits of the first image:", [round(value, 3) for value in logits[0].tolist()])
 
 # %% [markdown]
-# That was all of it. The open code and the package's `ViT` agree to rounding.
+# That is the whole model. The code above and the package's `ViT` agree up to rounding.
 #
 # ### Step 7 · Where the parameters are (Table 1)
 #
-# Everything above has a known shape, so the number of parameters is a formula. We compare it with a real model built on
-# PyTorch's `meta` device, which knows shapes and holds no numbers: even ViT-H costs no memory.
+# All shapes are known, so the number of parameters is a formula. We compare it with a real model
+# built on PyTorch's `meta` device, which keeps shapes without numbers: even ViT-H takes no memory.
 
 
 # %%
@@ -276,14 +289,18 @@ def parameter_parts(D, L, M, P, K=1000, side=224):
     return {
         "patch embedding": P * P * 3 * D + D,
         "class token, positions": D + (N + 1) * D,
-        "attention": L * (3 * (D * D + D) + (D * D + D)),  # q, k, v and the mixing matrix
+        "attention": L * (3 * (D * D + D) + (D * D + D)),  # q, k, v and the projection
         "MLP": L * ((D * M + M) + (M * D + D)),
         "LayerNorm": (2 * L + 1) * 2 * D,
         "head": D * K + K,
     }
 
 
-SIZES = {"ViT-B/16": (768, 12, 3072, 16), "ViT-L/16": (1024, 24, 4096, 16), "ViT-H/14": (1280, 32, 5120, 14)}
+SIZES = {
+    "ViT-B/16": (768, 12, 3072, 16),
+    "ViT-L/16": (1024, 24, 4096, 16),
+    "ViT-H/14": (1280, 32, 5120, 14),
+}
 for name, size in SIZES.items():
     with torch.device("meta"):
         counted = model_checks.counted_parts(zoo.create(name))
@@ -299,36 +316,32 @@ shares = [
     for name, size in SIZES.items()
     for part, count in parameter_parts(*size).items()
 ]
-with plots.style():
-    fig, ax = plt.subplots(figsize=(8, 3.4))
+alt = "Stacked bars for ViT-B/16, L/16 and H/14: about two thirds of the parameters are in the "
+alt += "MLPs, one third is in attention, and little in everything else."
+with plots.figure(study, "parameters", alt=alt, figsize=(8, 3.4)) as ax:
     plots.plot_parameter_shares(pd.DataFrame(shares), ax)
-    ledger.save_figure(
-        study,
-        fig,
-        "parameters",
-        alt="Stacked bars for ViT-B/16, L/16 and H/14: about two thirds of the parameters are in the MLPs, one third in "
-        "attention, and a sliver in everything else.",
-    )
 
 # %% [markdown]
-# Two thirds of a ViT are its MLPs, one third its attention: with $M = 4D$ a block has $8 D^2$ in the one and $4 D^2$
-# in the other. Patch embedding, positions and head are a sliver, and a smaller one the larger the model. The number of
-# patches hardly bears on the parameters at all.
+# About two thirds of a ViT's parameters are in its MLPs and one third in attention: with $M = 4D$ a
+# block has $8 D^2$ in the MLP and $4 D^2$ in attention. Patch embedding, position embeddings and
+# head are a small share, and a smaller one the larger the model. The patch size hardly matters for
+# the number of parameters.
 
 # %% [markdown]
 # ### Step 8 · What one image costs
 #
-# The patch size decides the length of the sequence, and with it the work. A product of an $m \times n$ and an
-# $n \times p$ matrix takes $2mnp$ operations; adding up all the products in the steps above gives a second formula.
-# PyTorch can count while a model runs, on `meta` too; the two must agree.
+# The patch size sets the length of the sequence, and with it the number of floating-point
+# operations (FLOPs). The product of an $m \times n$ and an $n \times p$ matrix takes $2mnp$ of
+# them; the sum over all products in the steps above is a second formula. PyTorch can count them
+# while a model runs, on the `meta` device too. The two must agree.
 
 
 # %%
 def flops(D, L, M, P, K=1000, side=224):
-    """Operations for one image, a multiplication and an addition counting as two; matrix products only."""
+    """FLOPs of the matrix products for one image; a multiply-add counts as two."""
     N = (side // P) ** 2
     T = N + 1
-    dense = 2 * T * (4 * D * D + 2 * D * M)  # q, k, v, mixing; MLP
+    dense = 2 * T * (4 * D * D + 2 * D * M)  # q, k, v, projection; MLP
     attention = 2 * 2 * T * T * D  # all pairs of tokens: q kᵀ and A v
     return 2 * N * (P * P * 3) * D + L * (dense + attention) + 2 * D * K
 
@@ -340,41 +353,39 @@ assert flops(*SIZES["ViT-B/16"]) == counter.get_total_flops()
 print(f"ViT-B/16, one image: {counter.get_total_flops() / 1e9:.1f} GFLOP")
 
 # %% [markdown]
-# The paper's Table 6 gives the work of whole pre-trainings, in exaFLOPs. One training step is a forward pass and a
-# backward pass of twice its work; JFT has 303 million images. So each of its numbers can be turned into the work for
-# one image, drawn as a cross beside our formula.
+# The paper's Table 6 gives the FLOPs of whole pre-trainings. A training step takes three times the
+# FLOPs of a forward pass, since the backward pass takes twice as many. With the number of images in
+# JFT and of epochs, each of the paper's numbers gives the FLOPs for one image: the crosses beside
+# our formula.
 
 # %%
 costs = []
 for name, (D, L, M, _) in {name[:5]: size for name, size in SIZES.items()}.items():
     for P in (8, 14, 16, 28, 32, 56):
         epochs, exaflops = model_checks.PAPER_TRAINING.get(f"{name}/{P}", (1, math.nan))
-        paper = exaflops * 1e9 / (3 * epochs * model_checks.JFT_IMAGES)
-        work = flops(D, L, M, P) / 1e9
-        costs.append({"model": name, "patch_size": P, "tokens": (224 // P) ** 2 + 1, "gflops": work, "paper": paper})
+        cost = {"model": name, "patch_size": P, "tokens": (224 // P) ** 2 + 1}
+        cost["gflops"] = flops(D, L, M, P) / 1e9
+        cost["paper"] = exaflops * 1e9 / (3 * epochs * model_checks.JFT_IMAGES)
+        costs.append(cost)
 costs = pd.DataFrame(costs)
-with plots.style():
-    fig, ax = plt.subplots(1, 2, figsize=(9.2, 3.8))
-    plots.plot_tokens(costs[costs.model == "ViT-B"], ax[0])
-    plots.plot_flops(costs, ax[1])
-    ledger.save_figure(
-        study,
-        fig,
-        "cost",
-        alt="Two panels over the patch size: the sequence gets four times shorter and the work about four times less when "
-        "the patch doubles; the paper's five published values lie on the lines.",
-    )
+alt = "Number of tokens, and FLOPs for one image, over the patch size: when it doubles, "
+alt += "both fall about four times. The paper's five published values lie on the lines."
+with plots.figure(study, "cost", 1, 2, alt=alt, figsize=(9.2, 3.8)) as axes:
+    plots.plot_tokens(costs[costs["model"] == "ViT-B"], axes[0])
+    plots.plot_flops(costs, axes[1])
 
 # %% [markdown]
-# Half the patch size means four times the tokens and a little more than four times the work: at these lengths the dense
-# layers, linear in the number of tokens, still outweigh the attention matrix, which is quadratic. The crosses lie on the
-# lines: the paper counts a multiply-add as two operations and three forward passes a training step.
+# Half the patch size means four times the tokens and a little more than four times the FLOPs: at
+# these lengths the dense layers, whose cost is linear in the number of tokens, still outweigh
+# attention, whose cost has a quadratic part. The crosses lie on the lines, which confirms how the
+# paper counts: a multiply-add is two operations, and a training step three forward passes.
 
 # %% [markdown]
-# Turn the knobs (this takes a kernel; without one you see the picture they start from). Halve the patch and watch two
-# things: the blue part of the bar becomes four times as high, the orange one, attention, sixteen times. From which patch
-# size down does a ViT-B at 448 px spend more than a third of its work on attention? And what happens where a patch does
-# not divide the image?
+# Turn the knobs (this takes a kernel; without one you see a still picture). Halve the patch size
+# and watch the bar: the blue part, dense layers, becomes four times as high, and the orange part,
+# attention, sixteen times. From which patch size down does a ViT-B at 448 px spend more than a
+# third of its FLOPs on attention? And what happens with a patch size that does not divide the
+# image?
 
 # %%
 widgets.patch_sizes(images[0])
@@ -382,110 +393,115 @@ widgets.patch_sizes(images[0])
 # %% [markdown]
 # ## Experiment
 #
-# The same comparisons, in bulk: counts against formula, timm and paper; logits of several architectures and random
-# weights against timm's class and against a second version of the equations, in float64 numpy and without any torch. As a
-# control, that version is also run with one thing changed at a time.
+# The same comparisons for more models: counts against formula, timm and paper; logits of several
+# architectures with random weights against timm's class, and against a second version of the
+# equations in float64 numpy, which shares no code with ours. As controls, that version is also run
+# with one thing changed at a time.
 
 # %%
 table = model_checks.model_checks(PRESET, seed=SEED)
-table.groupby(["check", "against"]).difference.agg(["count", "max"])
+table.groupby(["check", "against"])["difference"].agg(["count", "max"])
 
 # %% [markdown]
-# The counts: ours, and beside it what each other side says.
+# The counts: ours, then those of formula, paper and timm, where there are any.
 
 # %%
-counts = table[table.check.isin(["parameters", "tokens", "FLOPs"])]
-counts = counts.pivot(index=["check", "model", "ours", "unit"], columns="against", values="theirs")
-counts.reset_index().map(lambda cell: cell if isinstance(cell, str) else "" if cell != cell else f"{cell:,.9g}")
+counts = table[table["check"].isin(["parameters", "tokens", "FLOPs"])]
+index = ["check", "model", "ours", "unit"]
+counts = counts.pivot(index=index, columns="against", values="theirs").reset_index()
+
+
+def as_text(cell):
+    return cell if isinstance(cell, str) else "" if pd.isna(cell) else f"{cell:,.9g}"
+
+
+counts.map(as_text)
 
 # %% [markdown]
 # ## Figure
 #
-# The logits. A dot is one draw of weights and images.
+# The logits. A dot is the largest difference in one draw of weights and images.
 
 # %%
-logits = table[table.check.isin(["logits", "deviation"])].copy()
-logits["control"] = logits.check == "deviation"
-logits["label"] = logits.part.where(logits.control, logits.against)
+logits = table[table["check"].isin(["logits", "deviation"])].copy()
+logits["control"] = logits["check"] == "deviation"
+logits["label"] = logits["part"].where(logits["control"], logits["against"])
 logits = logits.sort_values("control", kind="stable")
-with plots.style():
-    fig, ax = plt.subplots(figsize=(8, 4.2))
+alt = "Largest differences of logits on a logarithmic axis, against timm and the equations, and "
+alt += "for each control, the equations with one thing changed; a dashed line is the tolerance."
+with plots.figure(study, "logits", alt=alt, figsize=(8, 4.2)) as ax:
     plots.plot_differences(logits, tolerance=1e-5, ax=ax)
-    ledger.save_figure(
-        study,
-        fig,
-        "logits",
-        alt="Largest logit differences on a logarithmic axis. Against timm and the equations they lie well below the "
-        "tolerance of 1e-5; with one thing changed in the equations they lie above it.",
-    )
 
 # %% [markdown]
-# Round dots: the same model by other means: equal to timm's class to the last bit or nearly so, and equal to the
-# equations up to the rounding of float32, which vanishes when our model runs in float64 too. Diamonds: models that
-# are the paper's but for one thing. A control whose largest difference is right of the dashed
-# line would not have gone unseen, and even the slightest, another ε in LayerNorm, is of that size.
-
-# %% [markdown]
+# Round dots are the same model computed by other means: timm's class, and the equations in float64,
+# with our model in float32 (differences by rounding) and in float64 (where rounding nearly
+# vanishes). Diamonds are the controls. One whose largest difference is to the right of the dashed
+# line would have been noticed. The hardest to notice is another ε in LayerNorm.
+#
 # ## Verdict
 #
-# The rules of the prediction, applied. First the sizes (C01).
+# ### C01: the sizes
+#
+# The rule from above.
 
 # %%
-note = "224 px, 1000 classes, linear head; Table 1 does not say which patch size and head its counts include"
-lines = []
+counts = table[table["check"] == "parameters"].set_index(["model", "against"])
+equal, rounded, metrics = [], [], {}
 for name in SIZES:
-    rows = table[(table.check == "parameters") & (table.model == name)].set_index("against")
-    ours, paper = rows.ours["paper"], rows.theirs["paper"]
-    exact = rows.difference["timm"] == 0 and rows.difference["formula"] == 0
-    verdict = "partly reproduced" if exact and abs(ours / paper - 1) <= 0.01 else "not reproduced"
-    if exact and round(ours / 1e6) == paper / 1e6:
-        verdict = "reproduced"
-    ledger.record(study, claim="C01", metric=f"parameters of {name}", value=int(ours), interval=None, n=1,
-                  verdict=verdict, paper=f"{paper / 1e6:.0f}M", note=note, table=table)  # fmt: skip
-    lines.append(f"- {name}: {ours:,.0f} parameters; Table 1 says {paper / 1e6:.0f} million; **{verdict}**.")
-tokens = int(table[(table.check == "tokens") & (table.model == "ViT-B/16")].ours.item())
-verdict = "reproduced" if tokens == 197 else "not reproduced"
-ledger.record(study, claim="C01", metric="tokens at 224 px, patch 16", value=tokens, interval=None, n=1,
-              verdict=verdict, paper="197", note="class token included")  # fmt: skip
-Markdown("\n".join([*lines, f"- {tokens} tokens at 224 px with patches of 16; **{verdict}**."]))
+    row = counts.loc[name]
+    ours, paper = row.loc["paper", ["ours", "theirs"]]
+    exact = row.loc["formula", "difference"] == row.loc["timm", "difference"] == 0
+    equal.append(exact and abs(ours / paper - 1) <= 0.01)
+    is_paper = round(ours / 1e6) == paper / 1e6
+    rounded.append(ledger.given(is_paper, f"{paper / 1e6:.0f}M for {name}"))
+    metrics[f"parameters of {name}"] = ledger.Estimate.exact(int(ours))
+is_16 = (table["check"] == "tokens") & (table["model"] == "ViT-B/16")
+n_tokens = int(table.loc[is_16, "ours"].item())
+metrics["tokens at 224 px, patch 16"] = ledger.Estimate.exact(n_tokens)
+
+must = ledger.given(all(equal), "equality"), ledger.given(n_tokens == 197, "length")
+ruling = ledger.judge(*rounded, must=must)
+note = "224 px, 1000 classes, linear head; Table 1 does not say which patch size and head it counts"
+ledger.conclude(study, "C01", ruling, metrics, note=note, table=table)
 
 # %% [markdown]
-# Then the equations (C02).
+# ### C02: the equations
+#
+# The rule from above, with the smallest of the controls' largest differences.
 
 # %%
-controls = table[table.check == "deviation"].groupby("part").difference.max().min()
-lines = []
-for against, what in (("timm", "timm's class"), ("equations", "Equations 1–8 in float64 numpy")):
-    found = table[(table.check == "logits") & (table.against == against)].difference
-    verdict = "not reproduced" if found.max() > 1e-5 else "reproduced" if controls > 1e-5 else "partly reproduced"
-    ledger.record(
-        study,
-        claim="C02",
-        metric=f"largest logit difference to {what}",
-        value=found.max(),
-        interval=(found.min(), found.max()),
-        n=len(found),
-        verdict=verdict,
-        note=f"random weights, not trained ones; interval: all draws; every control at least {controls:.1e}",
-    )
-    lines.append(f"- To {what}: at most {found.max():.1e} in {len(found)} draws; **{verdict}**.")
-Markdown("\n".join([*lines, f"- The controls, one thing changed: each at least {controls:.1e}."]))
+logits = table[table["check"] == "logits"].groupby("against")["difference"]
+largest, n_draws = logits.max(), logits.count()
+control = table[table["check"] == "deviation"].groupby("part")["difference"].max().min()
+must = [ledger.given(largest[against] <= 1e-5, against) for against in ("timm", "equations")]
+ruling = ledger.judge(ledger.given(control > 1e-5, "control"), must=must)
+metrics = {
+    "largest logit difference to timm's class": largest["timm"],
+    "largest logit difference to Equations 1–8 in float64 numpy": largest["equations"],
+    "the same for the control that differs least": control,
+}
+metrics = {name: ledger.Estimate.exact(value) for name, value in metrics.items()}
+note = f"random weights, not trained ones; {n_draws['timm']} and {n_draws['equations']} draws"
+ledger.conclude(study, "C02", ruling, metrics, note=note, table=table)
 
 # %% [markdown]
-# What differs from the paper: nothing in the model; the weights here are random, and the paper's own code was not run.
-# Its JAX code is the origin of the ε in LayerNorm, which the text does not give. Table 1 is the puzzle: its three
-# numbers do not all follow from one convention. Exercise 2 looks for the ViT-L that has 307 million parameters.
+# The model is the paper's; the weights are random, and the paper's own code was not run. The ε in
+# LayerNorm comes from that code, since the text does not give it. The open question is Table 1: no
+# single choice of patch size and head gives all of its three numbers. Exercise 2 looks for the
+# ViT-L that has 307 million parameters.
 
 # %% [markdown]
 # ## Exercises
 #
-# ### Exercise 1 · ViT-S by hand (★, 5 minutes)
+# ### 1 · ViT-S by hand (★, 5 minutes)
 #
-# ViT-S/16 (from later work) has width 384, 12 blocks, MLPs of 1536, patches of 16 at 224 px, 1000 classes. How many
-# parameters has it? Do it with a pencil or with your own formula, without calling a model.
+# ViT-S/16 (from later work) has width 384, 12 blocks, MLPs of hidden width 1536, and patches of 16
+# at 224 px; take 1000 classes. How many parameters does it have? Find out by hand or with a formula
+# of your own, without building a model.
 #
-# <details><summary>Hint</summary>Per block: 4 D² + 4 D for attention, 8 D² + 5 D for the MLP, 4 D for the two
-# LayerNorms. Do not forget the last LayerNorm, the class token and the head.</details>
+# <details><summary>Hint</summary>Per block: 4 D² + 4 D for attention, 8 D² + 5 D for the MLP, 4 D
+# for the two LayerNorms. Do not forget the last LayerNorm, the class token and the
+# head.</details>
 
 # %%
 ### BEGIN SOLUTION
@@ -497,32 +513,39 @@ answer = (768 * D + D) + D + 197 * D + 12 * per_block + 2 * D + (1000 * D + 1000
 assert answer == 22_050_664  # what timm reports for vit_small_patch16_224
 
 # %% [markdown]
-# ### Exercise 2 · Which ViT-L has 307 million parameters? (★★, 10 minutes)
+# ### 2 · Which ViT-L has 307 million parameters? (★★, 10 minutes)
 #
-# Table 1 does not say which patch size its counts are for. Find the patch size, among those from 8 px up that divide 224,
-# for which a ViT-L with 1000 classes has 307 million when rounded, and set `patch` to it.
+# Table 1 does not say for which patch size it counts. Among the patch sizes from 8 px up that
+# divide 224, find the one for which a ViT-L with 1000 classes has 307 million parameters when
+# rounded, and set `patch` to it.
 #
-# <details><summary>Hint</summary>A larger patch has a larger embedding and fewer positions: which of the two wins?
-# <code>parameter_parts(1024, 24, 4096, P)</code> gives the counts.</details>
+# <details><summary>Hint</summary>A larger patch has a larger projection and fewer position
+# embeddings: which effect is stronger? <code>parameter_parts(1024, 24, 4096, P)</code> gives the
+# counts.</details>
 
 # %%
 ### BEGIN SOLUTION
-sizes = {P: sum(parameter_parts(1024, 24, 4096, P).values()) for P in range(8, 57) if 224 % P == 0}
+divisors = [P for P in range(8, 57) if 224 % P == 0]
+sizes = {P: sum(parameter_parts(1024, 24, 4096, P).values()) for P in divisors}
 (patch,) = [P for P, count in sizes.items() if round(count / 1e6) == 307]
 ### END SOLUTION
 
 grid = 224 // patch
-assert grid == 7 and 3 * 1024 * patch**2 == 3 * 1024**2  # the grid of the paper's Fig. 7, an embedding of 3 D²
+assert grid == 7  # the 7 × 7 grid of the paper's Fig. 7
+assert 3 * 1024 * patch**2 == 3 * 1024**2  # the projection then has 3 D² parameters
 
 # %% [markdown]
-# ### Exercise 3 · Without positions, a bag of patches (★★, 15 minutes)
+# ### 3 · Without position embeddings, order is lost (★★, 15 minutes)
 #
-# Without position embeddings the class token cannot know where a patch was: shuffling the patches must leave the
-# logits as they are. Show it: write `logits_of(order, positions)`, the logits of `x` when its patches come in
-# the order `order` (a permutation of their numbers), with position embeddings (`positions=True`) or without.
+# Without position embeddings the model cannot know where a patch was: shuffling the patches must
+# leave the logits as they are. Show it: write `logits_of(order, positions)`, the logits of `x` when
+# its patches come in the order `order` (a permutation of their numbers), with position embeddings
+# (`positions=True`) or without.
 #
-# <details><summary>Hint</summary>Begin at <code>embedded[:, order]</code>, add the class token and the positions (or not), then
-# go through <code>model.blocks</code>, <code>model.norm</code> and <code>model.head</code>. Who is permuted, the patches or the positions?</details>
+# <details><summary>Hint</summary>Begin with <code>embedded[:, order]</code>, add the class token
+# and the position embeddings (or not), then apply <code>model.blocks</code>,
+# <code>model.norm</code> and <code>model.head</code>. Which of the two is permuted, the patches or
+# the position embeddings?</details>
 
 
 # %%
@@ -543,11 +566,11 @@ assert torch.allclose(logits_of(shuffled, False), without, rtol=0, atol=1e-5)
 assert (logits_of(shuffled, True) - logits_of(straight, True)).abs().max() > 1e-2
 
 # %% [markdown]
-# ### Exercise 4 · Find the bugs (★★, 10 minutes)
+# ### 4 · Find the bugs (★★, 10 minutes)
 #
-# This runs, gives an array of the right shape with numbers between 0 and 1, and is wrong twice. Mistakes
-# of this kind (a sum along the wrong axis) have been seen in public code: a model trained with them still learns
-# something, so nobody notices.
+# This raises no error and returns an array of the right shape with numbers between 0 and 1, but it
+# is wrong in two places. Such mistakes have been seen in public code (a sum along the wrong axis):
+# a model trained with them still learns something, so nobody notices.
 #
 # ```python
 # def attention_weights(q, k, n_heads):
@@ -558,10 +581,11 @@ assert (logits_of(shuffled, True) - logits_of(straight, True)).abs().max() > 1e-
 #     return (q @ k.transpose(1, 2) / math.sqrt(D)).softmax(dim=1)
 # ```
 #
-# Write it right. The check is the pencil example, as the first of two heads; the second head has only zeros.
+# Correct it. The check is the example of step 3 as the first of two heads; the second head has only
+# zeros.
 #
-# <details><summary>Hint</summary>Which sums must be 1? And what is the length of the vectors whose product a score
-# is?</details>
+# <details><summary>Hint</summary>Which sums must be 1? And what is the length of the vectors whose
+# product is a score?</details>
 
 
 # %%
@@ -582,14 +606,16 @@ assert torch.allclose(attn[0], torch.tensor([[1 / 4, 3 / 4], [1 / 2, 1 / 2]]))
 assert torch.allclose(attn[1], torch.full((2, 2), 1 / 2))
 
 # %% [markdown]
-# ### Exercise 5 · Two heads (★, 5 minutes)
+# ### 5 · Two kinds of head (★, 5 minutes)
 #
-# For pre-training the paper's head has a hidden layer of width D with a tanh; for fine-tuning the whole head is replaced
-# by one linear layer that starts at zero (§3.1, §3.2). How many parameters does the tanh head have more than the linear
-# one, at width `D` and with the same classes? Write `extra(D)`. And what logits does a fine-tuning head give before the
-# first step? Set `first_logit`.
+# For pre-training, the paper's head has a hidden layer of width D with a tanh. For fine-tuning, the
+# whole head is replaced by one linear layer that is initialized to zero (§3.1, §3.2). How many more
+# parameters does the first head have than the second, at width `D` and with the same classes? Write
+# `extra(D)`. And which logits does the fine-tuning head give before the first step? Set
+# `first_logit`.
 #
-# <details><summary>Hint</summary>The hidden layer is one dense layer from D to D, with its bias.</details>
+# <details><summary>Hint</summary>The hidden layer is a dense layer from D to D, with its
+# bias.</details>
 
 
 # %%
@@ -612,16 +638,19 @@ assert (linear(torch.randn(4, 3, 32, 32)) == first_logit).all()
 # %% [markdown]
 # ## Summary
 #
-# - A ViT is a patch projection, a class token, a position table and pre-norm encoder blocks; the open code above
-#   gives the package's logits, timm's, and those of a second version that shares nothing with it.
-# - Two thirds of the parameters are MLPs, one third is attention; the patch size sets the work, not the size.
-# - Our counts equal timm's exactly. No single patch size and head that we tried
-#   gives all three of Table 1's rounded millions.
+# - A ViT is a projection of patches, a class token, position embeddings and encoder blocks with the
+#   LayerNorm before attention and MLP. The lines above give the logits of the package's model,
+#   which are compared with timm's and with those of a second version that shares no code with it.
+# - Two thirds of the parameters are in the MLPs, one third in attention. The patch size sets the
+#   number of operations, and hardly changes the number of parameters.
+# - Table 1's three counts, rounded to millions, do not follow from one choice of patch size and
+#   head.
 #
 # ## References
 #
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*, ICLR 2021,
-#   arXiv:2010.11929. §3.1, Table 1, Table 6, Appendix A.
-# - A. Vaswani et al., *Attention Is All You Need*, NeurIPS 2017. The encoder, with its norms after the sums.
-# - D. Hendrycks, K. Gimpel, *Gaussian Error Linear Units*, 2016, arXiv:1606.08415.
-# - R. Wightman, *PyTorch Image Models* (timm), the class compared with.
+# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at
+#   Scale.* ICLR 2021, arXiv:2010.11929: §3.1, Table 1, Table 6, Appendix A.
+# - A. Vaswani et al. *Attention Is All You Need.* NeurIPS 2017: the encoder, there with LayerNorm
+#   after the residual sum.
+# - D. Hendrycks, K. Gimpel. *Gaussian Error Linear Units.* 2016, arXiv:1606.08415.
+# - R. Wightman. *PyTorch Image Models* (timm): the implementation that ours is compared with.

@@ -5,10 +5,10 @@
 # ---
 
 # %% [markdown]
-# # 06 · What the first layer looks for: embedding filters
+# # 06 · Embedding filters
 #
-# **Claim (C11).** The principal components of a trained patch embedding look like a basis for the fine structure
-# within a patch.
+# **Claim (C11).** The principal components of a trained patch embedding look like a basis for the
+# fine structure within a patch.
 #
 # Paper: §4.5 and Fig. 7 left, Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021.
 #
@@ -21,18 +21,21 @@
 # %% [markdown]
 # ## What you will learn
 #
-# - that the patch embedding is a bank of small colour pictures, and how to look at it through its principal components;
-# - which way round the matrix goes into a PCA, and what you see if you turn it;
-# - how to tell structure from noise: a spectrum, an explained variance, and untrained models as the control;
+# - that the patch embedding is a bank of small colour pictures, and how to look at it through its
+#   principal components;
+# - which axis of the matrix holds the samples of a PCA, and what the transposed matrix gives;
+# - how to tell structure from noise: a spectrum, an explained variance, and untrained models as the
+#   control;
 # - why the bootstrap fails for principal components, and what to use instead.
 #
-# **Prerequisites.** Notebook 01 (the patch embedding, Eq. 1); principal component analysis; a Fourier spectrum.
+# **Prerequisites.** Notebook 01 (the patch embedding, Eq. 1); principal component analysis; a
+# Fourier spectrum.
 
 # %% [markdown]
 # ## Parameters
 #
-# `WEIGHTS` is `"lab"` (the model that comes with the project), a timm name such as `"vit_base_patch16_224"`, or the
-# path of a `.safetensors` file.
+# `WEIGHTS` is `"lab"` (the model that comes with the project), a timm name such as
+# `"vit_base_patch16_224"`, or the path of a `.safetensors` file.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -40,49 +43,54 @@ SEED = 0
 WEIGHTS = "lab"
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: what it finds goes to `figures/<preset>/06_embedding_filters`.
+# One cell of imports. `study` is this execution: its figures and its verdict go to
+# `figures/<preset>/`.
 
 # %%
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from IPython.display import Markdown, display
 from sklearn.decomposition import PCA
 
-from vitlab import plots
+from vitlab import ledger, plots
 from vitlab.analysis import filters
-from vitlab.experiments import embedding_filters, ledger
+from vitlab.experiments import embedding_filters
 from vitlab.models import zoo
 
-study = ledger.study("06_embedding_filters", PRESET, SEED, weights=WEIGHTS)
+study = ledger.begin("06_embedding_filters", PRESET, SEED, weights=WEIGHTS)
 
 # %% [markdown]
 # ## Prediction
 #
-# **The paper** shows the first 28 principal components of ViT-L/32's filters and says that they resemble plausible
-# basis functions for a low-dimensional representation of the fine structure within each patch. It gives no number.
+# **The paper** shows the first 28 principal components of ViT-L/32's filters and says that they
+# resemble plausible basis functions for a low-dimensional representation of the fine structure
+# within each patch. It gives no number.
 #
-# **We expect** two things that can be counted, if that is so:
+# **We expect** two measurable properties, if that is so:
 #
-# 1. *Smoothness.* A basis for pictures begins with slow waves. The mean share of the components' energy at or below a
-#    quarter of a cycle per pixel is above what white noise has, and above that of untrained filters.
-# 2. *Low dimension.* The same components explain more of the filters' variance than those of untrained filters do.
+# 1. *Smoothness.* A basis for pictures begins with low spatial frequencies. The mean share of the
+#    components' energy at or below a quarter of a cycle per pixel is above what white noise has,
+#    and above that of untrained filters.
+# 2. *Low dimension.* The same components explain more of the filters' variance than those of
+#    untrained filters do.
 #
-# At this scale the second is the harder one: a lab model has few filters, so that even the components of noise explain
-# a good part of it, and a short training leaves much of the random initialisation in place.
+# At this scale the second is harder to show: a lab model has few filters, so that even the
+# components of noise explain a good part of it, and a short training leaves much of the random
+# initialisation in place.
 #
-# **Decision rule, fixed before the run.** Each of the two holds if the whole 95 % interval over the filters lies above
-# every untrained model (and, for the first, above white noise). *Reproduced*: both hold. *Partly reproduced*: one.
-# *Not reproduced*: neither. If the model has so few filters that the components looked at span nearly all of them:
-# *not testable at this scale*.
+# **Decision rule, fixed before the run.** Each of the two holds if the whole 95 % interval over the
+# filters lies above every untrained model (and, for the first, above white noise), fails if the
+# whole interval does not, and is undecided otherwise. *Reproduced*: both hold. *Partly reproduced*:
+# one holds, one fails. *Not reproduced*: both fail. Otherwise: *inconclusive*. If the model has so
+# few filters that the components span nearly all of them: *not testable at this scale*.
 
 # %% [markdown]
 # ## Idea
 #
 # Eq. 1 projects a flattened patch $\mathbf{x}_p \in \mathbb{R}^{3P^2}$ to $D$ numbers:
-# $\mathbf{x}_p\mathbf{E}$, $\mathbf{E} \in \mathbb{R}^{3P^2 \times D}$. So every one of the $D$ columns of $\mathbf{E}$
-# is a colour picture of $P \times P$ pixels, and the embedding's number $d$ says how much of picture $d$ is in the patch.
-# PyTorch stores the transpose, $W$ of shape $D \times 3 \times P \times P$, one *filter* a row.
+# $\mathbf{x}_p\mathbf{E}$, $\mathbf{E} \in \mathbb{R}^{3P^2 \times D}$. So every one of the $D$
+# columns of $\mathbf{E}$ is a colour picture of $P \times P$ pixels, and the embedding's number $d$
+# says how much of picture $d$ is in the patch. PyTorch stores the transpose, $W$ of shape
+# $D \times 3 \times P \times P$, one *filter* a row.
 
 # %%
 trained = zoo.load(WEIGHTS)
@@ -93,9 +101,10 @@ assert (W.flatten(1) @ torch.ones(3 * P * Q)).shape == (D,)  # a patch goes in, 
 print(f"{trained.name}: {D} filters of {P} × {Q} pixels")
 
 # %% [markdown]
-# A single filter says little: the next layer sees only combinations of them, and any rotation of the $D$ numbers could
-# be undone there. So the paper looks at the **principal components**, the orthogonal pictures $\mathbf{c}_1, \mathbf{c}_2 …$
-# along which the filters vary most. The $D$ filters are the samples, the $3P^2$ pixel values are the variables:
+# Single filters are not unique: the next layer is linear in all of them, and can undo any rotation
+# of the $D$ numbers. So the paper looks at the **principal components**, the orthogonal pictures
+# $\mathbf{c}_1, \mathbf{c}_2 …$ along which the filters vary most. The $D$ filters are the samples,
+# the $3P^2$ pixel values are the variables:
 #
 # $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad
 # \text{explained}_k = \frac{s_k^2}{\sum_j s_j^2}.$$
@@ -103,17 +112,18 @@ print(f"{trained.name}: {D} filters of {P} × {Q} pixels")
 # %%
 n = embedding_filters.n_components(W)
 samples = W.flatten(1).double()  # [D, 3·P·P]: one filter a row
-centred = samples - samples.mean(dim=0)  # the mean filter goes
+centred = samples - samples.mean(dim=0)  # minus the mean filter
 _, s, Vt = torch.linalg.svd(centred, full_matrices=False)
 explained_open = (s**2 / (s**2).sum())[:n]
 components_open = Vt[:n]
 assert components_open.shape == (n, 3 * P * Q)
-assert torch.allclose(components_open @ components_open.T, torch.eye(n).double(), atol=1e-6)  # a basis: orthonormal
-print(f"the first {n} components explain {100 * explained_open.sum():.1f} % of the variance of {D} filters")
+gram = components_open @ components_open.T
+assert torch.allclose(gram, torch.eye(n).double(), atol=1e-6)  # an orthonormal basis
+print(f"{n} components explain {100 * explained_open.sum():.1f} % of the variance of {D} filters")
 
 # %% [markdown]
-# The same from `vitlab`, and from scikit-learn. A component's sign is free; `vitlab` and scikit-learn both make its
-# largest entry positive, so the open version is compared up to the sign.
+# The same from `vitlab`, and from scikit-learn. A component's sign is free; `vitlab` and
+# scikit-learn both make its largest entry positive, so the open version is compared up to the sign.
 
 # %%
 components, explained = filters.filter_components(W, n)
@@ -122,57 +132,60 @@ assert torch.allclose(cosine.abs(), torch.ones(n).double(), atol=1e-5)
 assert torch.allclose(explained.double(), explained_open, atol=1e-5)
 
 pca = PCA(n, svd_solver="full").fit(samples.numpy())
-assert np.allclose(np.abs((pca.components_ * components.flatten(1).numpy()).sum(axis=1)), 1, atol=1e-5)
+cosine = (pca.components_ * components.flatten(1).numpy()).sum(axis=1)
+assert np.allclose(np.abs(cosine), 1, atol=1e-5)
 assert np.allclose(pca.explained_variance_ratio_, explained, atol=1e-5)
 
 # %% [markdown]
-# The picture of Fig. 7 left: each component scaled to the range from black to white on its own, its minimum and maximum
-# taken over the three channels together (the paper does not say how it scales: this is our choice). Beside it, the
-# **control**: the same model with fresh random weights.
+# The picture of Fig. 7 left: each component scaled to the range from black to white on its own, its
+# minimum and maximum taken over the three channels together (the paper does not say how it scales:
+# this is our choice). Beside it, the **control**: the same model with fresh random weights.
 
 # %%
 untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
 noise, _ = filters.filter_components(filters.embedding_filters(untrained.model), n)
-tiles = {
-    title: filters.filter_tiles(found).permute(0, 2, 3, 1).numpy()  # [n 3 P P] → [n P P 3], as pictures are
-    for title, found in {"Trained": components, "Untrained": noise}.items()
-}
-with plots.style():
-    fig, axes = plt.subplots(1, 2, figsize=(9, 3))
-    for ax, (title, pictures) in zip(axes, tiles.items(), strict=True):
-        plots.plot_filter_grid(pictures, ax)
+alt = (
+    f"Two grids of {n} small colour pictures, the principal components of trained and of untrained "
+)
+alt += "filters."
+with plots.figure(study, "components", 1, 2, alt=alt, figsize=(9, 3)) as axes:
+    grids = {"Trained": components, "Untrained": noise}
+    for ax, (title, pictures) in zip(axes, grids.items(), strict=True):
+        tiles = filters.filter_tiles(pictures).permute(0, 2, 3, 1)  # [n 3 P P] → [n P P 3]
+        plots.plot_filter_grid(tiles.numpy(), ax)
         ax.set_title(title)
-alt = f"Two grids of {n} small colour pictures, the principal components of trained and of untrained filters."
-ledger.save_figure(study, fig, "components", alt)
-plt.show()
 
 # %% [markdown]
-# There are 28 tiles, as in the paper, unless the model has too few filters for that many components. The untrained grid
-# shows what nothing looks like: independent colours in every pixel. Look in the trained one for what noise does not have:
-# neighbouring pixels alike (blobs, bars, waves), a direction, and two colours set against each other. Whether there is
-# more of it than chance would give is what the next part measures.
+# There are 28 tiles, as in the paper, unless the model has too few filters for that many
+# components. The untrained grid shows noise: independent colours in every pixel. Look in the
+# trained one for what noise does not have: neighbouring pixels of similar colour (blobs, bars,
+# waves), a direction, and pairs of opposed colours. The experiment below measures whether there is
+# more of it than chance would give.
 
 # %% [markdown]
 # ## How others get this wrong
 #
-# `PCA(28).fit_transform(E)` on $\mathbf{E}$ as Eq. 1 writes it, $3P^2 \times D$, also returns an array of $3P^2 \times 28$,
-# which reshapes into 28 fine-looking tiles. But there the *pixels* are the samples. What gets subtracted is then not the
-# mean filter but each filter's own mean over its pixels, so that uniform brightness, the slowest wave of all, can never
-# appear; and what comes out are scores, scaled by the variance, not unit pictures. Nothing fails.
+# `PCA(28).fit_transform(E)` on $\mathbf{E}$ as Eq. 1 writes it, $3P^2 \times D$, also returns an
+# array of $3P^2 \times 28$, which reshapes into 28 fine-looking tiles. But there the *pixels* are
+# the samples. What gets subtracted is then not the mean filter but each filter's own mean over its
+# pixels, so that uniform brightness, the lowest frequency, can never appear; and the result are
+# scores, scaled by the variance, not unit pictures. There is no error message.
 
 # %%
-wrong = PCA(n, svd_solver="full").fit_transform(samples.numpy().T).T  # [n, 3·P·P], pixels as samples
+scores = PCA(n, svd_solver="full").fit_transform(samples.numpy().T)  # pixels as samples
+wrong = scores.T  # [n, 3·P·P]
 unit = torch.from_numpy(wrong / np.linalg.norm(wrong, axis=1, keepdims=True))
-overlap = (components.flatten(1).double() @ unit.T).abs()  # |cosine| of every right with every wrong component
-print(f"length of component 1: right {components[0].norm():.3f}, transposed {np.linalg.norm(wrong[0]):.3f}")
-print(f"|cosine| of component k with transposed component k: {overlap.diag()[:7].numpy().round(3)}")
-print(f"largest |mean| of a component's pixels: right {components.mean((1, 2, 3)).abs().max():.4f}, "
-      f"transposed {np.abs(wrong.mean(axis=1)).max():.1e}")  # fmt: skip
+overlap = (components.flatten(1).double() @ unit.T).abs().diag()  # |cosine|, right with wrong
+print(f"|cosine| of component k with transposed component k: {overlap[:7].numpy().round(3)}")
+length = components[0].norm(), np.linalg.norm(wrong[0])
+print("length of component 1: right {:.3f}, transposed {:.3f}".format(*length))
+means = components.mean((1, 2, 3)).abs().max(), np.abs(wrong.mean(axis=1)).max()
+print("largest |mean| of a component's pixels: right {:.4f}, transposed {:.1e}".format(*means))
 
 # %% [markdown]
-# Where the filters carry little brightness the two are nearly the same pictures, which is why the mistake lives on; the
-# mean of zero is its signature. On filters that are *made* of brightness it is plain: twelve flat filters of different
-# grey, and a trace of noise.
+# Where the filters hold little brightness the two are nearly the same pictures, so that the mistake
+# is hard to notice; a mean of zero in every component gives it away. On filters that differ *only*
+# in brightness it is plain: twelve flat filters of different grey, and a little noise.
 
 # %%
 generator = torch.Generator().manual_seed(SEED)
@@ -181,25 +194,27 @@ flat = flat + 0.05 * torch.randn(flat.shape, generator=generator)
 right = filters.filter_components(flat, 1)[0][0]
 turned = PCA(1, svd_solver="full").fit_transform(flat.flatten(1).numpy().T)[:, 0]
 white = np.full(turned.size, turned.size**-0.5)  # the flat picture, of norm 1
-print(f"|cosine| with a flat picture: right {abs(right.flatten().numpy() @ white):.3f}, "
-      f"transposed {abs(turned @ white) / np.linalg.norm(turned):.3f}")  # fmt: skip
-assert abs(right.flatten().numpy() @ white) > 0.99 > 0.1 > abs(turned @ white) / np.linalg.norm(turned)
+flatness = abs(right.flatten().numpy() @ white)
+flatness_turned = abs(turned @ white) / np.linalg.norm(turned)
+print(f"|cosine| with a flat picture: right {flatness:.3f}, transposed {flatness_turned:.3f}")
+assert flatness > 0.99 > 0.1 > flatness_turned
 
 # %% [markdown]
 # ## Experiment
 #
-# One call: the components of the trained filters, of the trained filters with one group left out at a time (for the
-# interval), and of models with fresh weights from different seeds (the control). A row is one component of one model;
-# `replicate` 0 is the trained model as it is.
+# One call: the components of the trained filters, of the trained filters with one group left out at
+# a time (for the interval), and of models with fresh weights from different seeds (the control). A
+# row is one component of one model; `replicate` 0 is the trained model as it is.
 
 # %%
 table = embedding_filters.embedding_filters(PRESET, seed=SEED, weights=WEIGHTS)
 table.head()
 
 # %% [markdown]
-# The interval comes from a *jackknife*: leave a group of filters out, see how the number moves. The usual bootstrap
-# would be wrong here. It draws filters with replacement, and a filter drawn twice is variance that few components
-# explain, whatever the filters are. On pure noise, where we know that nothing is special:
+# The interval comes from a *jackknife*: leave a group of filters out, see how the number moves. The
+# usual bootstrap would be wrong here. It draws filters with replacement, and a filter drawn twice
+# is variance that few components explain, whatever the filters are. On pure noise, where the true
+# value is known from other draws:
 
 # %%
 draw = torch.Generator().manual_seed(SEED)
@@ -211,9 +226,11 @@ def explained_by_all(sample):
 
 
 again = [explained_by_all(torch.randn(W.shape, generator=draw)) for _ in range(5)]
-boot = [explained_by_all(pure[torch.randint(len(pure), (len(pure),), generator=draw)]) for _ in range(5)]
-print(f"explained by {n} components: other draws of noise {min(again):.3f}–{max(again):.3f}, "
-      f"bootstrap of one draw {min(boot):.3f}–{max(boot):.3f}")  # fmt: skip
+resamples = (torch.randint(len(pure), (len(pure),), generator=draw) for _ in range(5))
+boot = [explained_by_all(pure[resample]) for resample in resamples]
+print(f"explained by {n} components:")
+print(f"other draws of noise  {min(again):.3f}–{max(again):.3f}")
+print(f"bootstrap of one draw {min(boot):.3f}–{max(boot):.3f}")
 
 # %% [markdown]
 # ## Figure
@@ -222,23 +239,19 @@ print(f"explained by {n} components: other draws of noise {min(again):.3f}–{ma
 
 # %%
 white_noise = filters.white_noise_share((P, Q))
-with plots.style():
-    fig, (left, right_ax) = plt.subplots(1, 2, figsize=(9, 3.8))
+alt = "Left: variance explained by the first components of trained and untrained filters. Right: "
+alt += "share of each component's energy in low spatial frequencies, with the level of white noise."
+with plots.figure(study, "spectrum", 1, 2, alt=alt, figsize=(9, 3.8)) as (left, right_ax):
     plots.plot_explained_variance(table, left)
     plots.plot_low_frequencies(table, white_noise, right_ax)
-alt = (
-    "Left: variance explained by the first components of trained and untrained filters. "
-    "Right: share of each component's energy in low spatial frequencies, with the level of white noise."
-)
-ledger.save_figure(study, fig, "spectrum", alt)
-plt.show()
 
 # %% [markdown]
-# Grey is what random initialisation gives, over all seeds; the dotted line is white noise, which untrained components
-# follow. Blue above grey on the left means that the filters share fewer directions than chance would give them. Blue
-# above grey on the right means smooth components; blue *below* means a component finer than noise, such as a
-# checkerboard, and published models have some of these among their first. Where blue stays within grey, training has
-# left no mark that these two measures can see.
+# Grey is what random initialisation gives, over all seeds; the dotted line is white noise, which
+# untrained components follow. Blue above grey on the left means that the filters share fewer
+# directions than chance would give them. Blue above grey on the right means smooth components; blue
+# *below* means a component finer than noise, such as a checkerboard, and published models have some
+# of these among their first. Where blue stays within grey, these two measures show no effect of
+# training.
 
 # %% [markdown]
 # ## Verdict
@@ -247,36 +260,32 @@ plt.show()
 
 # %%
 measures = embedding_filters.compare(table)
-smooth, explained_row = (measures.loc[name] for name in embedding_filters.MEASURES)
-holds = {
-    "smoothness": smooth.low > max(smooth.control_high, white_noise),
-    "low dimension": explained_row.low > explained_row.control_high,
+limits = measures.control_high.clip(lower=[white_noise, 0])
+numbers = {
+    name: ledger.Estimate(row.value, row.low, row.high, D, counted="filters")
+    for name, row in measures.iterrows()
 }
+names = dict(zip(measures.index, ("smoothness", "low dimension"), strict=True))
+conditions = [
+    ledger.above(estimate, limits[name], name=names[name]) for name, estimate in numbers.items()
+]
 spans_all = n >= 0.8 * min(D - 1, 3 * P * Q)  # then there is nothing left to be explained
-verdict = ("not reproduced", "partly reproduced", "reproduced")[sum(holds.values())]
-verdict = "not testable at this scale" if spans_all else verdict
-measures.assign(white_noise=[white_noise, np.nan]).round(4)
+too_few = ledger.not_testable(f"{n} components span nearly all of the {D} filters")
+ruling = too_few if spans_all else ledger.judge(*conditions)
+measures.assign(limit=limits).round(4)
 
 # %% [markdown]
-# Both measures with their controls, and the entry in the ledger.
+# Both measures go into the ledger. Where the verdict is inconclusive, the number of filters says
+# how wide a model would have to be.
 
 # %%
 n_controls = int(table.loc[table.model == "untrained", "replicate"].max())
 note = (
-    f"{trained.name}, first {n} components of {D} filters, against {n_controls} untrained models; interval by jackknife "
-    "over the filters of one model. The paper shows ViT-L/32's components and gives no number"
+    f"{trained.name}, first {n} components, against {n_controls} untrained models; interval by "
+    "jackknife over the filters of one model. The paper shows ViT-L/32's components, no number"
 )
-for name, row in measures.iterrows():
-    ledger.record(
-        study, claim="C11", metric=f"{name} of the first components", value=row.value, interval=(row.low, row.high),
-        n=D, verdict=verdict, note=note, table=measures.reset_index(),
-    )  # fmt: skip
-words = "; ".join(
-    f"{name} {row.value:.3f} [{row.low:.3f}, {row.high:.3f}], untrained {row.control_low:.3f}–{row.control_high:.3f}"
-    for name, row in measures.iterrows()
-)
-met = ", ".join(f"{name} {'holds' if is_met else 'does not hold'}" for name, is_met in holds.items())
-display(Markdown(f"**C11: {verdict}.** {met[0].upper() + met[1:]}. {words} (n = {D} filters of {trained.name})."))
+numbers = {f"{name} of the first components": estimate for name, estimate in numbers.items()}
+ledger.conclude(study, "C11", ruling, numbers, note=note, table=measures.reset_index())
 
 # %% [markdown]
 # ## Exercises
@@ -285,8 +294,9 @@ display(Markdown(f"**C11: {verdict}.** {met[0].upper() + met[1:]}. {words} (n = 
 #
 # How many components are needed to explain at least 90 % of the variance of the filters?
 #
-# <details><summary>Hint</summary>The variance along each component is an eigenvalue of the filters' covariance; the
-# shares are already in <code>s</code>, for all components. <code>cumsum</code>, then count.</details>
+# <details><summary>Hint</summary>The variance along each component is an eigenvalue of the filters'
+# covariance; the shares are already in <code>s</code>, for all components. <code>cumsum</code>,
+# then count.</details>
 
 # %%
 ### BEGIN SOLUTION
@@ -299,7 +309,8 @@ enough
 # %% [markdown]
 # ### 2 · Find the bug (★★, 10 minutes)
 #
-# This function circulates. Correct it, so that the first component of the grey filters from above is the flat picture.
+# This function circulates. Correct it, so that the first component of the grey filters from above
+# is the flat picture.
 #
 # ```python
 # def components_of(weights, count):          # weights [D 3 P P]
@@ -309,8 +320,8 @@ enough
 #     return (U * S)[:, :count].T.unflatten(1, weights.shape[1:])
 # ```
 #
-# <details><summary>Hint</summary>Over what does <code>mean(dim=0)</code> average here? And should a component's length
-# depend on its variance?</details>
+# <details><summary>Hint</summary>Over what does <code>mean(dim=0)</code> average here? And should a
+# component's length depend on its variance?</details>
 
 
 # %%
@@ -323,18 +334,20 @@ def components_of(weights, count):
     ### END SOLUTION
 
 
-found = components_of(flat, 2)
-assert found.shape == (2, 3, 8, 8)
-assert torch.allclose(found.flatten(1).norm(dim=1), torch.ones(2), atol=1e-4)  # unit pictures
-assert found[0].std() < 0.1 * found[0].mean().abs()  # flat
-same = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(1))  # a picture added to every filter is no variance
-assert torch.allclose(components_of(flat + same, 1).abs(), found[:1].abs(), atol=1e-4)
+first_two = components_of(flat, 2)
+assert first_two.shape == (2, 3, 8, 8)
+assert torch.allclose(first_two.flatten(1).norm(dim=1), torch.ones(2), atol=1e-4)  # unit pictures
+assert first_two[0].std() < 0.1 * first_two[0].mean().abs()  # flat
+# A picture added to every filter changes no variance.
+same = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(1))
+assert torch.allclose(components_of(flat + same, 1).abs(), first_two[:1].abs(), atol=1e-4)
 
 # %% [markdown]
 # ### 3 · Brightness and colour (★★, 15 minutes)
 #
-# Fig. 7 has grey components and colourful ones. Write `brightness_share(components)`: the share of each component's
-# energy that is the same in all three channels; the rest is colour set against colour.
+# Fig. 7 has grey components and colourful ones. Write `brightness_share(components)`: the share of
+# each component's energy that is the same in all three channels; the rest is colour set against
+# colour.
 #
 # <details><summary>Hint</summary>At each pixel, project the three channel values onto the direction
 # (1, 1, 1)/√3. In white noise a third of the energy lies along any one of three directions.</details>
@@ -343,7 +356,7 @@ assert torch.allclose(components_of(flat + same, 1).abs(), found[:1].abs(), atol
 # %%
 def brightness_share(components):
     ### BEGIN SOLUTION
-    grey = components.mean(dim=1)  # [n P P]; along (1, 1, 1)/√3 the energy is three times the mean, squared
+    grey = components.mean(dim=1)  # [n P P]; along (1, 1, 1)/√3 the energy is 3 · mean²
     return 3 * grey.square().sum((1, 2)) / components.square().sum((1, 2, 3))
     ### END SOLUTION
 
@@ -353,17 +366,18 @@ red_against_green = torch.tensor([1.0, -1.0, 0.0])[None, :, None, None] * torch.
 red = torch.tensor([1.0, 0.0, 0.0])[None, :, None, None] * grey_wave  # one channel of three
 three = torch.cat([5 * grey_wave, red_against_green, red])
 assert torch.allclose(brightness_share(three), torch.tensor([1, 0, 1 / 3]), atol=1e-6)
-print(f"brightness: trained {brightness_share(components).mean():.2f}, untrained {brightness_share(noise).mean():.2f}")
+shares = [brightness_share(each).mean() for each in (components, noise)]
+print("brightness: trained {:.2f}, untrained {:.2f}".format(*shares))
 
 # %% [markdown]
 # ### 4 · A basis (★★★, 20 minutes)
 #
-# If the components are a basis, filters can be rebuilt from a few. Write `rebuild(samples, count)`: the mean filter plus
-# the projection of each centred filter on the first `count` components. The error it leaves must be the variance that
-# these components do not explain.
+# If the components are a basis, filters can be rebuilt from a few. Write `rebuild(samples, count)`:
+# the mean filter plus the projection of each centred filter on the first `count` components. The
+# error it leaves must be the variance that these components do not explain.
 #
-# <details><summary>Hint</summary>With the orthonormal rows C of the right singular vectors, the projection is
-# <code>(X − mean) Cᵀ C</code>.</details>
+# <details><summary>Hint</summary>With the orthonormal rows C of the right singular vectors, the
+# projection is <code>(X − mean) Cᵀ C</code>.</details>
 
 
 # %%
@@ -382,16 +396,17 @@ for count in (1, n):
 # %% [markdown]
 # ## Summary
 #
-# - The patch embedding is a bank of colour filters. Its principal components, filters as samples and the mean filter
-#   subtracted, are what Fig. 7 left shows.
-# - Structure is counted as energy in low spatial frequencies and as variance explained, and always against untrained
-#   models: with few filters, noise alone gives curves that look like a result.
-# - Turning the matrix, or bootstrapping the filters, changes the answer with no error message.
+# - The patch embedding is a bank of colour filters. Its principal components, filters as samples
+#   and the mean filter subtracted, are what Fig. 7 left shows.
+# - Structure is counted as energy in low spatial frequencies and as variance explained, and always
+#   against untrained models: with few filters, noise alone gives curves that look like a result.
+# - Transposing the matrix, or bootstrapping the filters, changes the answer with no error message.
 #
 # ## References
 #
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*, ICLR 2021,
-#   arXiv:2010.11929: Eq. 1, §4.5, Fig. 7 left.
-# - B. Olshausen, D. Field, *Emergence of simple-cell receptive field properties by learning a sparse code for natural
-#   images*, Nature 381, 1996: why oriented filters are what one expects of pictures.
+# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at
+#   Scale*, ICLR 2021, arXiv:2010.11929: Eq. 1, §4.5, Fig. 7 left.
+# - B. Olshausen, D. Field, *Emergence of simple-cell receptive field properties by learning a
+#   sparse code for natural images*, Nature 381, 1996: why oriented filters are what one expects of
+#   pictures.
 # - J. Shao, D. Tu, *The Jackknife and Bootstrap*, Springer, 1995.

@@ -5,13 +5,14 @@
 # ---
 
 # %% [markdown]
-# # 07 · Where a patch is: position embeddings
+# # 07 · Position embeddings
 #
-# **Claim (C10).** Position embeddings, learned as a plain list with no idea of a grid, come to encode two dimensions:
-# near patches are similar, and rows and columns show.
+# **Claim (C10).** Position embeddings are learned as a list that says nothing of a grid, and come
+# to encode two dimensions: those of near patches are similar, and so are those of one row or
+# column.
 #
-# Paper: §4.5, Fig. 7 centre and Fig. 10; §3.2 for the resizing; Dosovitskiy et al., *An Image is Worth 16x16 Words*,
-# ICLR 2021.
+# Paper: §4.5, Fig. 7 centre and Fig. 10; §3.2 for the resizing; Dosovitskiy et al., *An Image is
+# Worth 16x16 Words*, ICLR 2021.
 #
 # | preset | what runs | time on 2 CPU cores |
 # |---|---|---|
@@ -22,8 +23,9 @@
 # %% [markdown]
 # ## What you will learn
 #
-# - how to make and read the grid of grids of Fig. 7 centre, and two quiet ways to get it wrong;
-# - how to put "near patches are similar" and "rows and columns show" into three numbers with controls;
+# - how to make and read the grid of grids of Fig. 7 centre, and two mistakes in it that raise no
+#   error;
+# - how to measure nearness, row and column structure by three numbers with controls;
 # - what happens to the table when the image grows (§3.2), and that libraries do not agree on it.
 #
 # **Prerequisites.** Notebook 01 (Eq. 1); cosine similarity; rank correlation.
@@ -31,8 +33,8 @@
 # %% [markdown]
 # ## Parameters
 #
-# `WEIGHTS` is `"lab"` (the model that comes with the project), a timm name such as `"vit_base_patch16_224"`, or the
-# path of a `.safetensors` file.
+# `WEIGHTS` is `"lab"` (the model that comes with the project), a timm name such as
+# `"vit_base_patch16_224"`, or the path of a `.safetensors` file.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -40,50 +42,57 @@ SEED = 0
 WEIGHTS = "lab"
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: what it finds goes to `figures/<preset>/07_position_embeddings`.
+# One cell of imports. `study` is this execution: its figures and its verdict go to
+# `figures/<preset>/`.
 
 # %%
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from IPython.display import Markdown, display
 from scipy import ndimage
 
-from vitlab import plots, widgets
+from vitlab import ledger, plots, widgets
 from vitlab.analysis import positions
-from vitlab.experiments import ledger, position_similarity
+from vitlab.experiments import position_similarity
 from vitlab.models import zoo
 from vitlab.models.positions import CONVENTIONS, resize_positions
 
-study = ledger.study("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
+study = ledger.begin("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
 
 # %% [markdown]
 # ## Prediction
 #
-# **The paper** shows the cosine similarities of ViT-L/32's position embeddings and says that closer patches tend to have
-# more similar embeddings, and that patches in the same row or column have similar embeddings. It gives no number.
+# **The paper** shows the cosine similarities of ViT-L/32's position embeddings and says that closer
+# patches tend to have more similar embeddings, and that patches in the same row or column have
+# similar embeddings. It gives no number.
 #
-# **We expect** the same, more weakly. What the table learns depends on the task: objects anywhere in the frame reward
-# knowing which patches are neighbours; objects in the middle reward telling middle from edge, which makes *opposite* edges
-# alike and works against nearness.
+# **We expect** the same, more weakly. What the table learns depends on the task: for objects
+# anywhere in the frame it is useful to tell which patches are neighbours; for objects in the
+# middle, to tell middle from edge, which makes *opposite* edges similar and lowers the correlation
+# with nearness.
 #
-# **Decision rule, fixed before the run.** Three quantities: the rank correlation of similarity with nearness over all
-# pairs of patches; the *row excess*, by how much two patches of a row are more similar than two others equally far apart;
-# and the *column excess*. A quantity holds if its whole 95 % interval over the embedding's dimensions lies above every
-# control of three kinds: models with random weights; the trained table with its patches shuffled; and the trained table
-# with its patches shuffled among those equally far from the edge. The last is the strict one. A table that knows nothing but
-# middle and edge has a top row of patches that are alike, and so a row excess, without knowing rows. The rank
-# correlation must also be at least 0.3, a medium one by the usual reckoning. *Reproduced*: all three hold. *Partly
-# reproduced*: one or two. *Not reproduced*: none. With a single row or column of patches: *not testable at this scale*.
+# **Decision rule, fixed before the run.** Three quantities: the rank correlation of similarity with
+# nearness over all pairs of patches; the *row excess*, by how much two patches of a row are more
+# similar than two others equally far apart; and the *column excess*. Their controls are of three
+# kinds: models with random weights; the trained table with its patches shuffled; and the trained
+# table with its patches shuffled among those equally far from the edge. The last is the strictest:
+# a table that encodes only middle and edge has a top row of similar patches, and so a row excess,
+# without encoding rows.
+#
+# A quantity holds if its whole 95 % interval over the embedding's dimensions lies above every
+# control, fails if the whole interval does not, and is undecided otherwise. The rank correlation
+# must also be above 0.3, by convention a medium one. *Reproduced*: all three hold. *Partly
+# reproduced*: some hold, some fail. *Not reproduced*: all fail. Otherwise: *inconclusive*. With a
+# single row or column of patches: *not testable at this scale*.
 
 # %% [markdown]
 # ## Idea
 #
-# Eq. 1 adds a learned vector to every token, $\mathbf{z}_0 = [\mathbf{x}_\text{class}; \mathbf{x}_p^1\mathbf{E}; …;
-# \mathbf{x}_p^N\mathbf{E}] + \mathbf{E}_{pos}$, with $\mathbf{E}_{pos} \in \mathbb{R}^{(N+1) \times D}$. Patch 9 and patch 10
-# are two rows of a table; that they are neighbours is nowhere in the model. The class token's row comes **first**.
+# Eq. 1 adds a learned vector to every token,
+# $\mathbf{z}_0 = [\mathbf{x}_\text{class}; \mathbf{x}_p^1\mathbf{E}; …; \mathbf{x}_p^N\mathbf{E}] + \mathbf{E}_{pos}$,
+# with $\mathbf{E}_{pos} \in \mathbb{R}^{(N+1) \times D}$. Patch 9 and patch 10 are two rows of a
+# table; nothing in the model says that they are neighbours. The class token's row comes **first**.
 
 # %%
 trained = zoo.load(WEIGHTS)
@@ -94,7 +103,8 @@ assert rows * cols == N
 print(f"{trained.name}: {rows} × {cols} patches, {D} numbers each")
 
 # %% [markdown]
-# The picture shows, for every patch $i$, the cosine of the angle between its embedding and every other:
+# The picture shows, for every patch $i$, the cosine of the angle between its embedding and every
+# other:
 #
 # $$S_{ij} = \frac{\mathbf{e}_i \cdot \mathbf{e}_j}{\lVert\mathbf{e}_i\rVert \lVert\mathbf{e}_j\rVert} \in [-1, 1].$$
 #
@@ -105,11 +115,12 @@ unit = pos / pos.norm(dim=1, keepdim=True)
 S = (unit @ unit.T).reshape(rows, cols, rows, cols)  # [N N] → grid of grids
 assert S.shape == (rows, cols, rows, cols)
 assert torch.allclose(S, positions.position_similarity(pos, (rows, cols)), atol=1e-6)
-assert torch.allclose(S.reshape(N, N).diagonal(), torch.ones(N), atol=1e-5)  # everybody is like himself
+assert torch.allclose(S.reshape(N, N).diagonal(), torch.ones(N), atol=1e-5)  # with itself: 1
 
 # %% [markdown]
-# Before looking at learned numbers, a table whose picture we know: a one-hot code of the row next to a one-hot code of
-# the column. Two patches share both codes, one, or none, so the similarity is 1, ½ or 0: a cross in every tile.
+# First a table whose picture is known: a one-hot code of the row next to a one-hot code of the
+# column. Two patches share both codes, one, or none, so the similarity is 1, ½ or 0: a cross in
+# every tile.
 
 # %%
 row_code = torch.eye(rows).repeat_interleave(cols, dim=0)  # [N rows]
@@ -126,29 +137,32 @@ assert torch.allclose(cross[0, 0], expected)
 # %%
 untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
 random = positions.position_similarity(positions.position_embeddings(untrained.model), (rows, cols))
-with plots.style():
-    fig, axes = plt.subplots(1, 3, figsize=(13, 4.4))
-    maps = {"Trained": S, "Untrained": random, "Made by hand: row and column codes": cross}
+maps = {"Trained": S, "Untrained": random, "Made by hand: row and column codes": cross}
+alt = (
+    "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, and a "
+)
+alt += "cross in every tile."
+with plots.figure(study, "similarity", 1, 3, alt=alt, figsize=(13, 4.4)) as axes:
     for ax, (title, similarity) in zip(axes, maps.items(), strict=True):
         plots.plot_similarity_grid(similarity.numpy(), ax, colorbar=ax is axes[-1])
         ax.set_title(title)
-alt = "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, and a cross in every tile."
-ledger.save_figure(study, fig, "similarity", alt)
-plt.show()
 
 # %% [markdown]
-# Untrained, every patch is like itself and no other. In the trained picture look for three things: a bright spot around
-# each patch's own place (nearness), a bright row or column through it (the cross), and bright patches far away, on the
-# opposite edge perhaps, which would be some other kind of knowledge than nearness.
+# Untrained, every patch is similar to itself alone. In the trained picture look for three things: a
+# bright spot around each patch's own place (nearness), a bright row or column through it (the
+# cross), and bright patches far away, such as on the opposite edge, which nearness does not
+# explain.
 
 # %% [markdown]
 # ## How others get this wrong
 #
-# **`[:-1]` instead of `[1:]`.** A circulating snippet drops the *last* row of the stored table to get rid of the class
-# token, which is the *first*. The number of rows is right and nothing fails: every patch is taken for the next one, each row
-# of the picture begins with the end of the row above, and tile (1, 1) belongs to the class token.
+# **`[:-1]` instead of `[1:]`.** A circulating snippet drops the *last* row of the stored table to
+# get rid of the class token, which is the *first*. The number of rows is right and nothing fails:
+# every patch is taken for the next one, each row of the picture begins with the end of the row
+# above, and tile (1, 1) belongs to the class token.
 #
-# **Dot product instead of cosine.** Its range has no bounds, and a patch with a long vector looks similar to everything.
+# **Dot product instead of cosine.** Its range has no bounds, and a patch with a long vector looks
+# similar to everything.
 
 # %%
 stored = getattr(trained.model, "pos_embed", pos[None]).flatten(1, -2)[0].detach()
@@ -156,42 +170,49 @@ if len(stored) == N:  # a model without a class token's row: a stand-in for it
     stored = torch.cat([pos.mean(dim=0, keepdim=True), stored])
 shifted = positions.position_similarity(stored[:N], (rows, cols))  # the snippet's [:-1]
 dot = pos @ pos.T
-found = {"cosine, [1:]": S, "cosine, [:-1]": shifted, "dot product, [1:]": dot.reshape(S.shape)}
-pd.DataFrame(
-    {
+versions = {"cosine, [1:]": S, "cosine, [:-1]": shifted, "dot product, [1:]": dot.reshape(S.shape)}
+
+
+def described(similarity):
+    row, column = positions.row_column_excess(similarity)
+    most_similar = similarity.reshape(N, N).argmax(1)
+    return {
         "rank correlation": positions.distance_correlation(similarity),
-        **dict(zip(("row excess", "column excess"), positions.row_column_excess(similarity), strict=True)),
+        "row excess": row,
+        "column excess": column,
         "largest value": similarity.max().item(),
-        "patches most similar to another": int((similarity.reshape(N, N).argmax(1) != torch.arange(N)).sum()),
+        "patches most similar to another": int((most_similar != torch.arange(N)).sum()),
     }
-    for similarity in found.values()
-).set_index(pd.Index(found, name="")).round(3)  # fmt: skip
+
+
+pd.DataFrame({name: described(each) for name, each in versions.items()}).T.round(3)
 
 # %% [markdown]
-# The numbers move without an alarm going off. The picture gives it away: the tile of the first patch in the second row,
-# cut out of all three, in the colours of the figure above (the dot product divided by its largest value).
+# The numbers change without an error message. The picture shows the mistake: the tile of the first
+# patch in the second row, in all three versions and the colours of the figure above (the dot
+# product divided by its largest value).
 
 # %%
 second = min(1, rows - 1)
-with plots.style():
-    fig, ax = plt.subplots(figsize=(7, 2.7))
-    tiles = {name: (similarity / similarity.max())[second, 0].numpy() for name, similarity in found.items()}
+tiles = {name: (each / each.max())[second, 0].numpy() for name, each in versions.items()}
+alt = (
+    "One tile of the similarity map three times: right, shifted by one patch, and as a dot product."
+)
+with plots.figure(study, "wrong", alt=alt, figsize=(7, 2.7)) as ax:
     plots.plot_maps(tiles, ax, cmap="viridis")
     ax.set_ylabel(f"Tile of patch\n(row {second + 1}, column 1)")
-alt = "One tile of the similarity map three times: right, shifted by one patch, and as a dot product."
-ledger.save_figure(study, fig, "wrong", alt)
-plt.show()
 
 # %% [markdown]
-# In the second tile the brightest square is again where it should be, since a patch is like itself wherever it is drawn;
-# but what surrounds it belongs to the last patch of the *first* row, at the other end of the picture.
+# In the second tile the brightest square is again where it should be, since every embedding is most
+# similar to itself; but what surrounds it belongs to the last patch of the *first* row, at the
+# other end of the picture.
 
 # %% [markdown]
 # ## Experiment
 #
-# One call: the three quantities, and the mean similarity at each distance, for the trained table, for it with one group of
-# dimensions left out at a time (the interval: a jackknife, as in notebook 06), and for the three kinds of control. A row
-# is one number.
+# One call: the three quantities, and the mean similarity at each distance, for the trained table,
+# for it with one group of dimensions left out at a time (the interval: a jackknife, as in notebook
+# 06), and for the three kinds of control. A row is one number.
 
 # %%
 table = position_similarity.position_similarity(PRESET, seed=SEED, weights=WEIGHTS)
@@ -204,24 +225,24 @@ table.head()
 
 # %%
 measures = position_similarity.compare(table)
-with plots.style():
-    fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
+alt = (
+    "Left: mean cosine similarity against the distance between patches in one row, one column and "
+)
+alt += (
+    "neither. Right: rank correlation, row and column excess with intervals beside their controls."
+)
+with plots.figure(study, "distance", 1, 2, alt=alt, figsize=(10, 4)) as (left, right):
     plots.plot_similarity_curves(table, left)
     plots.plot_measures(measures, right)
     right.set_xlabel("Rank correlation; excess of cosine similarity")
-alt = (
-    "Left: mean cosine similarity against the distance between patches in one row, one column and neither. "
-    "Right: rank correlation, row and column excess with intervals beside the range of the controls."
-)
-ledger.save_figure(study, fig, "distance", alt)
-plt.show()
 
 # %% [markdown]
-# If near patches are similar, the curves fall from left to right. If rows and columns show, blue and vermilion lie above
-# green at the same distance. Curves that rise again at the far end mean that opposite edges are alike; that lowers the
-# rank correlation. Grey on the left is what random tables give, wider where the grid has few pairs that far apart. Grey on
-# the right holds all three kinds of control: where it reaches far from zero, that much is what middle and edge alone
-# explain.
+# If near patches are similar, the curves fall from left to right. If rows and columns are encoded,
+# blue and vermilion lie above green at the same distance. Curves that rise again at the far end
+# mean that opposite edges are similar; that lowers the rank correlation. Grey on the left is what
+# random tables give, wider where the grid has few pairs that far apart. Grey on the right is the
+# range of all three kinds of control: as far as it reaches from zero, middle and edge alone explain
+# the measure.
 
 # %% [markdown]
 # ## Verdict
@@ -229,46 +250,46 @@ plt.show()
 # The rule from above, in code.
 
 # %%
-holds = (measures.low > measures.control_high).to_dict()
-holds["rank correlation"] &= measures.value["rank correlation"] >= 0.3
-verdict = {0: "not reproduced", 3: "reproduced"}.get(sum(holds.values()), "partly reproduced")
-verdict = "not testable at this scale" if len(measures) < len(position_similarity.MEASURES) else verdict
-measures.assign(holds=holds).round(4)
+limits = measures.control_high.copy()
+limits["rank correlation"] = max(limits["rank correlation"], 0.3)
+numbers = {
+    name: ledger.Estimate(row.value, row.low, row.high, D, counted="dimensions")
+    for name, row in measures.iterrows()
+}
+conditions = [ledger.above(each, limits[name], name=name) for name, each in numbers.items()]
+line_of_patches = ledger.not_testable("a single row or column of patches")
+all_measured = len(measures) == len(position_similarity.MEASURES)
+ruling = ledger.judge(*conditions) if all_measured else line_of_patches
+measures.assign(limit=limits).round(4)
 
 # %% [markdown]
-# The entries in the ledger, and the sentence.
+# The quantities go into the ledger. Where the verdict is inconclusive, the number of dimensions
+# says how wide a model would have to be.
 
 # %%
 controls = table[table.model != "trained"].groupby("model").replicate.max()
 note = (
-    f"{trained.name}, {rows} × {cols} patches, against {controls['untrained']} untrained models and the table shuffled "
-    f"{controls['shuffled']} times, and as often within rings around the middle; interval by jackknife over the dimensions "
-    "of one table. The paper shows ViT-L/32's map and gives no number"
+    f"{trained.name}, {rows} × {cols} patches, against {controls['untrained']} untrained models "
+    f"and the table shuffled {controls['shuffled']} times, and as often within rings around the "
+    "middle; interval by jackknife over the dimensions. The paper shows ViT-L/32's map, no number"
 )
 names = {"rank correlation": "rank correlation of similarity with nearness"}
-for name, row in measures.iterrows():
-    ledger.record(
-        study, claim="C10", metric=names.get(name, f"{name} of cosine similarity"), value=row.value,
-        interval=(row.low, row.high), n=D, verdict=verdict, note=note, table=measures.reset_index(),
-    )  # fmt: skip
-words = "; ".join(
-    f"{name} {row.value:.3f} [{row.low:.3f}, {row.high:.3f}] ({'holds' if holds[name] else 'does not hold'}; "
-    f"controls up to {row.control_high:.3f})"
-    for name, row in measures.iterrows()
-)
-display(Markdown(f"**C10: {verdict}.** {words[0].upper() + words[1:]} (n = {D} dimensions of {trained.name})."))
+numbers = {names.get(name, f"{name} of cosine similarity"): each for name, each in numbers.items()}
+ledger.conclude(study, "C10", ruling, numbers, note=note, table=measures.reset_index())
 
 # %% [markdown]
-# Whether position embeddings help, and in which form (none, 1-D, 2-D, relative; Table 8, claim C09), cannot be read from
-# one table: it takes training each variant, and is left to a later version of this notebook.
+# Whether position embeddings help, and in which form (none, 1-D, 2-D, relative; Table 8, claim
+# C09), cannot be read from one table: each variant would have to be trained. This notebook does not
+# do that yet.
 
 # %% [markdown]
 # ## Second part: another resolution (§3.2)
 #
-# Fine-tuning on larger images keeps the patch size, so there are more patches than embeddings. The paper interpolates the
-# table in two dimensions, according to the patches' places in the original image. The authors' code does so with
-# a spline zoom of order 1, which is linear interpolation between the four neighbours with the corners of the two grids
-# on each other: new row $i$ of $R'$ samples the old rows at $u_i = i\,\frac{R - 1}{R' - 1}$. Three ways to write it:
+# Fine-tuning on larger images keeps the patch size, so there are more patches than embeddings. The
+# paper interpolates the table in two dimensions, according to the patches' places in the original
+# image. The authors' code does so with a spline zoom of order 1, which is linear interpolation
+# between the four neighbours with the corners of the two grids on each other: new row $i$ of $R'$
+# samples the old rows at $u_i = i\,\frac{R - 1}{R' - 1}$. Three ways to write it:
 
 # %%
 new = (max(2, round(1.5 * rows)), max(2, round(1.5 * cols)))
@@ -276,13 +297,15 @@ picture = pos.T.reshape(1, D, rows, cols)  # every dimension is a picture
 opened = F.interpolate(picture, size=new, mode="bilinear", align_corners=True)[0].flatten(1).T
 assert opened.shape == (new[0] * new[1], D)
 ours = resize_positions(pos, (rows, cols), new, "paper")
-zoomed = ndimage.zoom(pos.reshape(rows, cols, D).numpy(), (new[0] / rows, new[1] / cols, 1), order=1)
+scale = (new[0] / rows, new[1] / cols, 1)
+zoomed = ndimage.zoom(pos.reshape(rows, cols, D).numpy(), scale, order=1)
 assert torch.allclose(ours, opened, atol=1e-6)
 assert np.abs(zoomed.reshape(-1, D) - ours.numpy()).max() < 1e-5 * max(1, pos.abs().max())
 
 # %% [markdown]
-# Libraries differ: in where the grids are laid on each other, in the order of the spline, in whether to smooth. The same
-# table, and one of white noise for the worst case, resized by each convention and compared with the paper's.
+# Libraries differ in how the two grids are aligned, in the order of the spline, and in whether they
+# smooth. The same table, and one of white noise for the worst case, resized by each convention and
+# compared with the paper's.
 
 # %%
 noise = torch.randn(pos.shape, generator=torch.Generator().manual_seed(SEED))
@@ -301,8 +324,8 @@ by_kind = conventions.pivot(index="convention", columns="positions", values="dif
 by_kind.loc[list(CONVENTIONS)].round(3)
 
 # %% [markdown]
-# As bars, without the paper's own zero; and what it looks like: the table's strongest direction as a map, before
-# and after.
+# The differences as bars, without the paper's own zero; and above them the table's first principal
+# component as a map, before and after resizing.
 
 # %%
 strongest = torch.linalg.svd(pos - pos.mean(dim=0), full_matrices=False)[2][0]
@@ -311,23 +334,24 @@ maps = {f"{rows} × {cols}": ((pos @ strongest) - offset).reshape(rows, cols).nu
 for convention in CONVENTIONS:
     resized = resize_positions(pos, (rows, cols), new, convention)
     maps[convention] = ((resized @ strongest) - offset).reshape(new).numpy()
-with plots.style():
-    fig, (top, bottom) = plt.subplots(2, 1, figsize=(9, 5.4), height_ratios=[1, 1.6])
+alt = "Top: one map of the position table resized by five conventions. Bottom: their relative "
+alt += "difference from the paper's."
+size = {"figsize": (9, 5.4), "height_ratios": [1, 1.6]}
+with plots.figure(study, "resize", 2, 1, alt=alt, **size) as (top, bottom):
     plots.plot_maps(maps, top)
     plots.plot_resize_differences(conventions[conventions.convention != "paper"], bottom)
-alt = "Top: one map of the position table resized by five conventions. Bottom: their relative difference from the paper's."
-ledger.save_figure(study, fig, "resize", alt)
-plt.show()
 
 # %% [markdown]
-# The maps look alike; the numbers are not. On noise, where neighbours have nothing in common, it matters most how the
-# samples are laid. The smoother a table is, the less the convention matters, and how smooth it is, is what the first part
-# of this notebook measured. To reproduce the paper's fine-tuning, or to compare two libraries' accuracy at a new
-# resolution, the convention has to be the same: `vitlab` uses the paper's unless another is named.
+# The maps look the same; the numbers differ. On noise, whose neighbours are independent, the
+# alignment matters most. The smoother a table is, the less the convention matters; the first part
+# of this notebook measured that smoothness. To reproduce the paper's fine-tuning, or to compare two
+# libraries' accuracy at a new resolution, the convention has to be the same: `vitlab` uses the
+# paper's unless another is named.
 #
-# Turn the knobs (this takes a kernel). The last map is the difference, on the scale of the others: look where it is, in the
-# middle or at the edges, and how that changes from "timm" to "torchvision", which lays the corners on each other as the paper
-# does. Then fewer rows than stored: one convention smooths before it shrinks, and on white noise that shows.
+# Turn the knobs (this takes a kernel). The last map is the difference, on the scale of the others:
+# look where it is, in the middle or at the edges, and how that changes from "timm" to
+# "torchvision", which lays the corners on each other as the paper does. Then fewer rows than
+# stored: one convention smooths before it shrinks, and on white noise that shows.
 
 # %%
 widgets.position_resizing({f"{trained.name}'s table": pos, "white noise": noise}, (rows, cols))
@@ -335,13 +359,14 @@ widgets.position_resizing({f"{trained.name}'s table": pos, "white noise": noise}
 # %% [markdown]
 # ## Exercises
 #
-# ### 1 · Next door (★, 5 minutes)
+# ### 1 · Neighbours (★, 5 minutes)
 #
-# How similar are direct neighbours? Write `neighbour_similarity(S)`: the mean over all pairs one step apart in a
-# row, and the mean over all pairs one step apart in a column.
+# How similar are direct neighbours? Write `neighbour_similarity(S)`: the mean over all pairs one
+# step apart in a row, and the mean over all pairs one step apart in a column.
 #
-# <details><summary>Hint</summary>The maps of neighbours are <code>S[:, :-1, :, 1:]</code>; of those, take the entries
-# with equal rows and equal columns. <code>torch.einsum("ijij->ij", …)</code> takes a diagonal.</details>
+# <details><summary>Hint</summary>The maps of neighbours are <code>S[:, :-1, :, 1:]</code>; of
+# those, take the entries with equal rows and equal columns. <code>torch.einsum("ijij->ij",
+# …)</code> takes a diagonal.</details>
 
 
 # %%
@@ -353,7 +378,8 @@ def neighbour_similarity(S):
     ### END SOLUTION
 
 
-counting = torch.arange(6.0)  # of a 2 × 3 grid; a made-up "similarity" of i and j that tells the pair: 10 i + j
+# On a 2 × 3 grid, a made-up "similarity" of i and j that tells the pair: 10 i + j.
+counting = torch.arange(6.0)
 pairs = (10 * counting[:, None] + counting).reshape(2, 3, 2, 3)
 pairs[0, 2, 1, 0] = 1000  # patches 2 and 3: neighbours in the table, not in the picture
 assert neighbour_similarity(pairs) == (23.0, 14.0)  # means of 01 12 34 45, and of 03 14 25
@@ -370,8 +396,8 @@ print("trained, along a row and a column: {:.2f} {:.2f}".format(*neighbour_simil
 #     return (pos @ pos.T).reshape(*grid, *grid)
 # ```
 #
-# <details><summary>Hint</summary>Which row of the table is no patch? And what if one embedding is three times as
-# long as another of the same direction?</details>
+# <details><summary>Hint</summary>Which row of the table is no patch? And what if one embedding is
+# three times as long as another of the same direction?</details>
 
 
 # %%
@@ -392,11 +418,13 @@ assert torch.allclose(answer[1, 2], torch.tensor([[0.0, 0.0, 0.5], [0.5, 0.5, 1.
 # %% [markdown]
 # ### 3 · Build a table (★★, 15 minutes)
 #
-# Make a table for a grid of 6 × 5 patches in which *only nearness* counts: no row excess, no column excess, and the
-# farther the less similar. (The cross from above is the opposite: no nearness at all beyond the row and the column.)
+# Make a table for a grid of 6 × 5 patches in which *only nearness* counts: no row excess, no column
+# excess, and the farther the less similar. (The cross from above is the opposite: no nearness at
+# all beyond the row and the column.)
 #
-# <details><summary>Hint</summary>Give patch i the values of a Gaussian bump around it, at all points of a
-# fine grid that reaches well beyond the picture: two such vectors overlap by a function of the distance alone.</details>
+# <details><summary>Hint</summary>Give patch i the values of a Gaussian bump around it, at all
+# points of a fine grid that reaches well beyond the picture: two such vectors overlap by a function
+# of the distance alone.</details>
 
 # %%
 height, width = 6, 5
@@ -416,11 +444,13 @@ assert max(abs(excess) for excess in positions.row_column_excess(near)) < 0.1
 # %% [markdown]
 # ### 4 · Resize by hand (★★★, 20 minutes)
 #
-# Write the paper's resizing as two small matrices: `weights(old, new)` of shape `[new, old]` holds the shares with
-# which each new place takes from the old ones, so that the resized picture is `weights(R, R′) @ picture @ weights(C, C′).T`.
+# Write the paper's resizing as two small matrices: `weights(old, new)` of shape `[new, old]` holds
+# the shares with which each new place takes from the old ones, so that the resized picture is
+# `weights(R, R′) @ picture @ weights(C, C′).T`.
 #
-# <details><summary>Hint</summary>Place <code>u = i (old − 1) / (new − 1)</code> lies between two old places; each
-# counts as <code>1 − distance</code>, and nothing farther than 1 counts: <code>(1 − |u − j|).clamp(min=0)</code>.</details>
+# <details><summary>Hint</summary>Place <code>u = i (old − 1) / (new − 1)</code> lies between two
+# old places; each counts as <code>1 − distance</code>, and nothing farther than 1 counts: <code>(1
+# − |u − j|).clamp(min=0)</code>.</details>
 
 
 # %%
@@ -439,14 +469,16 @@ assert np.allclose(by_hand, ndimage.zoom(square.numpy(), (12 / 7, 8 / 5), order=
 # %% [markdown]
 # ## Summary
 #
-# - The picture of Fig. 7 centre is one matrix of cosines, folded twice. Drop the class token's row from the front.
-# - Nearness, rows and columns are three different findings. Each is measured against untrained and shuffled tables, and
-#   a table can have one without the others.
+# - The picture of Fig. 7 centre is the matrix of cosines [N N], reshaped to a grid of grids. The
+#   class token's row, the first of the table, is left out.
+# - Nearness, rows and columns are three different findings. Each is measured against untrained and
+#   shuffled tables, and a table can have one without the others.
 # - A resized table depends on the library. The paper's way is bilinear with aligned corners.
 #
 # ## References
 #
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*, ICLR 2021,
-#   arXiv:2010.11929: Eq. 1, §3.2, §4.5, App. D.4, Fig. 7 centre, Fig. 10, Table 8.
-# - N. Mantel, *The detection of disease clustering and a generalized regression approach*, Cancer Research 27, 1967:
-#   shuffling the places as a test of similarity against distance.
+# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at
+#   Scale*, ICLR 2021, arXiv:2010.11929: Eq. 1, §3.2, §4.5, App. D.4, Fig. 7 centre, Fig. 10, Table
+#   8.
+# - N. Mantel, *The detection of disease clustering and a generalized regression approach*, Cancer
+#   Research 27, 1967: shuffling the places as a test of similarity against distance.

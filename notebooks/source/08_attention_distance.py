@@ -7,10 +7,11 @@
 # %% [markdown]
 # # 08 · Mean attention distance
 #
-# **In the lowest blocks some heads look next door while others already look across the whole image; with depth, heads
-# look farther.**
+# **In the lowest blocks some heads attend to neighbouring patches and others to the whole image;
+# with depth, attention distance grows.**
 #
-# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 7 (right), Fig. 11, App. D.7.
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 7 (right), Fig. 11,
+# App. D.7.
 #
 # | preset | what runs | time on 2 CPU cores |
 # |---|---|---|
@@ -18,24 +19,27 @@
 # | `quick` | 128 images as in the paper, 2 controls | about 20 s |
 # | `full` | 512 images, 5 controls | about 1 min |
 #
-# The times are for the bundled lab model. A model at 224 pixels takes longer: `WEIGHTS` says which one.
+# The times are for the bundled lab model. A model at 224 pixels takes longer: `WEIGHTS` says which
+# one.
 
 # %% [markdown]
 # ## What you will learn
 #
 # - what "how far a head looks" means, in pixels, and how to compute it from the attention matrix
-# - why the class token makes two programs disagree about the same head
+# - why two programs that treat the class token differently disagree about the same head
 # - how to tell what training did from what the architecture does by itself
 # - which mistakes in circulating code change this figure without any error message
 #
 # **Prerequisites**: self-attention as in notebook 01; means, rank correlation, confidence intervals.
 
 # %% [markdown]
-# `WEIGHTS` takes `"lab"` (trained by this collection), a timm name such as `"vit_base_patch16_224"`, or the path of a
-# safetensors file. `IMAGES` takes `"world"`, `"photographs"`, or the name or folder of a data set; `"auto"` gives each
-# model what it was trained on: the world to the lab model, photographs to any other. Three photographs come with the
-# dependencies; more are taken from `photos/` and `imagenette-sample/` in the folder that the variable `VITLAB_DATA` names.
-# `HYBRID` names a hybrid that was trained like the model; `"auto"` knows the lab model's.
+# `WEIGHTS` takes `"lab"` (trained by this collection), a timm name such as
+# `"vit_base_patch16_224"`, or the path of a safetensors file. `IMAGES` takes `"world"`,
+# `"photographs"`, or the name or folder of a data set; `"auto"` gives each model what it was
+# trained on: the world to the lab model, photographs to any other. Three photographs come with the
+# dependencies; more are taken from `photos/` and `imagenette-sample/` in the folder that the
+# variable `VITLAB_DATA` names. `HYBRID` names a hybrid that was trained like the model; `"auto"` is
+# the lab model's.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -45,317 +49,332 @@ IMAGES = "auto"
 HYBRID = "auto"
 
 # %% [markdown]
-# One cell of imports. `study` knows where the figures and the verdict of this run are written.
+# One cell of imports. `study` is this execution: its figures and its verdict go to
+# `figures/<preset>/`.
 
 # %%
-import math
-
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from IPython.display import Markdown, display
+from IPython.display import Markdown
 from scipy.stats import spearmanr
 
-from vitlab import plots, viewer, widgets
-from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_size
+from vitlab import ledger, plots, viewer, widgets
+from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_stride
 from vitlab.analysis.distance import attention_distance, local_share
-from vitlab.experiments import attention_distances, ledger, subjects
-from vitlab.experiments.intervals import images_interval
+from vitlab.experiments import attention_distances, subjects
 from vitlab.models import zoo
 
-study = ledger.study("08_attention_distance", PRESET, SEED, weights=WEIGHTS, images=IMAGES, hybrid=HYBRID)
+chosen = {"weights": WEIGHTS, "images": IMAGES, "hybrid": HYBRID}
+study = ledger.begin("08_attention_distance", PRESET, SEED, **chosen)
 pretrained = zoo.load(WEIGHTS)
 HYBRID = ("lab-hybrid" if WEIGHTS == "lab" else "") if HYBRID == "auto" else HYBRID
 IMAGES = subjects.image_source(pretrained) if IMAGES == "auto" else IMAGES
-print(f"{pretrained.name}, input {pretrained.image_size} px, images: {IMAGES}\nweights: {pretrained.source}")
+print(f"{pretrained.name}, input {pretrained.image_size} px, images: {IMAGES}")
+print(f"weights: {pretrained.source}")
 
 # %% [markdown]
 # ## Prediction
 #
-# **The paper** (Fig. 7 right): in the first block the heads range from a few pixels to most of the image; in the upper
-# half all of them look far. The authors liken this distance to the receptive field of a convolution.
+# **The paper** (Fig. 7 right): in the first block the heads' distances range from a few pixels to
+# most of the image; in the upper half of the blocks all are large. The authors liken this distance
+# to the receptive field of a convolution.
 #
-# **At this scale** we expect both signs, weaker. The lab model is shallow, and on its coarse grid the nearest neighbour
-# is already a good part of the longest distance away, so there is less room between "local" and "global".
+# **At this scale** we expect both, weaker. The lab model has few blocks, and on its coarse grid the
+# distance to the nearest patch is already a good part of the longest, so that "local" and "global"
+# lie closer together.
 #
-# **The rule**, fixed before the run. For every image: *trend* is Spearman's rank correlation of block number with the
-# block's distance (mean over heads), *spread* is the largest minus the smallest head of a block. Distances are in mode
-# "paper". Untrained models are averaged and compared image by image; intervals are 95 % over images.
+# **Decision rules, fixed before the run.** For every image, the *trend* is Spearman's rank
+# correlation of block number with the block's distance (mean over heads), and the *spread* of a
+# block is the largest minus the smallest distance of its heads. Distances are in mode "paper"
+# (explained below). Untrained models are averaged and compared image by image; intervals are 95 %
+# over images. A condition holds if its whole interval lies above 0. It fails if the whole interval
+# lies below 0 or below the margin: a correlation under 0.1, or a distance under a tenth of the
+# stride, is no difference. Otherwise it is undecided, as it is with fewer than five images.
 #
-# - **Growth**: the interval of the trend lies above 0, and so does that of *trend − untrained trend*.
-# - **Variety**: the intervals of *spread of the first block − spread of the last* and of *spread of the first block −
-#   the same of untrained models* both lie above 0.
+# **C12** has two parts. *Growth*: the trend, and the trend minus the untrained models'. *Variety*:
+# the spread of the first block minus that of the last, and the spread of the first block minus the
+# untrained models'. Both parts hold: *reproduced*. One holds, the other fails: *partly reproduced*.
+# Both fail: *not reproduced*. What remains is *inconclusive*. A flat or falling curve, or an
+# untrained model that shows the same curve, would refute the claim.
 #
-# Both: reproduced. One: partly reproduced. Neither: not reproduced. A flat or falling curve, or an untrained model that
-# shows the same curve, would refute the claim.
-#
-# **C13** (hybrids show less local attention in their lowest blocks) compares the model with a hybrid trained like it. A head is
-# *local* where its distance is below half of that of a head which looks at all patches alike. Reproduced if the share of local heads in
-# the lowest third of the blocks is smaller in the hybrid, with an interval over images below 0; else not reproduced; not testable
-# where the ViT has no local head there. We expect it to hold: the hybrid's ResNet is small, but its patches overlap.
+# **C13**: hybrids show less local attention in their lowest blocks. A head is *local* where its
+# distance is below half that of uniform attention. The condition: the share of local heads in the
+# lowest third of the blocks, hybrid minus ViT, lies below 0, by a margin of 5 percentage points.
+# Where the ViT has no local head there: *not testable at this scale*. We expect C13 to hold: the
+# hybrid's ResNet is small, but its receptive fields overlap.
 
 # %% [markdown]
 # ## Idea
 #
-# Let $A$ be a head's attention after the softmax, and $d_{ij}$ the distance in pixels between the centres of the
-# patches $i$ and $j$. Prefix tokens (the class token) have no place in the image: their rows and columns are dropped.
-# The head's mean attention distance on an image of $N$ patches is
+# Let $A$ be a head's attention after the softmax, and $d_{ij}$ the distance in pixels between the
+# centres of the patches $i$ and $j$. Prefix tokens (the class token) have no place in the image:
+# their rows and columns are dropped. The head's mean attention distance on an image of $N$ patches
+# is
 #
 # $$ \bar d = \frac1N \sum_{i=1}^{N} \sum_{j=1}^{N} A_{ij}\, d_{ij}. $$
 #
-# In the open, this is four lines:
+# Without the package this is four lines. The *stride* is the number of pixels from one patch to the
+# next:
 
 
 # %%
 def open_distance(attn, grid, stride, n_prefix):
-    place = torch.cartesian_prod(torch.arange(grid[0]), torch.arange(grid[1])) * float(stride)
+    place = torch.cartesian_prod(*map(torch.arange, grid)) * torch.tensor(stride).float()
     d = (place[:, None] - place).norm(dim=-1)  # [patches patches], pixels
     between_patches = attn[:, :, n_prefix:, n_prefix:]
     return (between_patches * d).sum(-1).mean(-1)  # [images heads]
 
 
 # %% [markdown]
-# A head that looks at all tokens alike has a distance that follows from the grid alone. On the paper's grid, 14 × 14
-# patches of 16 pixels and a class token:
+# The distance of *uniform attention*, equal to all tokens, follows from the grid alone; here on the
+# paper's, 14 × 14 patches of 16 pixels. With a class token a share of 1/197 of every row falls on
+# it. In mode **"paper"** the rows stay as they are once its column is dropped, so that this share
+# counts as distance 0. In mode **"renormalized"** the rows are made to sum to 1 again, as if there
+# were no class token.
 
 # %%
-uniform = torch.full((1, 1, 197, 197), 1 / 197)
-print(f"uniform attention at 224 px: {open_distance(uniform, (14, 14), 16, 1).item():.2f} px")
-identity = torch.eye(197)[None, None]
-print(f"looking at oneself only:     {open_distance(identity, (14, 14), 16, 1).item():.2f} px")
+with_class, patches_only = (torch.full((1, 1, n, n), 1 / n) for n in (197, 196))
+papers = open_distance(with_class, (14, 14), 16, 1).item()
+renormalized = open_distance(patches_only, (14, 14), 16, 0).item()
+oneself = open_distance(torch.eye(197)[None, None], (14, 14), 16, 1).item()
+print(f'uniform attention, mode "paper":          {papers:.2f} px')
+print(f'uniform attention, mode "renormalized":   {renormalized:.2f} px')
+print(f"attention to oneself alone, either mode:  {oneself:.2f} px")
 
 # %% [markdown]
-# Now a real image and the model of this run. `attention_maps` returns one matrix per block, `[image, head, query, key]`;
-# every row is a distribution. Our four lines must agree with the package's function.
+# Now an image and the model of this run. `attention_maps` returns one matrix per block,
+# `[image, head, query, key]`; every row is a distribution. Our four lines must agree with the
+# package's function.
 
 # %%
 picture = subjects.load_pictures(pretrained, IMAGES, 4, SEED)[0]
 x = pretrained.prepare(picture[None])  # [1 3 height width]
 with torch.inference_mode():
     maps = attention_maps(pretrained.model, x)
-grid, stride, n_prefix = grid_size(pretrained.model, x), patch_size(pretrained.model), n_prefix_tokens(pretrained.model)
+grid, n_prefix = grid_size(pretrained.model, x), n_prefix_tokens(pretrained.model)
+stride = patch_stride(pretrained.model)  # pixels, down and across
 n_tokens = n_prefix + grid[0] * grid[1]
 assert maps[0].shape == (1, maps[0].shape[1], n_tokens, n_tokens)
 for attn in maps:
     assert torch.allclose(attn.sum(-1), torch.ones(()), atol=1e-4)
-    ours, packages = open_distance(attn, grid, stride, n_prefix), attention_distance(attn, grid, stride, n_prefix)
-    assert torch.allclose(ours, packages, atol=1e-3)
-print(f"{len(maps)} blocks of {maps[0].shape[1]} heads, {grid[0]} × {grid[1]} patches, {n_prefix} prefix token(s)")
+    ours = open_distance(attn, grid, stride, n_prefix)
+    assert torch.allclose(ours, attention_distance(attn, grid, stride, n_prefix), atol=1e-3)
+print(f"{len(maps)} blocks of {maps[0].shape[1]} heads")
+print(f"{grid[0]} × {grid[1]} patches, {n_prefix} prefix token(s)")
 
 # %% [markdown]
 # ### See it
 #
-# One query patch, framed in red, and where three heads look from there: the shortest- and the longest-sighted head of
-# the first block, and the longest-sighted of the last. Yellow is attention, on a square-root scale of each picture's own.
+# One query patch, framed in red, and the attention from there of three heads: those of the shortest
+# and of the longest distance in the first block, and that of the longest in the last. Yellow is
+# attention, on a square-root scale of each picture's own.
 
 # %%
-shown = (x[0].permute(1, 2, 0) * torch.tensor(pretrained.std) + torch.tensor(pretrained.mean)).clamp(0, 1).numpy()
+mean, std = (torch.tensor(values)[:, None, None] for values in (pretrained.mean, pretrained.std))
+shown = (x[0] * std + mean).clamp(0, 1).permute(1, 2, 0).numpy()
 query = (grid[0] // 3, grid[1] // 3)
-first, last = (attention_distance(maps[block], grid, stride, n_prefix)[0] for block in (0, -1))
-chosen = {"first block, shortest": (0, first.argmin()), "first block, longest": (0, first.argmax())}
-chosen["last block, longest"] = (-1, last.argmax())
-with plots.style():
-    fig, axes = plt.subplots(1, 4, figsize=(9, 2.8))
-    plots.plot_query_attention(shown, None, query, axes[0], grid=grid).set_title("image and query", fontsize=11)
-    for ax, (title, (block, head)) in zip(axes[1:], chosen.items(), strict=True):
+first, last = (attention_distance(maps[b], grid, stride, n_prefix)[0] for b in (0, -1))
+heads_shown = {
+    "first block, shortest": (0, first.argmin()),
+    "first block, longest": (0, first.argmax()),
+    "last block, longest": (-1, last.argmax()),
+}
+alt = (
+    "An image with one patch framed, and the attention from there of a short- and a long-distance "
+)
+alt += "head of the first block and of a long-distance head of the last."
+with plots.figure(study, "query_attention", 1, 4, alt=alt, figsize=(9, 2.8)) as axes:
+    ax = plots.plot_query_attention(shown, None, query, axes[0], grid=grid)
+    ax.set_title("image and query", fontsize=11)
+    for ax, (title, (block, head)) in zip(axes[1:], heads_shown.items(), strict=True):
         row = maps[block][0, head, n_prefix + query[0] * grid[1] + query[1], n_prefix:]
-        pixels = (first, last)[block][head].item()
         plots.plot_query_attention(shown, row.reshape(grid).numpy(), query, ax)
+        pixels = (first, last)[block][head].item()
         ax.set_title(f"{title}\n{pixels:.0f} px over all queries", fontsize=11)
-    alt = ("An image with one patch framed, and the attention of three heads "
-           "from that patch: a short- and a long-sighted head of the first block and a long-sighted head of the last.")
-    ledger.save_figure(study, fig, "query_attention", alt)
 
 # %% [markdown]
-# The same for every patch, with every head of every block (layer) at once. Point at a patch of the picture, or tap it:
-# all maps turn to it, and beside the picture stands how far the chosen head looks from there. Compare a patch on the
-# object with one in a corner. Which heads look next door wherever you point, and which always look at the same place?
-# The viewer needs no kernel, and is only shown once the cell has run in a notebook that you trust.
+# The same for every patch, with every head of every block at once. Point at a patch of the picture,
+# or tap it: all maps show the attention from there, and the mean distance of the chosen head stands
+# beside the picture. Compare a patch on the object with one in a corner. Which heads attend to
+# neighbouring patches wherever you point, and which always to the same place? The viewer needs no
+# kernel; until the cell has run in a notebook that you trust, a still picture of it is shown.
 
 # %%
-viewer.view(pretrained, picture, title=f"{pretrained.name}: where every head looks", fit=True)
+viewer.view(pretrained, picture, title=f"{pretrained.name}: attention of every head", fit=True)
 
 # %% [markdown]
 # ## Experiment
 #
-# Every head of every block, on every image, in both modes (the second is explained below), with the attention to the
-# class token; then the same for models of this architecture that were never trained.
+# Every head of every block, on every image, in both modes, with the attention to the class token;
+# then the same for models of this architecture that were never trained.
 
 # %%
 table = attention_distances.attention_distances(PRESET, seed=SEED, weights=WEIGHTS, images=IMAGES)
-table[["model", "image", "layer", "head", "distance_px", "renormalized_px", "prefix_mass"]].head()
+table[["model", "image", "block", "head", "distance_px", "renormalized_px", "prefix_mass"]].head()
 
 # %% [markdown]
 # ## Figure
 #
-# The paper's dot plot: one dot per head and block. The dashed line is a head that looks at all tokens alike, the class
-# token among them, whose share counts as distance 0.
+# The paper's dot plot: one dot per head and block, in mode "paper". The dashed line is uniform
+# attention in the same mode.
 
 # %%
-heads = attention_distances.head_summary(table)
-uniform_px = attention_distances.uniform_distance(pretrained)  # at all patches alike
+heads, image_px = attention_distances.head_summary(table), pretrained.image_size[1]
+uniform_px = attention_distances.uniform_distance(pretrained)  # mode "renormalized"
 uniform_paper = uniform_px * (n_tokens - n_prefix) / n_tokens
-with plots.style():
-    fig, ax = plt.subplots(figsize=(6.4, 4))
-    plots.plot_attention_distances(heads, ax, uniform=uniform_paper, image_px=pretrained.image_size[1])
-    alt = ("Mean attention distance of every head over the number of its "
-           "block, for the trained model and untrained controls, with the distance of uniform attention as a dashed line.")
-    ledger.save_figure(study, fig, "attention_distance", alt)
+alt = (
+    "Mean attention distance of every head over its block's number, mode 'paper', for the trained "
+)
+alt += "model and untrained controls, with the distance of uniform attention as a dashed line."
+with plots.figure(study, "attention_distance", alt=alt, figsize=(6.4, 4)) as ax:
+    plots.plot_attention_distances(heads, ax, uniform=uniform_paper, image_px=image_px)
 
 # %% [markdown]
-# Each dot is a head, averaged over all queries of all images; its bar is the interval over images. The untrained models
-# lie in a narrow band near the dashed line: their attention is close to uniform whatever the image, in every block. What
-# the dots do beyond that band is what training has put there. Dots below it are heads that learned to look near (or at
-# the class token, see below); dots above it are heads whose attention gathers where most queries are far away, such as
-# the border of the image.
+# Each dot is a head, averaged over all queries of all images; its bar is the interval over images.
+# The untrained models lie in a narrow band near the dashed line: their attention is close to
+# uniform whatever the image, in every block. What the dots do beyond that band is an effect of
+# training. Dots below it are heads that learned to attend to near patches (or to the class token,
+# see below); dots above it are heads whose attention gathers where most queries are far away, such
+# as the border of the image.
 
 # %% [markdown]
 # ### Two modes, and the class token
 #
-# Rows of $A$ sum to 1 *with* the class token. Once its column is dropped they no longer do. The authors' code leaves
-# them so: attention to the class token counts as distance 0 (mode "paper", used above). Mode "renormalized" makes the
-# rows sum to 1 again: how far does a head look *when it looks at patches at all*? The right panel shows how much is at
-# stake.
+# The authors' code leaves the rows of $A$ as they are when the class token's column is dropped:
+# mode "paper", used above. Mode "renormalized" asks for the distance of the attention that is on
+# patches. The right panel shows the share of attention on which the modes differ.
 
 # %%
-with plots.style():
-    fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.8))
-    plots.plot_attention_distances(
-        heads, axes[0], column="renormalized_px", uniform=uniform_px, image_px=pretrained.image_size[1]
-    ).set_ylabel(f"renormalized distance (px of {pretrained.image_size[1]})")
+alt = "Left: attention distance in mode 'renormalized', per head and block. Right: the share of "
+alt += "attention that goes to the class token."
+with plots.figure(study, "renormalized_and_class_token", 1, 2, alt=alt, figsize=(9.5, 3.8)) as axes:
+    options = {"column": "renormalized_px", "uniform": uniform_px, "image_px": image_px}
+    plots.plot_attention_distances(heads, axes[0], **options)
+    axes[0].set_ylabel(f"renormalized distance (px of {image_px})")
     plots.plot_prefix_mass(heads, axes[1])
-    alt = ("Left: attention distance with rows made to sum to 1 "
-           "again, per head and block. Right: the share of attention that goes to the class token.")
-    ledger.save_figure(study, fig, "renormalized_and_class_token", alt)
 trained = heads[heads["model"] == "trained"]
 worst = trained.loc[(trained["renormalized_px"] - trained["distance_px"]).idxmax()]
-Markdown(f"The modes differ most for head {worst['head']:.0f} of block {worst['layer']:.0f}: {worst['distance_px']:.1f} px as in "
-         f"the paper, {worst['renormalized_px']:.1f} px renormalized. It pays {worst['prefix_mass']:.0%} of its attention to "
-         "prefix tokens.")
+Markdown(
+    f"The modes differ most for head {worst['head']:.0f} of block {worst['block']:.0f}: "
+    f'{worst["distance_px"]:.1f} px in mode "paper", {worst["renormalized_px"]:.1f} px in mode '
+    f'"renormalized". It pays {worst["prefix_mass"]:.0%} of its attention to prefix tokens.'
+)
 
 # %% [markdown]
-# A head with a short distance in mode "paper" may be *local*, or it may be looking at the class token. Only the second
-# panel tells the two apart, so the distance should never be shown without it.
+# A head with a short distance in mode "paper" may be *local*, or it may attend to the class token.
+# Only the second panel tells the two apart, so the distance should never be shown without it.
 #
-# Turn the knobs (this takes a kernel). Switch the mode with one block in view: dots on the right rise, and the more, the
-# farther right they lie, that is, the more they look at the class token. Which block's heads change their *order*?
+# Turn the knobs (this takes a kernel). Switch the mode with one block in view: dots on the right
+# rise, and the more they attend to the class token, the higher. Which block's heads change their
+# *order*?
 
 # %%
-widgets.distance_modes(heads, pretrained.image_size[1])
+widgets.distance_modes(heads, image_px)
 
 # %% [markdown]
 # ## Verdict
 #
-# The rule from above, applied as it stands.
-
-
-# %%
-def paired(mode):
-    stats = attention_distances.image_statistics(table, mode).pivot(index="image", columns="model")
-    trend, first, last = stats["trend"], stats["spread_first"], stats["spread_last"]
-    return {
-        "trend": trend["trained"],
-        "trend − untrained": trend["trained"] - trend["untrained"],
-        "spread, first block": first["trained"],
-        "spread, first − last block": first["trained"] - last["trained"],
-        "spread, first − untrained first": first["trained"] - first["untrained"],
-    }
-
-
-def judged(mode):
-    rows = {}
-    for what, values in paired(mode).items():
-        low, high = images_interval(values, SEED) or (values.mean(),) * 2
-        rows[what] = {"mean": values.mean(), "low": low, "high": high, "n": len(values)}
-    return pd.DataFrame(rows).T
-
-
-found = judged("paper")
-found.round(2)
-
-# %% [markdown]
-# Every row is a mean over images with its 95 % interval; trends have no unit, spreads are in pixels. Growth asks for the
-# first two rows to lie above 0, variety for the last two.
-
-
-# %%
-def verdict_of(found):
-    above_zero = found["low"] > 0
-    growth = bool(above_zero["trend"] and above_zero["trend − untrained"])
-    variety = bool(above_zero["spread, first − last block"] and above_zero["spread, first − untrained first"])
-    return growth, variety, ["not reproduced", "partly reproduced", "reproduced"][int(growth) + int(variety)]
-
-
-growth, variety, verdict = verdict_of(found)
-note = (f"{pretrained.name} at {pretrained.image_size[0]} px on {IMAGES}, not ImageNet-21k or JFT; the interval is over "
-        f"images of one trained model, not over trainings. Growth {'holds' if growth else 'fails'}, variety "
-        f"{'holds' if variety else 'fails'}; renormalized: {verdict_of(judged('renormalized'))[2]}")
-metrics = {"trend": ("Spearman correlation of attention distance with depth", ""),
-           "spread, first block": ("longest minus shortest head of block 1", f"px of {pretrained.image_size[1]}")}
-for what, (metric, unit) in metrics.items():
-    value, low, high, n = found.loc[what]
-    ledger.record(study, claim="C12", metric=metric, value=value, interval=(low, high), n=int(n), unit=unit,
-                  verdict=verdict, note=note, table=heads, data_hash=table["data_hash"].iloc[0])
-Markdown(f"**C12: {verdict}.** {note}.")
-
-# %% [markdown]
-# The interval covers other images, not other trainings: all of them went through one set of weights.
+# ### C12: growth and variety
 #
+# The rule from above. The table shows its four conditions in mode "paper", in pixels but for the
+# trend, each a mean over images with its 95 % interval.
+
+
+# %%
+def over_images(values, unit=""):
+    return ledger.Estimate.of(values, unit, "images", lambda v: ledger.images_interval(v, SEED))
+
+
+def apply_rule(mode):
+    per_image = attention_distances.contrasts(table, mode)
+    unit = {"trend": "", "trend − untrained": ""}  # and of all others:
+    px = f"px of {image_px}"
+    numbers = {name: over_images(per_image[name], unit.get(name, px)) for name in per_image}
+    trends = [numbers[name] for name in ("trend", "trend − untrained")]
+    spreads = [numbers[name] for name in ("spread, first − last", "spread, first − untrained")]
+    growth = [ledger.above(estimate, margin=0.1) for estimate in trends]
+    variety = [ledger.above(estimate, margin=0.1 * min(stride)) for estimate in spreads]
+    parts = ledger.all_of(*growth, name="growth"), ledger.all_of(*variety, name="variety")
+    return numbers, ledger.judge(*parts)
+
+
+numbers, ruling = apply_rule("paper")
+pd.Series(numbers, name="mean over images").map(str).to_frame()
+
+# %% [markdown]
+# The interval covers other images, not other trainings: all of them went through one set of
+# weights. The note says what the verdict would be in the other mode.
+
+# %%
+note = (
+    f"{pretrained.name} at {pretrained.image_size[0]} px on {IMAGES}, not ImageNet-21k or JFT; the "
+    "interval is over images of one trained model. "
+    f"In mode 'renormalized': {apply_rule('renormalized')[1].verdict}"
+)
+metrics = {
+    "Spearman correlation of attention distance with depth": numbers["trend"],
+    "longest minus shortest head of block 1": numbers["spread, first"],
+}
+ledger.conclude(
+    study, "C12", ruling, metrics, note=note, table=heads, data_hash=table["data_hash"].iloc[0]
+)
+
+# %% [markdown]
 # ### C13: the hybrid
 #
-# The hybrid's tokens come out of a ResNet, which has looked at the neighbourhood already. If heads of low blocks are local because
-# somebody has to begin there, the hybrid needs fewer of them. Its twin of this model: the same transformer, world, recipe and seed.
-
+# The hybrid's tokens come out of a ResNet, which has mixed neighbouring pixels already. If heads of
+# low blocks are local because low-level features need neighbourhoods, the hybrid needs fewer of
+# them. We compare a hybrid with the same transformer, trained on the same world by the same recipe
+# and with the same seed. Heads below the dotted line are local.
 
 # %%
-def local_in_low_blocks(table, limit):
-    """Share of the trained model's heads below a limit (px) in the lowest third of its blocks; an image each."""
-    trained = table[table["model"] == "trained"]
-    low = trained[trained["layer"] <= math.ceil(trained["layer"].max() / 3)]
-    print(f"lowest third of the blocks: {low['distance_px'].mean():.1f} px over all heads")
-    return (low["distance_px"] < limit).groupby(low["image"]).mean()
-
-
 if HYBRID:
-    twin = zoo.load(HYBRID)
-    twins = attention_distances.attention_distances(PRESET, seed=SEED, weights=HYBRID, images=IMAGES)
-    assert grid_size(twin.model, twin.prepare(picture[None])) == grid and twin.image_size == pretrained.image_size
-    shares = pd.DataFrame({"ViT": local_in_low_blocks(table, uniform_px / 2), "hybrid": local_in_low_blocks(twins, uniform_px / 2)})
-    with plots.style():
-        fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), sharey=True)
-        for ax, title, dots in zip(axes, (pretrained.name, twin.name), (heads, attention_distances.head_summary(twins)), strict=True):
-            plots.plot_attention_distances(dots, ax, uniform=uniform_paper, image_px=pretrained.image_size[1]).set_title(title, pad=24)
+    hybrid, options = zoo.load(HYBRID), {"uniform": uniform_paper, "image_px": image_px}
+    hybrid_table = attention_distances.attention_distances(
+        PRESET, seed=SEED, weights=HYBRID, images=IMAGES
+    )
+    assert grid_size(hybrid.model, hybrid.prepare(picture[None])) == grid
+    alt = "Mean attention distance of every head over its block's number, for the ViT on the left "
+    alt += "and the hybrid on the right, with untrained controls and the limit of local heads."
+    shape = {"figsize": (9.5, 3.8), "sharey": True}
+    with plots.figure(study, "hybrid", 1, 2, alt=alt, **shape) as axes:
+        names = plots.labels([pretrained.name, hybrid.name]).values()
+        hybrid_heads = attention_distances.head_summary(hybrid_table)
+        for ax, name, dots in zip(axes, names, (heads, hybrid_heads), strict=True):
+            plots.plot_attention_distances(dots, ax, **options).set_title(name, pad=24)
             ax.axhline(uniform_px / 2, color="0.6", linestyle=":")
-        alt = ("Mean attention distance of every head over its block's number, for the ViT on the left and its hybrid twin on the "
-               "right, with untrained controls and the limit below which a head counts as local.")
-        ledger.save_figure(study, fig, "hybrid", alt)
-        plt.show()
 
 # %% [markdown]
-# Heads below the dotted line count as local. The share of them in the lowest third of the blocks, image by image:
+# The share of local heads in the lowest third of the blocks, image by image, and the verdict:
 
 # %%
 if HYBRID:
-    gap = shares["hybrid"] - shares["ViT"]
-    lower, upper = images_interval(gap, SEED) or (gap.mean(),) * 2
-    untestable = not shares["ViT"].any()
-    c13 = "not testable at this scale" if untestable else "reproduced" if upper < 0 else "not reproduced"
-    ledger.record(study, claim="C13", metric="share of local heads in the lowest third of the blocks, hybrid − ViT", value=gap.mean(),
-                  interval=(lower, upper), n=len(gap), unit="", verdict=c13, table=twins, data_hash=twins["data_hash"].iloc[0],
-                  note=f"{twin.name} and {pretrained.name}, trained alike, one training of each; local: below {uniform_px / 2:.1f} px, "
-                       "half the distance of a head that looks at all patches alike; the interval is over images")  # fmt: skip
-    display(Markdown(f"**C13: {c13}.** Local heads in low blocks: hybrid {shares['hybrid'].mean():.0%}, ViT {shares['ViT'].mean():.0%}; "
-                     f"difference {100 * gap.mean():+.1f} points [{100 * lower:.1f}, {100 * upper:.1f}], n = {len(gap)} images of one "
-                     "training each."))  # fmt: skip
+    vits, hybrids = (
+        attention_distances.local_share_in_low_blocks(each, uniform_px / 2)
+        for each in (table, hybrid_table)
+    )
+    difference = over_images(100 * (hybrids - vits), "points")
+    none = ledger.not_testable(f"{pretrained.name} has no local head there")
+    ruling = ledger.judge(ledger.below(difference, margin=5)) if vits.any() else none
+    ledger.conclude(
+        study,
+        "C13",
+        ruling,
+        {"share of local heads in the lowest third of the blocks, hybrid − ViT": difference},
+        note=f"hybrid {hybrids.mean():.0%}, ViT {vits.mean():.0%}; {hybrid.name} and "
+        f"{pretrained.name}, one training of each; local: below {uniform_px / 2:.1f} px",
+        data_hash=hybrid_table["data_hash"].iloc[0],
+    )
 else:
-    display(Markdown("**C13 is not judged**: it needs a hybrid trained like this model. Name one with `HYBRID`."))
+    print("C13 is not judged: it needs a hybrid trained like this model; name one with HYBRID.")
 
 # %% [markdown]
 # ## How others get this wrong
 #
-# None of these mistakes raises an error. First, blocks in the order of their *names*: libraries hand back a dictionary,
-# and sorting its keys puts `blocks.10` before `blocks.2`. On twelve blocks whose distance rises from each to the next:
+# None of these mistakes raises an error. First, blocks in the order of their *names*: libraries
+# hand back a dictionary, and sorting its keys puts `blocks.10` before `blocks.2`. On twelve blocks
+# whose distance rises from each to the next:
 
 # %%
 names = [f"blocks.{block}.attn" for block in range(12)]
@@ -367,8 +386,9 @@ for order in (names, sorted(names)):
 # %% [markdown]
 # A model with ten blocks or fewer hides this mistake completely, and so does any test that uses one.
 #
-# Second, the class token is dropped from the wrong end. It is token 0; `[:-1]` removes the last patch and takes the
-# class token for the patch in the top left corner, with every patch moved by one:
+# Second, the class token is dropped from the wrong end. It is token 0; `[:-1]` removes the last
+# patch and takes the class token for the patch in the top left corner, and every patch for the one
+# after it:
 
 # %%
 right, wrong = [], []
@@ -380,26 +400,28 @@ error = torch.stack(wrong) - torch.stack(right)  # [blocks heads]
 print(f"error of single heads: {error.min():+.1f} … {error.max():+.1f} px")
 
 # %% [markdown]
-# Third, reading one mode as the other. A program that renormalizes reports larger distances than the paper's for every
-# head that looks at the class token. Means over the heads of the trained model's blocks, in pixels:
+# Third, reading one mode as the other. A program that renormalizes reports larger distances than
+# the paper's for every head that attends to the class token. Means over the heads of the trained
+# model's blocks, in pixels:
 
 # %%
-modes = trained.groupby("layer")[["distance_px", "renormalized_px"]].mean()
+modes = trained.groupby("block")[["distance_px", "renormalized_px"]].mean()
 modes.assign(too_long_px=modes["renormalized_px"] - modes["distance_px"]).T.round(1)
 
 # %% [markdown]
-# The note under the verdict says whether the verdict depends on it.
+# The note under the verdict on C12 says whether the verdict depends on it.
 
 # %% [markdown]
 # ## Exercises
 #
 # ### 1 · Half of the attention on the class token (★, 5 minutes)
 #
-# A head gives half of its attention to the class token and spreads the rest evenly over the patches. Given the distance
-# of a head that looks at the *patches* evenly, what is its distance in each mode?
+# A head gives half of its attention to the class token and spreads the rest evenly over the
+# patches. Given the distance of a head that attends to the *patches* evenly, what is its distance
+# in each mode?
 #
-# <details><summary>Hint</summary>In mode "paper" the class token's share counts as distance 0. In the other it is as if
-# it had never been.</details>
+# <details><summary>Hint</summary>In mode "paper" the class token's share counts as distance 0. In
+# mode "renormalized" rows are divided by what is on patches.</details>
 
 
 # %%
@@ -412,18 +434,20 @@ def half_on_class(uniform_over_patches):
 
 half = torch.full((1, 1, 197, 197), 0.5 / 196)  # the paper's grid
 half[..., 0] = 0.5
-by_matrix = [attention_distance(half, (14, 14), 16, 1, mode).item() for mode in ("paper", "renormalized")]
+modes = ("paper", "renormalized")
+by_matrix = [attention_distance(half, (14, 14), 16, 1, mode).item() for mode in modes]
 assert np.allclose(half_on_class(by_matrix[1]), by_matrix, rtol=1e-4)
 assert np.allclose(half_on_class(116.49), (58.245, 116.49))
 
 # %% [markdown]
 # ### 2 · Find the bug: a dictionary's order (★★, 10 minutes)
 #
-# A widely copied tool collects attention in a dictionary and stacks it in the order of `sorted(names)`. Write the order
-# that is meant: that of the block numbers, for any number of blocks.
+# A widely copied tool collects attention in a dictionary and stacks it in the order of
+# `sorted(names)`. Write the order that is meant: that of the block numbers, for any number of
+# blocks.
 #
-# <details><summary>Hint</summary><code>sorted</code> takes a <code>key</code>; the number stands between the
-# dots.</details>
+# <details><summary>Hint</summary><code>sorted</code> takes a <code>key</code>; the number stands
+# between the dots.</details>
 
 
 # %%
@@ -439,10 +463,11 @@ for n_blocks in (8, 24, 120):
     assert in_block_order(shuffled) == meant
 
 # %% [markdown]
-# ### 3 · A head that looks one patch to the right (★★, 15 minutes)
+# ### 3 · A head that attends one patch to the right (★★, 15 minutes)
 #
-# Build the attention matrix `[1, 1, patches, patches]` (no class token) of a head that puts everything on the right-hand
-# neighbour, and on the patch itself in the last column. Predict its distance before you run it.
+# Build the attention matrix `[1, 1, patches, patches]` (no class token) of a head that puts
+# everything on the right-hand neighbour, and on the patch itself in the last column. Predict its
+# distance before you run it.
 #
 # <details><summary>Hint</summary>Row by row, patch <code>i</code> has its right-hand neighbour at
 # <code>i + 1</code>, unless <code>i % cols == cols - 1</code>.</details>
@@ -462,18 +487,20 @@ for rows, cols in ((2, 2), (3, 5), (14, 14)):
     matrix = looks_right(rows, cols)
     assert matrix.shape == (1, 1, rows * cols, rows * cols) and (matrix.sum(-1) == 1).all()
     # All but one column move by one patch.
-    assert np.isclose(attention_distance(matrix, (rows, cols), 16, 0).item(), 16 * (cols - 1) / cols)
+    distance = attention_distance(matrix, (rows, cols), 16, 0).item()
+    assert np.isclose(distance, 16 * (cols - 1) / cols)
 
 # %% [markdown]
 # ### 4 · How many heads are local? (★★★, 20 minutes)
 #
-# C13 compares the share of local heads of a hybrid and a ViT. Write that share per block for the trained model, from a table
-# such as `heads`, calling a head local if its distance is below a limit. Then look at `heads` with half of the uniform
-# distance as the limit: does the answer change if class-token heads are not allowed to pass for local ones, that is, with
-# the column `renormalized_px`?
+# C13 compares the share of local heads of a hybrid and a ViT. Write that share per block for the
+# trained model, from a table such as `heads`, calling a head local if its distance is below a
+# limit. Then look at `heads` with half of the uniform distance as the limit: does the answer change
+# if class-token heads are not allowed to pass for local ones, that is, with the column
+# `renormalized_px`?
 #
-# <details><summary>Hint</summary>Take the trained model's rows, compare the column with the limit, then group by
-# <code>layer</code> and take the mean.</details>
+# <details><summary>Hint</summary>Take the trained model's rows, compare the column with the limit,
+# then group by <code>block</code> and take the mean.</details>
 
 
 # %%
@@ -481,23 +508,32 @@ def share_local(heads, column, limit):
     """A list: for each block, the share of the trained model's heads below the limit."""
     ### BEGIN SOLUTION
     trained = heads[heads["model"] == "trained"]
-    return (trained[column] < limit).groupby(trained["layer"]).mean().tolist()
+    return (trained[column] < limit).groupby(trained["block"]).mean().tolist()
     ### END SOLUTION
 
 
-made = pd.DataFrame({"model": ["trained"] * 4 + ["untrained"] * 2, "layer": [1, 1, 1, 2, 1, 2],
-                     "distance_px": [10.0, 51.0, 80.0, 125.0, 90.0, 90.0], "renormalized_px": [90.0] * 6})
+made = pd.DataFrame(
+    {
+        "model": ["trained"] * 4 + ["untrained"] * 2,
+        "block": [1, 1, 1, 2, 1, 2],
+        "distance_px": [10.0, 51.0, 80.0, 125.0, 90.0, 90.0],
+        "renormalized_px": [90.0] * 6,
+    }
+)
 assert np.allclose(share_local(made, "distance_px", 58.2), [2 / 3, 0])  # counted by hand
 assert np.allclose(share_local(made, "renormalized_px", 58.2), [0, 0])
-drawn = torch.rand(1, 6, 4, generator=torch.Generator().manual_seed(0))  # [images blocks heads], against the package
-many = pd.DataFrame({"model": "trained", "layer": np.repeat(range(1, 7), 4), "distance_px": 100 * drawn.flatten().numpy()})
-assert np.allclose(share_local(many, "distance_px", 40.0), local_share(100 * drawn, 40.0)[0])
+px = 100 * torch.rand(1, 6, 4, generator=torch.Generator().manual_seed(0))  # [images blocks heads]
+blocks = np.repeat(range(1, 7), 4)
+many = pd.DataFrame({"model": "trained", "block": blocks, "distance_px": px.flatten().numpy()})
+assert np.allclose(
+    share_local(many, "distance_px", 40.0), local_share(px, 40.0)[0]
+)  # the package's
 
 # %% [markdown]
 # ### 5 · Find three bugs (★★, 15 minutes)
 #
-# This is to be the distance of the paper's figure. It raises nothing, and on a square grid the numbers look sensible. Each of its
-# three mistakes has been seen in public code.
+# This is meant to be the distance of the paper's figure. It raises no error, and on a square grid
+# the numbers look sensible. Each of its three mistakes has been seen in public code.
 #
 # ```python
 # def distance_of(attn, grid, patch):  # attn [images heads tokens tokens], one class token
@@ -508,8 +544,8 @@ assert np.allclose(share_local(many, "distance_px", 40.0), local_share(100 * dra
 #     return (between * torch.cdist(place, place)).sum(-1).mean(-1)
 # ```
 #
-# <details><summary>Hint</summary>Where does the class token stand? Which mode is the paper's? And how long is a row of
-# patches on a grid of <code>grid[0]</code> rows?</details>
+# <details><summary>Hint</summary>Where does the class token stand? Which mode is the paper's? And
+# how long is a row of patches on a grid of <code>grid[0]</code> rows?</details>
 
 
 # %%
@@ -522,28 +558,33 @@ def distance_of(attn, grid, patch):
     ### END SOLUTION
 
 
-narrow = torch.zeros(1, 1, 7, 7)  # 2 × 3 patches of 10 px; every token looks at the class token and at the second patch
-narrow[..., 0], narrow[..., 2] = 0.5, 0.5
-sides = [(1, 0), (0, 0), (1, 0), (1, 1), (0, 1), (1, 1)]  # patches aside and up or down from each patch to the second
+# 2 × 3 patches of 10 px; every token attends to the class token and to the second patch.
+narrow = torch.zeros(1, 1, 7, 7)
+narrow[..., [0, 2]] = 0.5
+# From each patch to the second one: patches across, and down or up.
+sides = [(1, 0), (0, 0), (1, 0), (1, 1), (0, 1), (1, 1)]
 by_hand = np.mean([0.5 * 10 * np.hypot(*side) for side in sides])
 assert np.isclose(distance_of(narrow, (2, 3), 10).item(), by_hand)
 even = torch.full((2, 3, 197, 197), 1 / 197)
-assert np.allclose(distance_of(even, (14, 14), 16), 115.90, atol=0.01) and distance_of(even, (14, 14), 16).shape == (2, 3)
+assert distance_of(even, (14, 14), 16).shape == (2, 3)
+assert np.allclose(distance_of(even, (14, 14), 16), 115.90, atol=0.01)  # uniform, in mode "paper"
 
 # %% [markdown]
 # ## Summary
 #
-# - Attention distance is the attention-weighted distance between patches, in pixels: the transformer's counterpart of a
-#   receptive field, but chosen by the data and different in every head.
-# - Untrained attention is close to uniform in every block; spread between heads and growth with depth are learned.
-# - Mass on the class token counts as distance 0 in the paper's figure. Show it beside, or a head that looks at the class
-#   token will pass for a local one.
+# - Attention distance is the attention-weighted distance between patches, in pixels: the
+#   transformer's counterpart of a receptive field, but learned, and different in every head.
+# - Untrained attention is close to uniform in every block; spread between heads and growth with
+#   depth are learned.
+# - Attention to the class token counts as distance 0 in the paper's figure. Show its share beside
+#   the distance, or a head that attends to the class token will be taken for a local one.
 #
 # ## References
 #
-# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale.* ICLR 2021,
-#   arXiv:2010.11929.
-# - M. Raghu et al. *Do Vision Transformers See Like Convolutional Neural Networks?* NeurIPS 2021, arXiv:2108.08810: the
-#   same measure, on more models and as a function of the amount of training data.
-# - A. Steiner et al. *How to train your ViT? Data, Augmentation, and Regularization in Vision Transformers.* TMLR 2022,
-#   arXiv:2106.10270: where most public ViT weights come from.
+# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at
+#   Scale.* ICLR 2021, arXiv:2010.11929.
+# - M. Raghu et al. *Do Vision Transformers See Like Convolutional Neural Networks?* NeurIPS 2021,
+#   arXiv:2108.08810: the same measure, on more models and as a function of the amount of training
+#   data.
+# - A. Steiner et al. *How to train your ViT? Data, Augmentation, and Regularization in Vision
+#   Transformers.* TMLR 2022, arXiv:2106.10270: where most public ViT weights come from.

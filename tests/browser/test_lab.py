@@ -5,22 +5,25 @@ import io
 
 import nbformat
 import pytest
+import torch
 from PIL import Image
 
-from vitlab import authoring, notebooks
+from vitlab import notebooks
+from vitlab.publish.source import from_source, sources
+from vitlab.viewer import attention_view
 
 from .viewers import pointed_at
 
 pytestmark = pytest.mark.slow
 
-SOURCES = {path.stem[:2]: path for path in authoring.sources(notebooks.notebooks_dir())}
+SOURCES = {path.stem[:2]: path for path in sources(notebooks.notebooks_dir())}
 VIEWERS = {"08": "All heads", "09": "Rollout"}  # notebook → what its viewer shows first
 KNOBS = {"07": "widgets.position_resizing(", "08": "widgets.distance_modes(", "09": "widgets.rollout_variants("}
 
 
 def at_smoke(number):
     """The notebook of a source, without outputs, its preset set to smoke: what is seen afterwards was run."""
-    notebook = authoring.from_source(SOURCES[number])
+    notebook = from_source(SOURCES[number])
     cell = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ()))
     assert cell.source.count('PRESET = "quick"') == 1
     cell.source = cell.source.replace('PRESET = "quick"', 'PRESET = "smoke"')
@@ -37,7 +40,8 @@ def test_runs_to_the_end_in_jupyterlab(number, open_notebook, server):
     for output in (output for cell in outputs for output in cell):
         assert output["output_type"] != "error", output
         assert output.get("name") != "stderr", output
-    saved = path.read_text(encoding="utf-8").count("ledger.save_figure(")
+    text = path.read_text(encoding="utf-8")
+    saved = text.count("plots.figure(") + text.count("save_figure(")
     shown = sum("image/png" in output.get("data", {}) for cell in outputs for output in cell)
     assert shown >= saved > 0
     figures = server[2] / "smoke" / path.stem
@@ -66,11 +70,11 @@ import torch
 from vitlab.viewer import attention_view
 rng = torch.Generator().manual_seed(0)
 maps = list(torch.randn(4, 1, 3, 26, 26, generator=rng).softmax(-1))
-w = attention_view(maps, torch.rand(3, 80, 80, generator=rng), (5, 5), 16, layers=[0, 2, 3]).widget()
+w = attention_view(maps, torch.rand(3, 80, 80, generator=rng), (5, 5), 16, blocks=[0, 2, 3]).widget()
 w
 """.strip()
-READ = "print((w.show, w.layer, w.head, w.query, round(w.distance_px, 3)))"
-SET = "w.layer, w.head, w.query = 2, 1, 'class token'"
+READ = "print((w.show, w.block, w.head, w.query, round(w.distance_px, 3)))"
+SET = "w.block, w.head, w.query = 2, 1, 'class token'"
 
 
 def test_python_reads_and_sets_the_selection(open_notebook):
@@ -91,11 +95,28 @@ def test_python_reads_and_sets_the_selection(open_notebook):
     notebook.run(cell=1)
     found = ast.literal_eval(notebook.outputs()[1][0]["text"])
     shown = viewer.locator(".readout strong").nth(1).inner_text()
-    assert found[:4] == ("layer", 3, 2, (1, 3))
+    assert found[:4] == ("block", 3, 2, (1, 3))
     assert float(shown.removesuffix(" px")) == pytest.approx(found[4], abs=0.5)
     notebook.run(cell=2)
-    viewer.get_by_text("Layer 3, head 2 from class token").wait_for()
+    viewer.get_by_text("Block 3, head 2 from class token").wait_for()
     assert len(notebook.outputs()) == 3, "a key typed into the viewer reached the notebook"
+
+
+def test_a_viewer_that_is_not_trusted_is_a_still(open_notebook):
+    """As somebody else's notebook opens: JupyterLab cleans its HTML, and the picture stays. Run, it is the viewer."""
+    maps = list(torch.randn(2, 1, 2, 10, 10).softmax(-1))
+    data, metadata = attention_view(maps, torch.rand(3, 48, 48), (3, 3), 16)._repr_mimebundle_()
+    output = nbformat.v4.new_output("display_data", data, metadata=metadata)
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    cell = nbformat.v4.new_code_cell(MADE.replace(".widget()", ""), outputs=[output])
+    notebook = open_notebook(nbformat.v4.new_notebook(cells=[cell], metadata=kernel), "theirs.ipynb")
+    still, frame = (notebook.page.locator(what) for what in (".jp-OutputArea-output img", "iframe[title^=Attention]"))
+    still.wait_for()
+    assert still.evaluate("image => image.naturalWidth") > 200 and frame.count() == 0
+    assert still.get_attribute("alt") == metadata["image/png"]["alt"]
+    notebook.run()
+    frame.wait_for()
+    assert not still.is_visible()
 
 
 def the_knobs_answer(notebook, source):

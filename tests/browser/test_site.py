@@ -6,7 +6,7 @@ import time
 import pytest
 
 from vitlab import files
-from vitlab.site import __main__ as site
+from vitlab.publish.site import __main__ as site
 
 from .viewers import pointed_at
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def maps():
-    """As many as a ViT-Ti/16 has. Head 2 of layer 3 looks from every patch 2 columns to the right."""
+    """As many as a ViT-Ti/16 has. Head 2 of block 3 looks from every patch 2 columns to the right."""
     rng = torch.Generator().manual_seed(0)
     made = list((2 * torch.randn(DEPTH, 1, HEADS, 197, 197, generator=rng)).softmax(-1))
     token = torch.arange(196)
@@ -57,7 +57,7 @@ def at_patch(page, row, col):
 
 def selection(page):
     state = page.evaluate("document.getElementById('viewer').viewer.state")
-    return state["show"], state["layer"], state["head"], state["query"]
+    return state["show"], state["block"], state["head"], state["query"]
 
 
 def small_map(page, which):
@@ -91,14 +91,14 @@ def test_pointing_changes_every_map(page):
 
 def test_the_picture_and_the_words_follow(page):
     page.mouse.move(*at_patch(page, 3, 4))
-    page.get_by_role("button", name="Layer 3, head 2").click()
+    page.get_by_role("button", name="Block 3, head 2").click()
     page.mouse.move(*at_patch(page, 9, 1))
-    assert readout(page).startswith("Layer 3, head 2 from row 10, column 2")
+    assert readout(page).startswith("Block 3, head 2 from row 10, column 2")
     assert "Mean distance: 32 px; 27 px from all patches" in readout(page)  # 12 of 14 columns look 32 px away
     before = page.locator("canvas.picture").screenshot()
     page.mouse.move(*at_patch(page, 2, 2))
     assert page.locator("canvas.picture").screenshot() != before
-    spoken = "layer 3, head 2, patch row 3 column 3, mean distance 32 px"
+    spoken = "block 3, head 2, patch row 3 column 3, mean distance 32 px"
     page.locator("[aria-live]", has_text=re.compile(f"^{spoken}$")).wait_for(state="attached")
 
 
@@ -119,39 +119,39 @@ def test_keys(page):
         page.keyboard.press(key)
         assert selection(page)[3] == start + step
         start += step
-    page.keyboard.press("l")
+    page.keyboard.press("b")
     page.keyboard.press("h")
     page.keyboard.press("h")
     page.keyboard.press("Shift+H")
     assert selection(page)[1:3] == (1, 1)
-    for show in ("layer", "head", "rollout", "heads"):
+    for show in ("block", "head", "rollout", "heads"):
         page.keyboard.press("v")
         assert selection(page)[0] == show
     page.keyboard.press("c")
     assert selection(page)[3] == 0 and "from class token" in readout(page)
-    page.keyboard.press("Shift+L")
+    page.keyboard.press("Shift+B")
     page.keyboard.press("Tab")  # to the chosen map: one stop for all of them
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowUp")
     assert selection(page)[1:3] == (1, 0)
     focused = page.evaluate("document.activeElement.getAttribute('aria-pressed') + document.activeElement.className")
     assert focused == "truemap"
-    assert page.locator("kbd").all_inner_texts() == ["← ↑ ↓ →", "L", "H", "V", "C", "M", "S", "Enter"]
+    assert page.locator("kbd").all_inner_texts() == ["← ↑ ↓ →", "B", "H", "V", "C", "M", "S", "Enter"]
 
 
 def test_views(page):
-    counts = {"Layer": HEADS, "Head": 1, "Rollout": 1, "All heads": DEPTH * HEADS}
+    counts = {"Block": HEADS, "Head": 1, "Rollout": 1, "All heads": DEPTH * HEADS}
     for name, count in counts.items():
         page.get_by_role("button", name=name, exact=True).click()
         assert page.locator("button.map").count() == count
-    page.get_by_role("combobox", name="layer").select_option("12")
+    page.get_by_role("combobox", name="block").select_option("12")
     page.get_by_role("combobox", name="head").select_option("3")
     assert selection(page)[1:3] == (11, 2)
 
 
 def test_numbers_of_the_colour_scale(page):
     """Of a head that puts all on one patch the squares of equal steps up to 100 %; of rollout equal steps."""
-    page.get_by_role("combobox", name="layer").select_option("3")
+    page.get_by_role("combobox", name="block").select_option("3")
     page.get_by_role("combobox", name="head").select_option("2")
     assert page.locator(".ticks span").all_inner_texts() == ["0 %", "6.3 %", "25 %", "56 %", "100 %"]
     page.get_by_role("button", name="Rollout").click()
@@ -196,7 +196,7 @@ def test_pace(page, record_property):
     assert median <= 50
 
 
-@pytest.mark.parametrize("view", ["All heads", "Layer", "Rollout"])
+@pytest.mark.parametrize("view", ["All heads", "Block", "Rollout"])
 def test_nothing_serious_for_axe(page, view):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page.get_by_role("button", name=view, exact=True).click()
@@ -218,7 +218,8 @@ def test_in_an_exported_notebook_with_the_network_cut(open_page, maps, tmp_path)
     from nbconvert import HTMLExporter
 
     made = attention_view([attn[..., :10, :10].softmax(-1) for attn in maps], torch.rand(3, 48, 48), (3, 3), 16)
-    output = nbformat.v4.new_output("display_data", {"text/html": made._repr_html_(), "text/plain": repr(made)})
+    data, metadata = made._repr_mimebundle_()
+    output = nbformat.v4.new_output("display_data", data, metadata=metadata)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("made", outputs=[output])])
     path = tmp_path / "exported.html"
     path.write_text(HTMLExporter().from_notebook_node(notebook)[0], encoding="utf-8")
@@ -231,6 +232,7 @@ def test_in_an_exported_notebook_with_the_network_cut(open_page, maps, tmp_path)
     assert "row 1, column 1" in frame.locator(".readout").inner_text()
     box = picture.bounding_box()
     picture.hover(position={"x": box["width"] - 5, "y": 5})
+    assert not page.locator("img.vitlab-still").is_visible()
     assert "row 1, column 3" in frame.locator(".readout").inner_text()
     heights = page.locator("iframe").evaluate("frame => [frame.clientHeight, frame.contentDocument.body.scrollHeight]")
     assert abs(heights[0] - heights[1]) <= 2

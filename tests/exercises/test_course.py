@@ -9,10 +9,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from vitlab import authoring, files, notebooks
+from vitlab import files, notebooks
 from vitlab.exercises import cells, check, course
+from vitlab.publish.__main__ import main
+from vitlab.publish.source import sources
 
-STEMS = [path.stem for path in authoring.sources(notebooks.notebooks_dir())]
+STEMS = [path.stem for path in sources(notebooks.notebooks_dir())]
 
 
 def nbgrader(folder: Path, *arguments: str) -> None:
@@ -32,7 +34,7 @@ def hand_in(folder: Path, student: str, path: Path) -> None:
 
 def test_generated_handed_in_and_graded(tmp_path, capsys):
     folder = tmp_path / "our course"
-    assert authoring.main(["assignment", "08", "--out", str(folder)]) == 0
+    assert main(["assignment", "08", "--out", str(folder)]) == 0
     source = folder / "source" / "08_attention_distance" / "08_attention_distance.ipynb"
     assert capsys.readouterr().out == f"{source}\n"
     nbgrader(folder, "generate_assignment", source.stem)
@@ -83,7 +85,7 @@ def test_every_assignment_is_whole(stem):
 def test_an_assignment_is_not_written_over(tmp_path, capsys):
     path = course.write("00", tmp_path)
     path.write_text("edited")
-    assert authoring.main(["assignment", "00", "--out", str(tmp_path)]) == 2
+    assert main(["assignment", "00", "--out", str(tmp_path)]) == 2
     assert "is there already" in capsys.readouterr().err and path.read_text() == "edited"
     config = tmp_path / "nbgrader_config.py"
     config.write_text("# mine")

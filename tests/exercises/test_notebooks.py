@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from vitlab import authoring, notebooks
+from vitlab import notebooks
 from vitlab.exercises import cells, check
+from vitlab.publish.source import from_source, sources, without_solution
 
-SOURCES = authoring.sources(notebooks.notebooks_dir())
+SOURCES = sources(notebooks.notebooks_dir())
 STUB = '# YOUR CODE HERE\n{indent}raise NotImplementedError("exercise not solved yet")'
 MISTAKES = {path.stem[-2:]: path.stem for path in Path(__file__).parent.glob("wrong_[0-9][0-9].py")}
 
 
 def stripped(section: cells.Section) -> tuple[str, ...]:
-    return tuple(authoring.without_solution(text) for text in section.code)
+    return tuple(without_solution(text) for text in section.code)
 
 
 def handed_in(section: cells.Section, wrong: str) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ def test_notebooks_have_three_to_five_exercises_each_whole(source):
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_cells_are_read_as_jupytext_reads_them(source):
-    notebook = authoring.from_source(source)
+    notebook = from_source(source)
     read = [(cell.cell_type, cell.source) for cell in notebook.cells if cell.cell_type in ("markdown", "code")]
     ours = cells.percent(source.read_text())
     assert [(kind, text.rstrip()) for kind, text in ours] == [(kind, text.rstrip()) for kind, text in read]

@@ -21,13 +21,13 @@ return torch.eye(rows * cols)[neighbour].T[None, None]""",
 patch = torch.arange(rows * cols)
 return torch.eye(rows * cols)[torch.where(patch % cols == 0, patch, patch - 1)][None, None]""",
     (4, "untrained models are counted in"): """\
-return (heads[column] < limit).groupby(heads["layer"]).mean().tolist()""",
+return (heads[column] < limit).groupby(heads["block"]).mean().tolist()""",
     (4, "heads counted, no share"): """\
 trained = heads[heads["model"] == "trained"]
-return (trained[column] < limit).groupby(trained["layer"]).sum().tolist()""",
+return (trained[column] < limit).groupby(trained["block"]).sum().tolist()""",
     (4, "always the same column"): """\
 trained = heads[heads["model"] == "trained"]
-return (trained["distance_px"] < limit).groupby(trained["layer"]).mean().tolist()""",
+return (trained["distance_px"] < limit).groupby(trained["block"]).mean().tolist()""",
     (5, "the class token dropped from the wrong end"): """\
 number = torch.arange(grid[0] * grid[1])
 place = torch.stack([number // grid[1], number % grid[1]], dim=1) * float(patch)

@@ -1,8 +1,8 @@
 """Mistakes in notebook 09: (exercise, what is wrong) → what stands in place of the solution."""
 
 WRONG = {
-    (1, "spread over the other tokens only"): "return (1 - 0.5**n_layers) / (n_tokens - 1)",
-    (1, "what stays, not what has been mixed"): "return 0.5**n_layers / n_tokens",
+    (1, "spread over the other tokens only"): "return (1 - 0.5**n_blocks) / (n_tokens - 1)",
+    (1, "what stays, not what has been mixed"): "return 0.5**n_blocks / n_tokens",
     (2, "no keepdim"): """\
 mixed = fused + torch.eye(fused.shape[-1])
 return mixed / mixed.sum(-1)""",
@@ -13,7 +13,7 @@ return mixed / mixed.sum(-2, keepdim=True)""",
     (2, "normalised before the identity is added"): """\
 fused = fused / fused.sum(-1, keepdim=True).clamp(min=1e-9)
 return (fused + torch.eye(fused.shape[-1])) / 2""",
-    (3, "first layer first"): """\
+    (3, "first block first"): """\
 identity = torch.eye(maps[0].shape[-1])
 row = identity[:1].repeat(len(maps[0]), 1, 1)
 for attn in maps:
@@ -35,12 +35,12 @@ row = identity[:1]
 for attn in reversed(maps):
     row = row @ ((attn[0].mean(0) + identity) / 2)
 return row.repeat(len(maps[0]), 1)""",
-    (4, "the last layers, not the first"): """\
+    (4, "the last blocks, not the first"): """\
 depths = range(1, len(maps) + 1)
 return [mass_inside(open_rollout(maps[-k:], grid, n_prefix)[1], masks).mean().item() for k in depths]""",
-    (4, "one layer at a time"): """\
+    (4, "one block at a time"): """\
 return [mass_inside(open_rollout([attn], grid, n_prefix)[1], masks).mean().item() for attn in maps]""",
-    (4, "begins with no layer"): """\
+    (4, "begins with no block"): """\
 depths = range(1, len(maps))
 return [mass_inside(open_rollout(maps[:k], grid, n_prefix)[1], masks).mean().item() for k in depths]""",
     (5, "the first image only, with everybody's entries"): """\

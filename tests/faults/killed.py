@@ -22,11 +22,11 @@ from vitlab.data.augment import Augmentation
 from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.training.loop import train
-from vitlab.training.pretrain import world_splits
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import world_splits
 
 RECIPE = Recipe(
-    steps=40, batch_size=16, learning_rate=1e-2, warmup_steps=4, eval_every=8, patience=4, average=0.9, accumulate=2
+    steps=40, batch_size=16, learning_rate=1e-2, warmup_steps=4, eval_every=8, patience=4, ema_decay=0.9, accumulate=2
 )
 SPLITS = world_splits(World(image_size=8), 50, 20, 4)
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-import spread
+import two_processes
 from safetensors.torch import load_file
 from weights import apart
 
@@ -24,11 +24,11 @@ def torchrun(*arguments, timeout=240):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The weights and the log of one process, two parts, two processes and two processes with shards."""
-    root = tmp_path_factory.mktemp("spread")
-    spread.one_training(root / "one")
-    spread.one_training(root / "parts", recipe=dataclasses.replace(spread.RECIPE, accumulate=2))
-    done = torchrun(HERE / "spread.py", root)
+    """The weights and the log of one process, two parts, two processes with DDP and two with FSDP."""
+    root = tmp_path_factory.mktemp("distributed")
+    two_processes.one_training(root / "one")
+    two_processes.one_training(root / "parts", recipe=dataclasses.replace(two_processes.RECIPE, accumulate=2))
+    done = torchrun(HERE / "two_processes.py", root)
     assert done.returncode == 0, done.stderr[-3000:]
     return root
 
@@ -37,7 +37,7 @@ def log(folder):
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("other", ["parts", "copies", "shards"])
+@pytest.mark.parametrize("other", ["parts", "ddp", "fsdp"])
 def test_twenty_steps_are_the_same_however_the_batch_is_shared_out(trained, other):
     one, two = (load_file(trained / name / "model.safetensors") for name in ("one", other))
     assert apart(one, two) < 1e-5
@@ -48,33 +48,33 @@ def test_twenty_steps_are_the_same_however_the_batch_is_shared_out(trained, othe
         assert b["samples"] == a["samples"]
 
 
-@pytest.mark.parametrize("how", ["copies", "shards"])
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
 def test_what_several_processes_saved_another_number_goes_on_from(trained, tmp_path, how):
     """Two processes stopped after step 14; one goes on, and ends as if one had done it all."""
     shutil.copytree(trained / how, tmp_path / how)
     shutil.rmtree(tmp_path / how / "checkpoints" / "step_00000020")
-    if how == "shards":  # the optimiser's state is by name there, by number here
-        with pytest.raises(ValueError, match="was written with spread='shards'"):
-            spread.one_training(tmp_path / how)
+    if how == "fsdp":  # the optimiser's state is by name there, by number here
+        with pytest.raises(ValueError, match="was written with parallel='fsdp'"):
+            two_processes.one_training(tmp_path / how)
         return
-    spread.one_training(tmp_path / how)
+    two_processes.one_training(tmp_path / how)
     one, gone_on = (load_file(folder / "model.safetensors") for folder in (trained / "one", tmp_path / how))
     assert apart(one, gone_on) < 1e-5
 
 
-def test_shards_go_on_where_they_stopped(trained, tmp_path):
-    shutil.copytree(trained / "shards", tmp_path / "shards")
-    shutil.rmtree(tmp_path / "shards" / "checkpoints" / "step_00000020")
-    shutil.copytree(trained / "copies", tmp_path / "copies")  # finished: nothing is done
-    done = torchrun(HERE / "spread.py", tmp_path)
+def test_fsdp_goes_on_where_they_stopped(trained, tmp_path):
+    shutil.copytree(trained / "fsdp", tmp_path / "fsdp")
+    shutil.rmtree(tmp_path / "fsdp" / "checkpoints" / "step_00000020")
+    shutil.copytree(trained / "ddp", tmp_path / "ddp")  # finished: nothing is done
+    done = torchrun(HERE / "two_processes.py", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    whole, gone_on = (load_file(folder / "shards" / "model.safetensors") for folder in (trained, tmp_path))
+    whole, gone_on = (load_file(folder / "fsdp" / "model.safetensors") for folder in (trained, tmp_path))
     assert apart(whole, gone_on) < 1e-5
 
 
 def test_a_process_that_dies_ends_the_others_with_its_error(tmp_path):
     start = time.monotonic()
-    done = torchrun(HERE / "spread.py", tmp_path, "die", timeout=120)
+    done = torchrun(HERE / "two_processes.py", tmp_path, "die", timeout=120)
     assert done.returncode != 0 and "this process has had enough" in done.stderr
     assert time.monotonic() - start < 100
     assert not (tmp_path / "died" / "model.safetensors").exists()

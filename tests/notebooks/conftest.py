@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from vitlab import files, notebooks
+from vitlab import files
+from vitlab.cli import execute
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +20,7 @@ def at_smoke(tmp_path_factory):
         with files.lock(figures), pytest.MonkeyPatch.context() as patch:
             if not (out / "notebook.ipynb").exists():
                 patch.setenv("VITLAB_FIGURES", str(figures))
-                assert notebooks.run([path], "smoke", {path: {"SEED": 1}}) == []
+                assert execute.run([path], "smoke", {path: {"SEED": 1}}) == {}
         return out
 
     return folder

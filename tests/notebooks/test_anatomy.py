@@ -5,7 +5,8 @@ import re
 import nbformat
 import pytest
 
-from vitlab import authoring, notebooks
+from vitlab import notebooks
+from vitlab.publish.source import problems
 
 ALL = notebooks.all_notebooks()
 EACH = pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
@@ -16,7 +17,7 @@ def read(path):
 
 
 def test_pairs_and_exercises_are_in_step():
-    assert authoring.problems(notebooks.notebooks_dir()) == []
+    assert problems(notebooks.notebooks_dir()) == []
 
 
 @EACH
@@ -54,7 +55,7 @@ def test_committed_outputs_are_clean(path):
     notebook = read(path)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     shown = sum("image/png" in output.get("data", {}) for output in outputs)
-    saved = sum(cell.source.count("ledger.save_figure(") for cell in notebook.cells)
+    saved = sum(cell.source.count(call) for cell in notebook.cells for call in ("plots.figure(", "save_figure("))
     assert shown >= saved > 0, f"{saved} figures are saved, {shown} are shown: not executed, or figures lost"
     assert all(output.output_type != "error" and output.get("name") != "stderr" for output in outputs)
     assert not re.search(r"/(home|Users|root)/\w", str(outputs))

@@ -7,9 +7,8 @@ import matplotlib.image
 import nbformat
 import pytest
 
-from vitlab import notebooks
-from vitlab.experiments import ledger
-from vitlab.experiments.claims import CLAIMS
+from vitlab import ledger, notebooks
+from vitlab.ledger.claims import CLAIMS
 
 ALL = notebooks.all_notebooks()
 CLAIMED = {

@@ -1,5 +1,6 @@
 """What holds of every attention: bounds, sums, order of the batch, and the same in float64 written out."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 @st.composite
-def attention(draw, layers: int = 1, dtypes=(torch.float64, torch.float32)):
+def attention(draw, blocks: int = 1, dtypes=(torch.float64, torch.float32)):
     """(maps [B H T T], grid, n_prefix) of random sharpness."""
     grid = draw(st.tuples(sides, sides))
     n_prefix, batch, heads = draw(st.integers(0, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 4))
@@ -37,7 +38,7 @@ def attention(draw, layers: int = 1, dtypes=(torch.float64, torch.float32)):
     shape = (batch, heads, n_tokens, n_tokens)
     dtype = draw(st.sampled_from(dtypes))
     maps = [
-        (sharpness * torch.randn(shape, generator=generator, dtype=torch.float64)).softmax(-1) for _ in range(layers)
+        (sharpness * torch.randn(shape, generator=generator, dtype=torch.float64)).softmax(-1) for _ in range(blocks)
     ]
     return [attn.to(dtype) for attn in maps], grid, n_prefix
 
@@ -46,6 +47,7 @@ def close(a: Tensor, b: Tensor, dtype: torch.dtype, scale: float = 1.0) -> bool:
     return bool((a.double() - b.double()).abs().max() <= TOLERANCE[dtype] * max(scale, 1e-12))
 
 
+@pytest.mark.slow
 @quick
 @given(attention(dtypes=tuple(TOLERANCE)), st.tuples(st.integers(1, 32), st.integers(1, 32)))
 def test_distance_lies_between_zero_and_the_diagonal_and_equals_float64(case, stride):
@@ -65,6 +67,7 @@ def test_distance_lies_between_zero_and_the_diagonal_and_equals_float64(case, st
             assert close(found, wanted, attn.dtype, diagonal)
 
 
+@pytest.mark.slow
 @quick
 @given(attention())
 def test_distance_and_prefix_mass_add_up(case):
@@ -91,7 +94,7 @@ def test_permuting_batch_and_heads_permutes_distance(case, random):
 
 @quick
 @given(
-    attention(layers=4),
+    attention(blocks=4),
     st.sampled_from(["mean", "max", "min"]),
     st.sampled_from([0.0, 0.3, 0.9]),
     st.booleans(),
@@ -112,7 +115,7 @@ def test_rollout_is_a_share_of_one_and_follows_the_batch(case, fusion, ratio, cl
 
 
 @quick
-@given(attention(layers=5, dtypes=tuple(TOLERANCE)), st.sampled_from(["mean", "max", "min"]))
+@given(attention(blocks=5, dtypes=tuple(TOLERANCE)), st.sampled_from(["mean", "max", "min"]))
 def test_rollout_equals_the_float64_product_also_of_half_precision_maps(case, fusion):
     maps, grid, n_prefix = case
     found = rollout_from_maps(maps, grid, n_prefix, head_fusion=fusion)
@@ -129,7 +132,7 @@ def test_rollout_equals_the_float64_product_also_of_half_precision_maps(case, fu
 
 
 @quick
-@given(attention(layers=2), st.integers(1, 3), seeds)
+@given(attention(blocks=2), st.integers(1, 3), seeds)
 def test_overlay_and_masks(case, scale, seed):
     maps, grid, n_prefix = case
     rollout = rollout_from_maps(maps, grid, n_prefix)

@@ -8,8 +8,7 @@ import torch
 from scipy import stats
 from torch.nn import functional as F
 
-from vitlab.data import trivial
-from vitlab.data.augment import Augmentation, Draws, boxes, distorted, draw, mixed, resized_crops, shifted
+from vitlab.data.augment import Augmentation, Draws, boxes, draw, mixed, resized_crops, shifted
 
 
 def pictures(n: int, height: int = 9, width: int = 9) -> torch.Tensor:
@@ -152,12 +151,12 @@ def test_the_whole_box_is_the_image_itself():
     torch.testing.assert_close(resized_crops(images, drawn), images, rtol=0, atol=1e-3)
 
 
-# ---- mixup, CutMix ----
+# ---- mixup ----
 
 
-def mixture_of(weight: float, cut: tuple[float, float] | None = None) -> Draws:
+def mixture_of(weight: float) -> Draws:
     """Numbers chosen by hand, of a batch that is only mixed."""
-    return dataclasses.replace(draw(Augmentation(), 1, 0, 0), weight=weight, cut=cut)
+    return dataclasses.replace(draw(Augmentation(), 1, 0, 0), weight=weight)
 
 
 def test_mixtures_and_their_labels_by_hand():
@@ -183,63 +182,11 @@ def test_mixture_labels_sum_to_one_and_cost_the_mixture_of_losses():
     torch.testing.assert_close(F.cross_entropy(logits, mixture), wanted)
 
 
-@pytest.mark.parametrize(
-    ("weight", "middle", "rows", "columns"),
-    [
-        (0.75, (0.5, 0.5), (2, 6), (2, 6)),  # a quarter of the area, whole
-        (0.75, (0.0, 0.5), (0, 2), (2, 6)),  # half of it lies above the image
-        (0.0, (0.5, 0.5), (0, 8), (0, 8)),
-        (1.0, (0.3, 0.7), (2, 2), (6, 6)),
-    ],
-)
-def test_cutmix_puts_a_box_of_the_partner_there_known_answers(weight, middle, rows, columns):
-    images = torch.arange(3.0).reshape(3, 1, 1, 1).expand(3, 3, 8, 8)
-    found, labels = mixed(images, torch.tensor([0, 1, 1]), mixture_of(weight, middle), 2)
-    wanted = images[:-1].clone()
-    wanted[:, :, slice(*rows), slice(*columns)] += 1
-    assert torch.equal(found, wanted)
-    share = (rows[1] - rows[0]) * (columns[1] - columns[0]) / 64
-    assert labels.tolist() == [[1 - share, share], [0.0, 1.0]]
-
-
-def test_half_of_the_batches_have_a_box_where_both_are_asked_for():
-    cuts = [draw(Augmentation(mixup=0.3, cutmix=1.0), 2, 0, step) for step in range(2000)]
-    boxed = [drawn.weight for drawn in cuts if drawn.cut]
-    assert abs(len(boxed) - 1000) < 4 * math.sqrt(500)
-    assert stats.kstest(boxed, stats.uniform.cdf).pvalue > 1e-3  # Beta(1, 1)
-    mixes = [drawn.weight for drawn in cuts if not drawn.cut]
-    assert stats.kstest(mixes, stats.beta(0.3, 0.3).cdf).pvalue > 1e-3
-    assert all(draw(Augmentation(cutmix=1.0), 2, 0, step).cut for step in range(50))
-    assert not any(draw(Augmentation(mixup=1.0), 2, 0, step).cut for step in range(50))
-
-
-# ---- TrivialAugment ----
-
-
-def test_every_operation_is_drawn_as_often_at_every_strength():
-    drawn = draw(Augmentation(trivial=True), 14_000, 0, 0)
-    which, strength = drawn.trivial.unbind(-1)
-    counts = torch.bincount((which * 14).long(), minlength=14)
-    assert len(trivial.OPERATIONS) == 14 and stats.chisquare(counts.numpy()).pvalue > 1e-3
-    assert stats.kstest(strength.numpy(), stats.uniform.cdf).pvalue > 1e-3
-
-
-def test_an_image_has_the_operation_and_strength_drawn_for_it():
-    images = pictures(2)
-    operations = torch.tensor([[7.5 / 14, 0.25], [11.5 / 14, 0.0]], dtype=torch.float64)
-    drawn = dataclasses.replace(draw(Augmentation(), 2, 0, 0), trivial=operations)
-    assert [trivial.OPERATIONS[k] for k in (7, 11)] == ["saturation", "solarise"]
-    found = distorted(images, drawn)
-    assert torch.equal(found, trivial.applied(images, torch.tensor([7, 11]), torch.tensor([-0.5, -1.0])))
-    assert torch.equal(found[1], 255 - images[1])
-
-
-def test_what_else_is_drawn_does_not_depend_on_it():
-    for also in ({"trivial": True}, {"cutmix": 1.0, "mixup": 0.4}):
-        kind = Augmentation(crop="inception", flip=True)
-        plain, more = draw(kind, 8, 0, 3), draw(dataclasses.replace(kind, **also), 8, 0, 3)
-        for name in ("flip", "position", "shape"):
-            assert torch.equal(getattr(plain, name), getattr(more, name))
+def test_crops_and_flips_do_not_depend_on_what_is_mixed():
+    kind = Augmentation(crop="inception", flip=True)
+    plain, more = draw(kind, 8, 0, 3), draw(dataclasses.replace(kind, mixup=0.4), 8, 0, 3)
+    for name in ("flip", "position", "shape"):
+        assert torch.equal(getattr(plain, name), getattr(more, name))
 
 
 # ---- settings ----
@@ -252,7 +199,6 @@ def test_what_else_is_drawn_does_not_depend_on_it():
         ({"pad": 0}, "pad is 0"),
         ({"mixup": -0.1}, r"mixup is -0\.1"),
         ({"mixup": math.nan}, "mixup is nan"),
-        ({"cutmix": -1.0}, r"cutmix is -1\.0"),
         ({"area": (0.0, 1.0)}, r"area is \(0\.0, 1\.0\)"),
         ({"area": (0.5, 0.2)}, r"area is \(0\.5, 0\.2\)"),
         ({"area": (0.5, 1.2)}, r"area is \(0\.5, 1\.2\)"),

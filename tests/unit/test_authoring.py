@@ -6,7 +6,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from vitlab import authoring, files, notebooks, publishing
+from vitlab import files, notebooks
+from vitlab.cli import execute
+from vitlab.publish.__main__ import main
+from vitlab.publish.reference import readme, reference
+from vitlab.publish.source import exercises, problems, sync, without_solution, write
 
 SOURCE = """\
 # %% [markdown]
@@ -19,9 +23,9 @@ PRESET = "quick"
 SEED = 0
 
 # %% tags=["hide-input"]
-from vitlab.experiments import ledger
+from vitlab import ledger
 
-study = ledger.study("01_sums", PRESET, SEED)
+study = ledger.begin("01_sums", PRESET, SEED)
 
 # %%
 def total(values):
@@ -34,7 +38,7 @@ def total(values):
 print(total([1, 2]), SEED)
 
 # %%
-ledger.record(study, claim="C01", metric="sum", value=3, interval=None, n=1, verdict="reproduced")
+ledger.conclude(study, "C01", ledger.judge(ledger.given(True)), {"sum": ledger.Estimate.exact(3)})
 """
 
 
@@ -59,7 +63,7 @@ def read(path: Path):
 
 
 def test_sync_makes_a_notebook_that_jupyter_and_papermill_can_use(folder):
-    (path,) = authoring.sync(folder)
+    (path,) = sync(folder)
     notebook = read(path)
     nbformat.validate(notebook)
     assert path.name == "01_sums.ipynb"
@@ -71,15 +75,15 @@ def test_sync_makes_a_notebook_that_jupyter_and_papermill_can_use(folder):
     assert notebook.metadata.kernelspec.language == "python"
     assert len(notebook.metadata.vitlab.source_sha256) == 64
     assert notebooks.parameters(path) == {"PRESET": "quick", "SEED": 0}
-    assert authoring.problems(folder) == ["exercises/01_sums.ipynb is missing"]
+    assert problems(folder) == ["exercises/01_sums.ipynb is missing"]
 
 
 def test_sync_gives_the_same_bytes_again_and_writes_only_what_changed(folder):
-    (path,) = authoring.sync(folder)
+    (path,) = sync(folder)
     first = path.read_bytes()
-    assert authoring.sync(folder) == []
+    assert sync(folder) == []
     path.unlink()
-    assert authoring.sync(folder) == [path] and path.read_bytes() == first
+    assert sync(folder) == [path] and path.read_bytes() == first
 
 
 def with_output(path: Path) -> None:
@@ -89,28 +93,28 @@ def with_output(path: Path) -> None:
 
 
 def test_outputs_stay_as_long_as_the_source_does(folder):
-    (path,) = authoring.sync(folder)
+    (path,) = sync(folder)
     with_output(path)
-    assert authoring.sync(folder) == [] and read(path).cells[3].outputs
+    assert sync(folder) == [] and read(path).cells[3].outputs
     edit(folder, "[1, 2]", "[1, 3]")
-    assert authoring.sync(folder) == [path]
+    assert sync(folder) == [path]
     assert not read(path).cells[3].outputs and "[1, 3]" in read(path).cells[3].source
 
 
 def test_an_edit_in_the_notebook_is_not_lost(folder):
-    (path,) = authoring.sync(folder)
+    (path,) = sync(folder)
     notebook = read(path)
     notebook.cells[0].source += " Mine."
     nbformat.write(notebook, path)
     with pytest.raises(ValueError, match=r"01_sums.ipynb was edited itself \(cell 0 differs\)"):
-        authoring.sync(folder)
+        sync(folder)
     assert "Mine." in read(path).cells[0].source
-    assert "01_sums.ipynb: cell 0 differs" in authoring.problems(folder)
+    assert "01_sums.ipynb: cell 0 differs" in problems(folder)
 
 
 def test_check_sees_every_kind_of_difference(folder, capsys):
-    authoring.sync(folder), authoring.exercises(folder)
-    assert authoring.main(["check"]) == 0
+    sync(folder), exercises(folder)
+    assert main(["check"]) == 0
     path = folder / "01_sums.ipynb"
     good = path.read_text()
     for change, words in [
@@ -125,12 +129,12 @@ def test_check_sees_every_kind_of_difference(folder, capsys):
         change(notebook)
         path.write_text(json.dumps(notebook))
         capsys.readouterr()
-        assert authoring.main(["check"]) == 1 and words in capsys.readouterr().out
+        assert main(["check"]) == 1 and words in capsys.readouterr().out
     path.write_text(good)
     (folder / "02_orphan.ipynb").write_text(good)
-    assert authoring.problems(folder) == ["02_orphan.ipynb has no source"]
+    assert problems(folder) == ["02_orphan.ipynb has no source"]
     edit(folder, "SEED = 0", "SEED = 1")
-    assert any(words.startswith("exercises/01_sums.ipynb: made from") for words in authoring.problems(folder))
+    assert any(words.startswith("exercises/01_sums.ipynb: made from") for words in problems(folder))
 
 
 def test_exercises_hold_no_solution(folder):
@@ -138,7 +142,7 @@ def test_exercises_hold_no_solution(folder):
     stale.parent.mkdir()
     stale.touch()
     (folder / "source" / "02_plain.py").write_text("# %%\nprint(1)\n")
-    (path,) = authoring.exercises(folder)
+    (path,) = exercises(folder)
     assert not stale.exists() and path == folder / "exercises" / "01_sums.ipynb"
     notebook = read(path)
     assert "sum(values)" not in path.read_text() and "SOLUTION" not in path.read_text()
@@ -155,12 +159,12 @@ def test_exercises_hold_no_solution(folder):
 )
 def test_a_marker_without_its_partner_is_an_error(text):
     with pytest.raises(ValueError, match=r"01_a.py, cell 2: ### (BEGIN|END) SOLUTION"):
-        authoring.without_solution(text, "01_a.py, cell 2")
+        without_solution(text, "01_a.py, cell 2")
 
 
-def execute(folder: Path) -> None:
+def execute_all(folder: Path) -> None:
     path = folder / "01_sums.ipynb"
-    assert notebooks.run([path], "quick", {}) == []
+    assert execute.run([path], "quick", {}) == {}
 
 
 def pretend(folder: Path, figures: Path, injected: str = "", stream: str = "stdout", text: str = "3 0", note: str = ""):
@@ -170,30 +174,32 @@ def pretend(folder: Path, figures: Path, injected: str = "", stream: str = "stdo
     cell = nbformat.v4.new_code_cell(injected, metadata={"tags": ["injected-parameters"]})
     notebook.cells.insert(2, cell)
     results = figures / "quick" / "01_sums"
-    authoring.write(notebook, results / "notebook.ipynb")
+    write(notebook, results / "notebook.ipynb")
     files.write_json(results / "result.json", {"note": note})
 
 
+@pytest.mark.slow
 def test_reference_takes_over_results_and_outputs(folder, figures, tmp_path):
-    authoring.sync(folder), authoring.exercises(folder)
+    sync(folder), exercises(folder)
     old = tmp_path / "reference" / "quick" / "01_sums" / "old.png"
     old.parent.mkdir(parents=True)
     old.touch()
     with pytest.raises(ValueError, match="01_sums has not run to its end at preset quick: vitlab run 01"):
-        publishing.reference(folder, "quick")
-    execute(folder)
+        reference(folder, "quick")
+    execute_all(folder)
     (figures / "quick" / "01_sums" / "plot.svg").write_text("<svg/>")
-    assert publishing.reference(folder, "quick") == [folder / "01_sums.ipynb"]
+    assert reference(folder, "quick") == [folder / "01_sums.ipynb"]
     assert sorted(path.name for path in old.parent.iterdir()) == ["plot.svg", "result.json"]
     notebook = read(folder / "01_sums.ipynb")
     assert notebook.cells[3].outputs[0].text == "3 0\n"
     assert [cell.execution_count for cell in notebook.cells[1:]] == [1, 2, 3, 4]
     assert "injected" not in str(notebook) and "papermill" not in notebook.metadata
-    assert authoring.problems(folder) == [] and authoring.sync(folder) == []
-    readme = tmp_path / "README.md"
-    readme.write_text("# x\n<!-- ledger:begin -->\n<!-- ledger:end -->\n")
-    publishing.readme(readme)
-    assert "| C01 |" in readme.read_text() and "3 (n = 1)" in readme.read_text()
+    assert problems(folder) == [] and sync(folder) == []
+    page = tmp_path / "README.md"
+    tables = "<!-- ledger:begin -->\n<!-- ledger:end -->\n<!-- models:begin -->\n<!-- models:end -->\n"
+    page.write_text(f"# x\n{tables}")
+    readme(page)
+    assert "| C01 |" in page.read_text() and "3 (n = 1)" in page.read_text() and "`Lab-Ti/8`" in page.read_text()
 
 
 @pytest.mark.parametrize(
@@ -207,32 +213,32 @@ def test_reference_takes_over_results_and_outputs(folder, figures, tmp_path):
     ],
 )
 def test_reference_refuses_what_should_not_be_committed(folder, figures, tmp_path, left, message):
-    authoring.sync(folder)
+    sync(folder)
     pretend(folder, figures, **left)
     before = (folder / "01_sums.ipynb").read_bytes()
     with pytest.raises(ValueError, match=message):
-        publishing.reference(folder, "quick")
+        reference(folder, "quick")
     assert (folder / "01_sums.ipynb").read_bytes() == before and not (tmp_path / "reference").exists()
 
 
 def test_reference_refuses_the_run_of_another_source(folder, figures):
-    authoring.sync(folder)
+    sync(folder)
     pretend(folder, figures)
     edit(folder, "[1, 2]", "[1, 3]")
     with pytest.raises(ValueError, match="01_sums has changed since it was run"):
-        publishing.reference(folder, "quick")
+        reference(folder, "quick")
 
 
 def test_the_command_line_of_the_maintainers(folder, capsys):
-    assert authoring.main(["sync"]) == 0
+    assert main(["sync"]) == 0
     assert capsys.readouterr().out == f"{folder / '01_sums.ipynb'}\n"
-    assert authoring.main(["sync"]) == 0
+    assert main(["sync"]) == 0
     assert capsys.readouterr().out == "nothing to do\n"
-    assert authoring.main(["reference", "07"]) == 2
+    assert main(["reference", "07"]) == 2
     assert "unknown notebook '07'" in capsys.readouterr().err
 
 
 def test_the_notebooks_of_this_checkout_are_their_sources():
     if not (notebooks.notebooks_dir() / "source").is_dir():
         pytest.skip("no notebooks yet")
-    assert authoring.problems(notebooks.notebooks_dir()) == []
+    assert problems(notebooks.notebooks_dir()) == []

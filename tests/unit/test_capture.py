@@ -17,13 +17,12 @@ from vitlab.analysis.capture import (
     attention_maps,
     grid_size,
     n_prefix_tokens,
-    patch_size,
     patch_stride,
     reduce_attention,
     stream_attention,
 )
 from vitlab.analysis.distance import mean_attention_distance
-from vitlab.analysis.rollout import attention_rollout
+from vitlab.analysis.rollout import attention_rollout, gradient_rollout, last_block_attention
 from vitlab.analysis.tap import softmax_rows
 from vitlab.models.vit import ViT, ViTConfig
 
@@ -130,10 +129,10 @@ class TestUntouched:
             before = model(images)
         seen = []
         during = stream_attention(
-            model, images, lambda layer, heads, attn: seen.append((layer, heads)), by_heads=by_heads
+            model, images, lambda block, heads, attn: seen.append((block, heads)), by_heads=by_heads
         )
         assert torch.equal(before, during)
-        assert [layer for layer, heads in seen if heads.stop == 4] == list(range(12))
+        assert [block for block, heads in seen if heads.stop == 4] == list(range(12))
         with torch.no_grad():
             assert torch.equal(before, model(images))
 
@@ -161,7 +160,7 @@ class TestUntouched:
         elif where == "head":
             model.head.register_forward_pre_hook(fail)
         before = snapshot(model)
-        reducers = {"maps": fail if where == "reducer" else lambda layer, attn: None}
+        reducers = {"maps": fail if where == "reducer" else lambda block, attn: None}
         for _ in range(2):  # the second time shows that the first is over
             with pytest.raises(KeyError, match="on purpose"):
                 reduce_attention(model, pictures(), reducers)
@@ -174,7 +173,7 @@ class TestUntouched:
             block.attn.fused_attn = False
         with torch.no_grad():
             before = model(images)
-        parts = reduce_attention(model, images, {"maps": lambda layer, attn: attn}, by_heads=True)["maps"]
+        parts = reduce_attention(model, images, {"maps": lambda block, attn: attn}, by_heads=True)["maps"]
         assert torch.equal(before, stream_attention(model, images, lambda *_: None))
         assert not any(block.attn.fused_attn for block in model.blocks)
         for a, b in zip(fused, parts, strict=True):
@@ -184,7 +183,7 @@ class TestUntouched:
         monkeypatch.setattr("vitlab.analysis.capture._CACHE_BYTES", 4 * 2 * 17 * 17 * 3)  # three heads at once
         model, sizes = lab_vit(), []
 
-        def keep(layer: int, attn: Tensor) -> Tensor:
+        def keep(block: int, attn: Tensor) -> Tensor:
             sizes.append(attn.shape[1])
             return attn
 
@@ -227,7 +226,7 @@ class TestUntouched:
             assert torch.equal(a, b)
 
     def test_reducers_do_not_compute_under_the_callers_autocast(self):
-        product = {"square": lambda layer, attn: (attn @ attn).dtype}
+        product = {"square": lambda block, attn: (attn @ attn).dtype}
         with torch.autocast("cpu", torch.bfloat16):
             assert set(reduce_attention(lab_vit(), pictures(), product)["square"]) == {torch.float32}
 
@@ -256,7 +255,7 @@ class TestFamilies:
     def test_captured(self, name, options, prefix, tokens):
         coverage = load_benchmark("coverage")
         torch.manual_seed(0)
-        stride = patch_size(timm.create_model(name, **options))
+        stride, _ = patch_stride(timm.create_model(name, **options))
         model = timm.create_model(name, img_size=4 * stride, **options)
         images = pictures(2, 4 * stride, 4 * stride)
         maps = attention_maps(model.eval(), images)
@@ -267,6 +266,7 @@ class TestFamilies:
         with torch.no_grad():
             assert torch.equal(model(images), stream_attention(model, images, lambda *_: None, by_heads=True))
 
+    @pytest.mark.slow
     def test_the_benchmark_on_a_few(self):
         coverage = load_benchmark("coverage")
         few = [
@@ -292,11 +292,9 @@ class TestFamilies:
         assert attention_maps(padded, pictures(1, 40, 32))[0].shape == (1, 2, 7, 7)
         uneven = timm.create_model("vit_tiny_patch16_224", patch_size=(16, 8), img_size=32, **SMALL)
         assert patch_stride(uneven) == (16, 8)
-        with pytest.raises(ValueError, match="16 x 8 pixels are not square"):
-            patch_size(uneven)
 
     def test_hybrid_stride_is_in_input_pixels(self):
-        assert patch_size(timm.create_model("vit_tiny_r_s16_p8_224")) == 32
+        assert patch_stride(timm.create_model("vit_tiny_r_s16_p8_224")) == (32, 32)
 
     def test_the_heads_pool_is_no_block(self):
         model = timm.create_model("vit_base_patch16_siglip_224", img_size=32, **SMALL)
@@ -326,6 +324,17 @@ class TestRefused:
             attention_maps(model, pictures(2, side, side))
         assert "cannot capture" in str(refusal.value)
         assert snapshot(model) == before
+
+    @pytest.mark.parametrize("name", ["resnet18", "swin_tiny_patch4_window7_224"])
+    @pytest.mark.parametrize(
+        "analyse",
+        [attention_maps, mean_attention_distance, attention_rollout, last_block_attention, gradient_rollout],
+    )
+    def test_what_is_no_plain_vit_hears_what_one_is(self, name, analyse):
+        model = timm.create_model(name, **({"depths": (1, 1)} if name.startswith("swin") else {}))
+        expected = "is no plain ViT.* expected a ViT .* one grid of patches .*prefix tokens.*; give such a model"
+        with pytest.raises(ValueError, match=f"{type(model).__name__}: it {expected}"):
+            analyse(model, pictures(1, 224, 224))
 
     def test_a_softmax_that_is_changed_before_use(self):
         model = lab_vit()
@@ -360,18 +369,20 @@ class TestRefused:
     def test_nested_captures_of_one_model(self):
         model = lab_vit()
         with pytest.raises(ValueError, match="captured already"):
-            reduce_attention(model, pictures(), {"again": lambda layer, attn: attention_maps(model, pictures())})
+            reduce_attention(model, pictures(), {"again": lambda block, attn: attention_maps(model, pictures())})
         assert len(attention_maps(model, pictures())) == 12  # and free again
 
+    @pytest.mark.slow
     def test_nested_captures_of_two_models(self):
         outer, inner = lab_vit(depth=2), lab_vit(depth=3)
-        found = reduce_attention(outer, pictures(), {"inner": lambda layer, attn: attention_maps(inner, pictures())})
+        found = reduce_attention(outer, pictures(), {"inner": lambda block, attn: attention_maps(inner, pictures())})
         wanted = attention_maps(inner, pictures())
         for maps in found["inner"]:
             assert all(torch.equal(a, b) for a, b in zip(maps, wanted, strict=True))
 
 
 class TestThreads:
+    @pytest.mark.slow
     def test_two_models_in_two_threads(self):
         models = [lab_vit(), lab_vit(n_heads=8)]
         wanted = [attention_maps(model, pictures()) for model in models]
@@ -400,8 +411,8 @@ class TestThreads:
             except ValueError as error:
                 found["refused"] = str(error)
 
-        def reducer(layer: int, attn: Tensor) -> Tensor:
-            if layer == 5:
+        def reducer(block: int, attn: Tensor) -> Tensor:
+            if block == 5:
                 run_together(other)
             return attn
 

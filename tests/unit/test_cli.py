@@ -9,9 +9,14 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
+from PIL import Image
 from test_notebooks_runner import folder, make
 
-from vitlab import cli, experiments, files, notebooks
+from vitlab import experiments, files, notebooks
+from vitlab.cli import doctor, execute, values
+from vitlab.cli import main as cli
+from vitlab.models import zoo
+from vitlab.sweep import identity, results
 
 __all__ = ["folder"]  # a fixture: used by name
 
@@ -28,26 +33,37 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
 
 
 def lab(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    return python("-m", "vitlab.cli", *arguments, **environment)
+    return python("-m", "vitlab.cli.main", *arguments, **environment)
 
 
 def test_the_command_line_answers_without_importing_the_heavy_packages():
     code = (
-        "import sys, vitlab.cli\n"
-        "vitlab.cli.main(['run', '--preset', 'huge'])\n"
+        "import sys, vitlab.cli.main\n"
+        "vitlab.cli.main.main(['run', '--preset', 'huge'])\n"
         "heavy = ('torch', 'pandas', 'matplotlib', 'papermill', 'timm')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
     done = python("-c", code)
     assert done.stdout == "[]\n"
-    assert done.stderr == "vitlab: unknown preset 'huge': choose one of smoke, quick, rehearsal, full, paper\n"
+    assert done.stderr == "vitlab: unknown preset 'huge': choose one of smoke, quick, full, gpu, paper\n"
 
 
+def test_help_imports_nothing_that_takes_long():
+    code = (
+        "import sys\nfrom vitlab.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = ('torch', 'numpy', 'pandas', 'timm', 'matplotlib', 'json', 'inspect', 'importlib.metadata')\n"
+        "print([name for name in sys.modules if name in heavy or name.startswith('vitlab.')])"
+    )
+    assert python("-c", code).stdout.splitlines()[-1] == "['vitlab.cli', 'vitlab.cli.main']"
+
+
+@pytest.mark.slow
 def test_notebooks_run_the_report_is_written_and_its_path_printed(folder, figures, capsys):
     record = (
-        "from vitlab.experiments import ledger\nstudy = ledger.study('01_a', PRESET, SEED)\n"
-        "ledger.record(study, claim='C01', metric='parameters', value=86567656, interval=None, n=1, "
-        "verdict='reproduced')"
+        "from vitlab import ledger\nstudy = ledger.begin('01_a', PRESET, SEED)\n"
+        "parameters = {'parameters': ledger.Estimate.exact(86567656)}\n"
+        "ledger.conclude(study, 'C01', ledger.judge(ledger.given(True)), parameters)"
     )
     make(folder, "01_a", record)
     make(folder, "02_b", "print(SEED)")
@@ -60,6 +76,7 @@ def test_notebooks_run_the_report_is_written_and_its_path_printed(folder, figure
     assert "- **02_b**: no result.json" in text
 
 
+@pytest.mark.slow
 def test_a_failure_among_three_gives_status_one_and_a_report(folder, figures, capsys):
     for number in (1, 2, 3):
         make(folder, f"0{number}_n", "assert SEED != 2, 'two is bad'" if number == 2 else "print(SEED)")
@@ -70,8 +87,9 @@ def test_a_failure_among_three_gives_status_one_and_a_report(folder, figures, ca
         "01_n",
         "02_n",
     ]  # as asked, once each
-    assert "1 of 3 notebooks failed:\n  02_n stopped in cell [3]" in printed.err
-    assert "AssertionError: two is bad" in printed.err
+    first, last = printed.err.splitlines()
+    assert "02_n stopped in cell [3], line 1 (assert SEED != 2, 'two is bad'): AssertionError: two is bad" in first
+    assert last == "vitlab: 1 of 3 notebooks failed: 02_n"
     assert printed.out.splitlines()[-1] == str(figures / "smoke" / "REPORT.md")
 
 
@@ -79,7 +97,7 @@ def test_a_failure_among_three_gives_status_one_and_a_report(folder, figures, ca
     "arguments, message",
     [
         (["run", "77"], "unknown notebook '77': choose from 01_a"),
-        (["run", "--preset", "quik"], "unknown preset 'quik': choose one of smoke, quick, rehearsal, full, paper"),
+        (["run", "--preset", "quik"], "unknown preset 'quik': choose one of smoke, quick, full, gpu, paper"),
         (["run", "--preset", "paper"], "preset 'paper' is not run from here: it needs the paper's data"),
         (
             ["run", "--set", "SEEED=1"],
@@ -105,8 +123,60 @@ def test_bad_input_is_one_line_and_status_two_before_anything_is_written(folder,
     assert not figures.exists()
 
 
+PARAMETERS = 'PRESET = "quick"\nSEED = 0\nWEIGHTS = "lab"\nIMAGES = "auto"\nHYBRID = "auto"\nDATA = "digits"\nREAL = ""'
+
+
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("WEIGHTS=wrong", "--set WEIGHTS=wrong: model 'wrong' is unknown; "),
+        ("weights=none.safetensors", "--set WEIGHTS=none.safetensors: there is no file none.safetensors"),
+        ("WEIGHTS=vit_base_patch16_224@none.npz", "there is no file none.npz"),
+        ("WEIGHTS=Lab-Ti/8", "there are no published weights for Lab-Ti/8"),
+        ("HYBRID=wrong", "--set HYBRID=wrong: model 'wrong' is unknown"),
+        ("IMAGES=wrong", "--set IMAGES=wrong: unknown data set 'wrong'"),
+        ("DATA=digit", "--set DATA=digit: unknown data set 'digit'; did you mean 'digits'?"),
+        ("REAL=digits pets", "--set REAL=digits pets: no pets (test): looked for"),
+        ("SEED=-1", "--set SEED=-1: expected a whole number from 0 to 4,294,967,295"),
+    ],
+)
+def test_a_value_that_a_notebook_would_refuse_is_refused_before_its_kernel_starts(
+    folder, figures, capsys, tmp_path, monkeypatch, setting, message
+):
+    make(folder, "08_a", parameters=PARAMETERS)
+    monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
+    monkeypatch.setattr(execute, "execute", lambda *given: pytest.fail("a kernel was started"))
+    assert cli.main(["run", "08", "--set", setting]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and len(printed.err.splitlines()) == 1 and message in printed.err
+    assert not figures.exists()
+
+
+def test_values_that_can_be_used_are_passed_on_files_by_their_whole_path(folder, tmp_path, monkeypatch):
+    one, two = make(folder, "08_a", parameters=PARAMETERS), make(folder, "09_b")
+    monkeypatch.chdir(tmp_path)
+    zoo.save("mine.safetensors", zoo.create("Lab-Mu/8"), "Lab-Mu/8", {})
+    for split in ("train", "test"):
+        (tmp_path / "pictures" / split / "cats").mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / split / "cats" / "one.png")
+    chosen = {"WEIGHTS": "mine.safetensors", "HYBRID": "Lab-Mu/8@mine.safetensors", "IMAGES": "pictures", "SEED": 7}
+    whole = str(tmp_path / "mine.safetensors")
+    expected = {"WEIGHTS": whole, "HYBRID": f"Lab-Mu/8@{whole}", "IMAGES": str(tmp_path / "pictures"), "SEED": 7}
+    assert values.checked({one: chosen, two: {"SEED": 7}}) == {one: expected, two: {"SEED": 7}}
+    as_they_are = {"WEIGHTS": "LAB", "HYBRID": "", "IMAGES": "photographs", "DATA": "world", "REAL": "digits"}
+    assert values.checked({one: as_they_are}) == {one: as_they_are}
+
+
+def test_files_of_other_machines_are_not_asked_for_here(folder):
+    path = make(folder, "08_a", parameters=PARAMETERS)
+    there = {path: {"WEIGHTS": "/theirs/model.safetensors"}}
+    assert values.checked(there, elsewhere=True) == there
+    with pytest.raises(ValueError, match="model 'wrong' is unknown"):
+        values.checked({path: {"WEIGHTS": "wrong"}}, elsewhere=True)
+
+
 RUN = (
-    "import sys; from pathlib import Path; from vitlab import cli, notebooks\n"
+    "import sys; from pathlib import Path; from vitlab import notebooks; from vitlab.cli import main as cli\n"
     "notebooks.notebooks_dir = lambda: Path(sys.argv[1])\n"
     "sys.exit(cli.main(['run', '--preset', 'smoke', '--jobs', '2']))"
 )
@@ -114,14 +184,16 @@ SWEEP = """\
 import sys
 sys.path.insert(0, {here!r})
 import sweeps
-from vitlab.experiments import ledger, runner
-VERDICT = "reproduced"
-study = ledger.study("01_a", PRESET, SEED)
+from vitlab import ledger
+from vitlab.sweep import runner
+study = ledger.begin("01_a", PRESET, SEED)
 configs = [{{"size": size, "log": {log!r}, "seconds": 0.5}} for size in range(8)]
 table = runner.run_all(sweeps.logged, configs, runner.run_folder("sweeps", PRESET))
-ledger.record(study, claim="C03", metric="runs", value=len(table), interval=None, n=8, verdict=VERDICT)"""
+runs = {{"runs": ledger.Estimate.exact(len(table))}}
+ledger.conclude(study, "C03", ledger.judge(ledger.given(True)), runs)"""
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_process_and_goes_on_where_it_stopped(folder, figures, tmp_path):
     log, here = tmp_path / "log", str(Path(__file__).parent)
     make(folder, "01_a", SWEEP.format(here=here, log=str(log)))
@@ -157,10 +229,11 @@ def test_errors_that_are_not_ours_and_debugging_show_the_traceback(folder, monke
         cli.main(["run", "--preset", "huge"])
 
 
+@pytest.mark.slow
 def test_the_process_exits_with_the_status():
     done = lab("report", "--preset", "huge")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "vitlab: unknown preset 'huge': choose one of smoke, quick, rehearsal, full, paper\n"
+    assert done.stderr == "vitlab: unknown preset 'huge': choose one of smoke, quick, full, gpu, paper\n"
     assert "Traceback" in lab("report", "--preset", "huge", VITLAB_DEBUG="1").stderr
     assert lab("run", "--help").returncode == 0
     assert lab("--version").stdout.startswith("vitlab 0")
@@ -233,3 +306,28 @@ def test_the_doctor_says_what_is_there(monkeypatch, tmp_path, capsys):
     assert f"cifar10    found in {tmp_path}" in text and "pets       not found, looked at" in text
     for word in ("python 3.", "torch 2.", "processors", "GiB free", "smoke", "paper     not run from here"):
         assert word in text
+
+
+def test_the_doctor_counts_stored_runs_and_those_of_older_code(figures):
+    assert f"stored runs\n  none in {figures}\n" in doctor.describe()
+    function, folder = files.file_hash, figures / "smoke" / "runs" / "sweep"
+
+    def store(size: int, **made_by: str) -> Path:
+        config = {"size": size}
+        result = results.result(function, config, [{"accuracy": 0.5}], 1.0) | made_by
+        key = identity.run_key(function, config, **made_by)
+        path = folder / f"{key}.json"
+        files.write_json(path, {name: value for name, value in result.items() if name != "code"})
+        return path
+
+    store(1), store(2)
+    in_folder = f"in {figures / 'smoke' / 'runs'}, 0.0 MiB"
+    assert f"\n  2 {in_folder}\n" in doctor.describe()
+    store(3, code="before"), store(4, code="before", torch="1.0"), store(5, torch="1.0")
+    gone = store(6)
+    files.write_json(gone, files.read_json(gone) | {"function": "vitlab.experiments.gone._run_one"})
+    (folder / "damaged.json").write_text("{")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    unused = "3 of older code, 1 of another torch or device, 1 that cannot be read (kept, not used)"
+    assert f"\n  7 {in_folder}: {unused}\n" in doctor.describe()
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before

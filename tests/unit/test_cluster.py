@@ -18,8 +18,12 @@ from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker, ge
 from test_notebooks_runner import folder, make, names, outputs
 from test_runner import configs, log
 
-from vitlab import cli, files
-from vitlab.experiments import cluster, data_scaling, identity, runner
+from vitlab import files
+from vitlab.cli import main as cli
+from vitlab.experiments import data_scaling
+from vitlab.sweep import cluster, identity, runner
+
+pytestmark = pytest.mark.slow
 
 __all__ = ["folder"]  # a fixture: used by name
 QUIET = {"dashboard_address": ":0", "silence_logs": 60}
@@ -170,11 +174,11 @@ def test_a_worker_that_joins_later_with_other_code_ends_the_sweep(tmp_path, thre
     with cluster.connected(sweeps.logged) as there:
         late = dataclasses.replace(there, made_by=there.made_by | {"torch": "1.0"})
         with pytest.raises(RuntimeError, match=r"worker \S+ joined with torch 2\.\d+ where the others have 1.0: bring"):
-            list(cluster.outcomes(late, len, lambda key, value: ("done", ""), {"a": "task"}))
+            list(cluster.completed(late, len, lambda key, value: ("done", ""), {"a": "task"}))
 
 
 def test_a_worker_whose_code_was_edited_under_it_ends_the_sweep(tmp_path, threads, monkeypatch):
-    monkeypatch.setattr(identity, "_SEEN", {path: 0 for path in identity._computing_files()})
+    monkeypatch.setattr(identity, "_SEEN", {path: 0 for path in identity._files(None)})
     with pytest.raises(RuntimeError, match=r"worker \S+ runs code that was edited after it had started .*restart it"):
         runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "runs")
     assert log(tmp_path) == []
@@ -254,7 +258,8 @@ def test_notebooks_go_side_by_side_on_workers(folder, figures, scheduler, monkey
     printed = capsys.readouterr()
     lines = sorted(printed.out.splitlines()[:2])
     assert lines[0].startswith("01_a: ") and lines[1].startswith("02_b: failed after ")
-    assert "1 of 2 notebooks failed:\n  02_b stopped in cell [4]" in printed.err
+    assert "vitlab: 02_b stopped in cell [4]" in printed.err
+    assert printed.err.endswith("vitlab: 1 of 2 notebooks failed: 02_b\n")
     assert outputs(figures / "smoke" / "01_a" / "notebook.ipynb") == "1 '' 3\n"
     assert names(figures / "smoke" / "02_b") == ["notebook.failed.ipynb"]
     assert names(figures) == ["smoke"]
@@ -267,7 +272,7 @@ def test_notebooks_need_a_folder_that_the_workers_see(folder, figures, threads, 
         cluster.connected() as there,
         pytest.raises(RuntimeError, match=f"does not see {figures}: .*a file system that all machines share"),
     ):
-        cluster.outcomes_in_folder(there, figures, [path], len, [])
+        cluster.completed_in_folder(there, figures, [path], len, [])
     assert names(figures) == []
 
 
@@ -292,14 +297,13 @@ def kill_a_busy_worker(address: str, killed: list[int]) -> None:
             time.sleep(0.01)
 
 
-@pytest.mark.slow
 def test_the_table_is_the_same_to_the_bit_here_in_processes_and_on_a_cluster_with_a_killed_worker(
     tmp_path, scheduler, monkeypatch
 ):
-    wanted = data_scaling.configs("smoke")[:3]
+    wanted = data_scaling.planned_runs("smoke")[:3]
 
     def table(name: str, jobs: int = 1) -> pd.DataFrame:
-        return runner.run_all(data_scaling._run_one, wanted, tmp_path / name, jobs).drop(columns="seconds")
+        return runner.run_all(data_scaling.run_one, wanted, tmp_path / name, jobs).drop(columns="seconds")
 
     killed: list[int] = []
     killer = threading.Thread(target=kill_a_busy_worker, args=(scheduler, killed), daemon=True)

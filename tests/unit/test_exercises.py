@@ -9,8 +9,10 @@ import nbformat
 import psutil
 import pytest
 
-from vitlab import authoring, cli, notebooks
+from vitlab import notebooks
+from vitlab.cli import main as cli
 from vitlab.exercises import cells, check, needs
+from vitlab.publish.source import exercise, from_source
 
 SOURCE = """\
 # %% [markdown]
@@ -92,7 +94,7 @@ def student(folder: Path, add: str = "return a + b", number: str = "answer = 42"
     source = folder.parent / "student.py"
     source.write_text(text)
     path = folder.parent / "mine.ipynb"
-    nbformat.write(authoring.from_source(source), path)
+    nbformat.write(from_source(source), path)
     return path
 
 
@@ -111,7 +113,7 @@ def test_source_stripped_and_wrong(folder, capsys):
         capsys.readouterr().out == "mine.ipynb, a copy of 01_sums\n1  Add: solved\n2  A number: solved\n2 of 2 solved\n"
     )
     stripped = folder.parent / "stripped.ipynb"
-    nbformat.write(authoring.exercise(folder / "source" / "01_sums.py"), stripped)
+    nbformat.write(exercise(folder / "source" / "01_sums.py"), stripped)
     assert cli.main(["exercises", "check", str(stripped)]) == 1
     assert "1  Add: not solved yet\n2  A number: not solved yet\n0 of 2 solved\n" in capsys.readouterr().out
     wrong = student(folder, add="return a - b", number="answer = 41")
@@ -206,6 +208,31 @@ def test_what_cannot_be_checked_is_refused_with_status_2(folder, tmp_path, capsy
     text.write_text(json.dumps([1]))
     assert cli.main(["exercises", "check", str(text)]) == 2
     assert "expected a Jupyter notebook" in capsys.readouterr().err
+
+
+def test_of_a_file_that_is_not_there_the_exercise_notebooks_are_named(folder, tmp_path, capsys, monkeypatch):
+    exercises = notebooks.notebooks_dir() / "exercises"
+
+    def said(name: str) -> str:
+        assert cli.main(["exercises", "check", name]) == 2
+        assert (captured := capsys.readouterr()).out == ""
+        return captured.err
+
+    none = f"vitlab: there is no file nope.ipynb. There are no exercise notebooks in {exercises} either: they come with"
+    assert said("nope.ipynb").startswith(none)
+    exercises.mkdir()
+    for stem in ("01_sums", "02_other"):
+        nbformat.write(nbformat.v4.new_notebook(), exercises / f"{stem}.ipynb")
+    there = (
+        f"Exercise notebooks are in {exercises}: 01_sums, 02_other. Copy one, solve its exercises and check the copy: "
+    )
+    copy = "cp {0}/{1}.ipynb my_{1}.ipynb\n"
+    missing = f"vitlab: there is no file nope.ipynb. {there}"
+    assert said("nope.ipynb") == f"{missing}{copy.format(exercises, '01_sums')}"
+    assert said("my_02_x.ipynb").endswith(copy.format(exercises, "02_other"))
+    assert said(str(exercises)).startswith(f"vitlab: {exercises} is a folder: name the notebooks in it. {there}")
+    monkeypatch.chdir(exercises.parent)
+    assert said("nope.ipynb").endswith(copy.format("exercises", "01_sums"))
 
 
 def test_a_fault_of_the_notebook_is_not_the_students(folder):

@@ -6,13 +6,15 @@ import pytest
 import torch
 
 from vitlab.analysis.distance import attention_distance, mean_attention_distance
-from vitlab.analysis.rollout import attention_rollout, last_layer_attention
+from vitlab.analysis.rollout import attention_rollout, last_block_attention
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.experiments import attention_distances, rollout_masks, subjects
-from vitlab.experiments.intervals import images_interval
+from vitlab.ledger.intervals import images_interval
 from vitlab.models import zoo
 from vitlab.models.pretrained import Pretrained
 from vitlab.models.vit import ViT, ViTConfig
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +41,9 @@ def rolled(weights, tmp_path_factory):
 
 def test_distances_have_one_row_per_model_image_block_and_head(distances):
     assert len(distances) == 2 * 8 * 4 * 4
-    keys = ["model", "model_seed", "image", "layer", "head"]
+    keys = ["model", "model_seed", "image", "block", "head"]
     assert not distances.duplicated(keys).any()
-    assert set(distances["layer"]) == {1, 2, 3, 4} and set(distances["head"]) == {1, 2, 3, 4}
+    assert set(distances["block"]) == {1, 2, 3, 4} and set(distances["head"]) == {1, 2, 3, 4}
     assert set(distances["images"]) == {"world"}  # "auto", for a lab model
 
 
@@ -136,24 +138,27 @@ def test_statistics_of_a_table_made_by_hand():
     rows = []
     for model, model_seed, flip in (("trained", 0, 1), ("untrained", 0, 1), ("untrained", 1, -1)):
         for image in (0, 1):
-            for layer, px in rising.items():
+            for block, px in rising.items():
                 for head, value in enumerate(px, 1):
-                    layer_now = layer if flip == 1 else 4 - layer
-                    rows.append(dict(model=model, model_seed=model_seed, image=image, layer=layer_now, head=head))
+                    block_now = block if flip == 1 else 4 - block
+                    rows.append(dict(model=model, model_seed=model_seed, image=image, block=block_now, head=head))
                     rows[-1] |= dict(distance_px=value + image, renormalized_px=value, prefix_mass=0.1)
     table = pd.DataFrame(rows).sample(frac=1, random_state=0)  # the order of rows says nothing
     found = attention_distances.image_statistics(table).set_index(["model", "image"])
     assert found.loc[("trained", 1), ["trend", "spread_first", "spread_last"]].tolist() == [1, 70, 4]
     assert found.loc[("untrained", 0), ["trend", "spread_first", "spread_last"]].tolist() == [0, 37, 37]
-    heads = attention_distances.head_summary(table).set_index(["model", "model_seed", "layer", "head"])
+    contrasts = attention_distances.contrasts(table)
+    assert contrasts.loc[1].tolist() == [1, 1, 70, 70 - 4, 70 - 37] and list(contrasts.index) == [0, 1]
+    assert attention_distances.local_share_in_low_blocks(table, 51.5).tolist() == [2 / 3, 1 / 3]  # of block 1
+    heads = attention_distances.head_summary(table).set_index(["model", "model_seed", "block", "head"])
     assert heads.loc[("trained", 0, 1, 2), "distance_px"] == 51.5
     assert heads.loc[("trained", 0, 1, 2), "renormalized_px"] == 51
 
 
 def test_a_flat_curve_has_no_trend():
     rows = [
-        dict(model="trained", model_seed=0, image=0, layer=layer, head=head, distance_px=0.0, renormalized_px=0.0)
-        for layer in (1, 2, 3)
+        dict(model="trained", model_seed=0, image=0, block=block, head=head, distance_px=0.0, renormalized_px=0.0)
+        for block in (1, 2, 3)
         for head in (1, 2)
     ]
     assert attention_distances.image_statistics(pd.DataFrame(rows))["trend"].tolist() == [0]
@@ -192,14 +197,14 @@ def test_both_maps_are_the_analysis_functions(weights):
     x = pretrained.prepare(image_set(World(), 3, HELD_OUT).images)
     found = rollout_masks.both_maps(pretrained.model, x)
     torch.testing.assert_close(found["rollout"], attention_rollout(pretrained.model, x))
-    torch.testing.assert_close(found["last block"], last_layer_attention(pretrained.model, x))
+    torch.testing.assert_close(found["last block"], last_block_attention(pretrained.model, x))
 
 
 def test_both_maps_of_a_model_without_class_token():
     model = ViT(ViTConfig(image_size=32, patch_size=8, dim=64, depth=2, n_heads=2, mlp_dim=64, pool="gap"), 0).eval()
     x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     found = rollout_masks.both_maps(model, x)
-    torch.testing.assert_close(found["last block"], last_layer_attention(model, x))
+    torch.testing.assert_close(found["last block"], last_block_attention(model, x))
     torch.testing.assert_close(found["rollout"].sum((1, 2)), torch.ones(2))
 
 

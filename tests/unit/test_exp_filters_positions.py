@@ -13,8 +13,8 @@ from vitlab.analysis.positions import position_similarity as similarity_map
 from vitlab.experiments import embedding_filters as filters_experiment
 from vitlab.experiments import position_similarity as positions_experiment
 from vitlab.experiments.embedding_filters import embedding_filters, without_group
-from vitlab.experiments.intervals import jackknife_interval
 from vitlab.experiments.position_similarity import position_similarity, rings, shuffled_within
+from vitlab.ledger.intervals import jackknife_interval
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig
 
@@ -56,9 +56,9 @@ class TestFilters:
     def test_smoke_table(self, plain, tmp_path):
         table = embedding_filters("smoke", weights=plain, folder=tmp_path / "runs")
         assert list(table) == ["model", "replicate", "component", "explained", "low_frequency"]
-        settings = filters_experiment.SETTINGS["smoke"]
+        config = filters_experiment.CONFIGS["smoke"]
         counts = table.groupby("model").replicate.nunique()
-        assert counts.to_dict() == {"trained": 1 + settings.n_groups, "untrained": settings.n_untrained}
+        assert counts.to_dict() == {"trained": 1 + config.n_groups, "untrained": config.n_untrained}
         assert table.component.max() == 28
         assert table.explained.between(0, 1).all()
         assert table.low_frequency.between(0, 1).all()
@@ -101,6 +101,7 @@ class TestPositions:
         assert table.value.between(-2, 2).all()
         assert table.loc[table.quantity != "row excess", "value"].between(-1.5, 1.5).all()
 
+    @pytest.mark.slow
     def test_row_and_column_codes_are_seen(self, tmp_path):
         pos = torch.zeros(36, 64)
         pos[:, :48] = torch.cat([c.repeat_interleave(4, dim=1) for c in codes(6, 6)], dim=1)
@@ -110,6 +111,7 @@ class TestPositions:
         assert found.value["column excess"] == pytest.approx(0.5)
         assert (found.low > found.control_high)[["row excess", "column excess"]].all()
 
+    @pytest.mark.slow
     def test_middle_and_edge_alone_do_not_pass_for_rows_and_columns(self, tmp_path):
         draw = torch.Generator().manual_seed(0)
         code = torch.randn(3, 64, generator=draw)

@@ -11,6 +11,8 @@ from vitlab.experiments import model_checks as checks
 from vitlab.experiments.plain_vit import DEVIATIONS, Reading, equations
 from vitlab.models.vit import ViT, ViTConfig
 
+pytestmark = pytest.mark.slow
+
 SMALL = ViTConfig(24, 8, dim=24, depth=2, n_heads=3, mlp_dim=40, n_classes=5)
 KNOWN = {"ViT-B/16": 86_567_656, "ViT-L/16": 304_326_632, "ViT-H/14": 632_045_800}  # 224 px, 1000 classes
 
@@ -64,9 +66,9 @@ def test_logits_are_equal_and_deviations_are_seen(table):
 
 def test_another_seed_gives_other_draws_and_a_rerun_computes_nothing(table, tmp_path, monkeypatch, capsys):
     def smaller(name):
-        return checks.Settings((), ("plain",), n_seeds=1, n_images=1)
+        return checks.StudyConfig((), ("plain",), n_seeds=1, n_images=1)
 
-    monkeypatch.setattr(checks, "SETTINGS", {"smoke": smaller("smoke")})
+    monkeypatch.setattr(checks, "CONFIGS", {"smoke": smaller("smoke")})
     first = checks.model_checks("smoke", seed=0, folder=tmp_path)
     again = checks.model_checks("smoke", seed=0, folder=tmp_path)
     assert first.equals(again) and "were finished before" in capsys.readouterr().out

@@ -11,8 +11,8 @@ import scipy.stats
 import torch
 
 from vitlab.data.world import HELD_OUT, World, scene, with_difficulty
-from vitlab.experiments import compute_scaling, data_scaling, frozen, runner, scaling, scaling_sweeps, small_data
-from vitlab.experiments.scaling import Rates
+from vitlab.experiments import compute_scaling, data_scaling, frozen, scaling, small_data
+from vitlab.experiments.scaling import Hyperparameters
 from vitlab.experiments.scaling_statistics import (
     advantages,
     compute_factor,
@@ -23,10 +23,15 @@ from vitlab.experiments.scaling_statistics import (
     frontier,
     slope_per_decade,
 )
-from vitlab.training import pretrain as training
+from vitlab.experiments.trials import stored_trials
+from vitlab.sweep import runner
+from vitlab.training import splits as training
+from vitlab.training.cost import multiply_adds
+
+pytestmark = pytest.mark.slow
 
 SIZES = [100, 1_000, 10_000]
-PRESETS = ["smoke", "quick", "rehearsal", "full"]
+PRESETS = ["smoke", "quick", "full", "gpu"]
 DIGITS = {"real": "digits"}  # whatever sets this machine has
 
 
@@ -44,29 +49,29 @@ def table(folder):
 
 
 def test_every_model_size_and_seed_has_one_outcome_in_its_arms(table):
-    settings = data_scaling.SETTINGS["smoke"]
-    runs = {arm: scaling.outcomes(rows) for arm, rows in table.groupby("arm")}
-    assert len(runs["same"]) == len(settings.models) * len(settings.sizes) * settings.n_seeds
-    assert len(runs["tuned"]) == len(settings.pair) * len(settings.sizes) * settings.n_seeds
+    config = data_scaling.CONFIGS["smoke"]
+    runs = {arm: scaling.accuracies(rows) for arm, rows in table.groupby("arm")}
+    assert len(runs["same"]) == len(config.models) * len(config.sizes) * config.n_seeds
+    assert len(runs["tuned"]) == len(config.pair) * len(config.sizes) * config.n_seeds
     for rows in runs.values():
         assert not rows.duplicated(["model", "n_train", "seed"]).any()
         assert rows[["test_accuracy", "train_accuracy", "validation_accuracy"]].stack().between(0, 1).all()
         assert (rows["best_step"] <= rows["last_step"]).all() and (rows["last_step"] <= rows["steps"]).all()
     assert runs["same"].groupby("model")["weight_decay"].nunique().eq(1).all()
-    (key, rates), *_ = settings.tuned.items()
+    (key, values), *_ = config.by_size.items()
     chosen = runs["tuned"].set_index(["model", "n_train"])["weight_decay"]
-    assert (chosen[key] == rates.weight_decay).all() and (chosen.drop(index=key) == 0.1).all()
+    assert (chosen[key] == values.weight_decay).all() and (chosen.drop(index=key) == 0.1).all()
 
 
 def test_a_run_that_both_arms_ask_for_is_made_once(table, folder):
-    settings = data_scaling.SETTINGS["smoke"]
-    both = len(settings.pair) * len(settings.sizes) * settings.n_seeds - settings.n_seeds  # one cell is tuned
+    config = data_scaling.CONFIGS["smoke"]
+    both = len(config.pair) * len(config.sizes) * config.n_seeds - config.n_seeds  # one cell is tuned
     assert len(list(folder.glob("*.json"))) == len(table.groupby(["arm", "model", "n_train", "seed"])) - both
 
 
 def test_histories_hold_the_kept_evaluation(table):
     same = table[table["arm"] == "same"]
-    runs, rows = scaling.outcomes(same), scaling.histories(same)
+    runs, rows = scaling.accuracies(same), scaling.histories(same)
     key = ["model", "n_train", "seed"]
     best = rows[rows["step"] > 0].groupby(key)["val_accuracy"].max()
     kept = rows.merge(runs, left_on=[*key, "step"], right_on=[*key, "best_step"]).set_index(key)["val_accuracy"]
@@ -76,100 +81,106 @@ def test_histories_hold_the_kept_evaluation(table):
 
 
 def test_training_flops_are_three_forward_passes_a_sample(table):
-    setting = data_scaling.SETTINGS["smoke"].setting
-    for run in scaling.outcomes(table).itertuples():
-        once = 2 * training.multiply_adds(run.model, setting.image_size)
-        assert run.flops == 3 * once * run.last_step * setting.recipe.batch_size
+    run_config = data_scaling.CONFIGS["smoke"].run
+    for run in scaling.accuracies(table).itertuples():
+        once = 2 * multiply_adds(run.model, run_config.image_size)
+        assert run.flops == 3 * once * run.last_step * run_config.recipe.batch_size
 
 
 def test_frozen_features_are_evaluated_on_other_classes_and_on_real_images(table):
     same = table[table["arm"] == "same"]
     for rows in (scaling.few_shots(same), scaling.probes(same)):
-        assert set(rows["target"]) == {frozen.NEAR, "digits"}
-        assert len(rows) == 2 * len(scaling.outcomes(same)) and rows["accuracy"].between(0, 1).all()
+        assert set(rows["target"]) == {frozen.OTHER_CLASSES, "digits"}
+        assert len(rows) == 2 * len(scaling.accuracies(same)) and rows["accuracy"].between(0, 1).all()
     assert set(scaling.few_shots(same)["shots"]) == {scaling.SHOTS}
 
 
 def test_a_finished_study_is_read_not_run(table, folder, monkeypatch):
-    monkeypatch.setattr(scaling, "pretrain", lambda *args, **kwargs: pytest.fail("a run was repeated"))
+    monkeypatch.setattr(scaling, "train", lambda *args, **kwargs: pytest.fail("a run was repeated"))
     again = data_scaling.data_scaling("smoke", seed=0, jobs=1, folder=folder, **DIGITS)
     pd.testing.assert_frame_equal(again, table)
 
 
 def test_the_number_comes_from_the_test_set_with_the_kept_weights(monkeypatch):
-    setting = data_scaling.SETTINGS["smoke"].setting
+    run_config = data_scaling.CONFIGS["smoke"].run
     watched, reported = [], []
-    real_pretrain, real_evaluate = scaling.pretrain, scaling.evaluate
+    real_train, real_evaluate = scaling.train, scaling.evaluate
 
-    def pretrain(*args, watch, **kwargs):
-        watched.append(watch)
-        return real_pretrain(*args, watch=watch, **kwargs)
+    def train(*args, validation):
+        watched.append(validation)
+        return real_train(*args, validation=validation)
 
     def evaluate(model, images):
         reported.append(images)
         return real_evaluate(model, images)
 
-    monkeypatch.setattr(scaling, "pretrain", pretrain)
+    monkeypatch.setattr(scaling, "train", train)
     monkeypatch.setattr(scaling, "evaluate", evaluate)
-    scaling.run_one(scaling.config(setting, "Lab-Mu/4", Rates(1e-3), 32, 0, "digits"))
-    assert len(watched[0]) == setting.n_validation and len(reported[0]) == setting.n_test
+    scaling.run_one(scaling.planned_run(run_config, "Lab-Mu/4", Hyperparameters(1e-3), 32, seed=0))
+    assert len(watched[0]) == run_config.n_validation and len(reported[0]) == run_config.n_test
     seen = {image.numpy().tobytes() for image in watched[0].images}
     assert not seen & {image.numpy().tobytes() for image in reported[0].images}
 
 
+def test_a_run_without_validation_images_is_refused_before_it_trains():
+    run_config = dataclasses.replace(data_scaling.CONFIGS["smoke"].run, n_validation=0)
+    with pytest.raises(ValueError, match="n_validation is 0; .* at least 1"):
+        scaling.run_one(scaling.planned_run(run_config, "Lab-Mu/4", Hyperparameters(1e-3), 32, seed=0))
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_one_arm_has_one_recipe_for_all_sizes_and_both_have_the_same_images(preset):
-    settings = data_scaling.SETTINGS[preset]
-    same = dict.fromkeys(settings.models, Rates(1e-3))
-    tuned = {(model, size): Rates(1e-3, 3.0) for model in settings.pair for size in settings.sizes}
-    arms = data_scaling._arms(settings, same, tuned, 2, "digits")
+    config = data_scaling.CONFIGS[preset]
+    same = dict.fromkeys(config.models, Hyperparameters(1e-3))
+    tuned = {(model, size): Hyperparameters(1e-3, 3.0) for model in config.pair for size in config.sizes}
+    arms = data_scaling._arms(config, same, tuned, 2)
     apart = ("model", "n_train", "seed", "weight_decay")
     assert len({tuple(v for k, v in c.items() if k not in apart) for arm in arms.values() for c in arm}) == 1
     assert {c["weight_decay"] for c in arms["same"]} == {0.1} and {c["weight_decay"] for c in arms["tuned"]} == {3.0}
-    assert {c["seed"] for c in arms["same"]} == {200 + s for s in range(settings.n_seeds)}
-    vit, bit = settings.pair
-    assert bit == f"BiT-{vit}" and settings.n_seeds >= (2 if preset == "smoke" else 3)
-    assert (
-        list(settings.sizes) == sorted(set(settings.sizes)) and settings.sizes[0] < settings.middle < settings.sizes[-1]
-    )
-    side = settings.setting.image_size
-    cost = [training.multiply_adds(model, side) for model in settings.pair]
+    assert {c["seed"] for c in arms["same"]} == {200 + s for s in range(config.n_seeds)}
+    vit, bit = config.pair
+    assert bit == f"BiT-{vit}" and config.n_seeds >= (2 if preset == "smoke" else 3)
+    assert list(config.sizes) == sorted(set(config.sizes)) and config.sizes[0] < config.middle < config.sizes[-1]
+    side = config.run.image_size
+    cost = [multiply_adds(model, side) for model in config.pair]
     assert max(cost) / min(cost) < 1.2
 
 
-@pytest.mark.parametrize("preset", ["rehearsal", "full"])
+@pytest.mark.parametrize("preset", ["full", "gpu"])
 def test_the_large_presets_are_what_they_promise(preset):
-    settings = data_scaling.SETTINGS[preset]
-    assert settings.sizes[0] <= 1_000 and settings.sizes[-1] >= 1_000_000
-    families = [sum(model.startswith(start) for model in settings.models) for start in ("Lab", "BiT", "R+")]
-    assert min(families) >= 2 and settings.n_seeds >= 3
+    config = data_scaling.CONFIGS[preset]
+    assert config.sizes[0] <= 1_000 and config.sizes[-1] >= 1_000_000
+    families = [sum(model.startswith(start) for model in config.models) for start in ("Lab", "BiT", "R+")]
+    assert min(families) >= 2 and config.n_seeds >= 3
 
 
-def test_the_sweep_gives_all_models_the_same_trials_and_the_best_is_taken():
-    trials = [set(found) for found in scaling_sweeps.SWEEP.values()]
-    assert all(found == trials[0] for found in trials) and set(scaling_sweeps.SWEEP) >= set(data_scaling.COMPARED)
-    quick = data_scaling.SETTINGS["quick"]
-    assert trials[0] == {(rates.learning_rate, rates.weight_decay) for rates in quick.trials}
-    for model, rates in scaling_sweeps.swept().items():
-        best = max(scaling_sweeps.SWEEP[model].values())
-        assert scaling_sweeps.SWEEP[model][rates.learning_rate, rates.weight_decay] == best
-        among = sorted({rate for rate, _ in trials[0]})
-        assert among[0] < rates.learning_rate < among[-1]  # inside the grid, not at its edge
-    finer = [set(found) for found in scaling_sweeps.REGULARISED.values()]
-    assert all(found == set(quick.regularisations) for found in finer)
-    assert set(scaling_sweeps.REGULARISED) == {(m, n) for m in quick.pair for n in quick.sizes}
+def test_all_models_have_the_same_stored_trials_and_the_best_is_taken():
+    quick, trials = data_scaling.CONFIGS["quick"], stored_trials("data_scaling", "shared")
+    grid = {(each.learning_rate, each.weight_decay) for each in quick.trials}
+    assert set(trials["model"]) >= {*data_scaling.COMPARED, *compute_scaling.CONFIGS["quick"].models}
+    for model, rows in trials.groupby("model"):
+        accuracy = rows.set_index(["learning_rate", "weight_decay"])["validation_accuracy"]
+        chosen = quick.shared[model]
+        assert set(accuracy.index) == grid and accuracy.index.is_unique
+        assert accuracy[chosen.learning_rate, chosen.weight_decay] == accuracy.max()
+        rates = sorted(rows["learning_rate"].unique())
+        assert rates[0] < chosen.learning_rate < rates[-1]  # inside the grid, not at its edge
+    by_size = stored_trials("data_scaling", "by_size").groupby(["model", "n_train"])
+    assert set(by_size.groups) == set(quick.by_size) == {(m, n) for m in quick.pair for n in quick.sizes}
+    for _, rows in by_size:
+        assert set(zip(rows["weight_decay"], rows["label_smoothing"], strict=True)) == set(quick.regularisations)
 
 
-def test_without_tables_the_trials_are_run_first(monkeypatch, tmp_path):
-    """Accuracies that are known beforehand: the rates with the best of them must come out in the study's runs."""
+def test_without_stored_trials_they_are_run_first(monkeypatch, tmp_path):
+    """With made-up accuracies: the hyper-parameters with the highest must come out in the study's runs."""
     smoke = dataclasses.replace(
-        data_scaling.SETTINGS["smoke"],
-        trials=(Rates(1e-3), Rates(2e-3), Rates(4e-3)),
+        data_scaling.CONFIGS["smoke"],
+        trials=(Hyperparameters(1e-3), Hyperparameters(2e-3), Hyperparameters(4e-3)),
         regularisations=((0.1, 0.0), (1.0, 0.0)),
-        rates=None,
-        tuned=None,
+        shared=None,
+        by_size=None,
     )
-    monkeypatch.setitem(data_scaling.SETTINGS, "smoke", smoke)
+    monkeypatch.setitem(data_scaling.CONFIGS, "smoke", smoke)
 
     def run_all(function, configs, folder, jobs):
         rows = []
@@ -224,8 +235,8 @@ def compute(folder):
 
 
 def test_every_model_and_length_has_its_points(compute):
-    settings, points = compute_scaling.SETTINGS["smoke"], compute_scaling.points(compute)
-    assert len(points) == len(settings.models) * len(settings.steps) * settings.n_seeds
+    config, points = compute_scaling.CONFIGS["smoke"], compute_scaling.points(compute)
+    assert len(points) == len(config.models) * len(config.steps) * config.n_seeds
     assert points[["test_accuracy", "few_shot"]].stack().between(0, 1).all()
     long, short = (points[points["steps"] == steps].set_index(["model", "seed"]) for steps in (6, 3))
     assert (long["flops"] <= 2 * short["flops"]).all()  # less where it stopped early
@@ -233,14 +244,14 @@ def test_every_model_and_length_has_its_points(compute):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_both_studies_share_the_longest_runs_on_the_largest_set(preset):
-    settings = compute_scaling.SETTINGS[preset]
-    families = [sum(model.startswith(start) for model in settings.models) for start in ("Lab", "BiT", "R+")]
-    assert min(families) >= 2 and len(settings.steps) >= 2
-    assert settings.steps[-1] == max(settings.steps) == data_scaling.SETTINGS[preset].setting.recipe.steps
-    shared = [config for config in compute_scaling.configs(preset) if config in data_scaling.configs(preset)]
-    both = set(settings.models) & set(data_scaling.SETTINGS[preset].models)
+    config = compute_scaling.CONFIGS[preset]
+    families = [sum(model.startswith(start) for model in config.models) for start in ("Lab", "BiT", "R+")]
+    assert min(families) >= 2 and len(config.steps) >= 2
+    assert config.steps[-1] == max(config.steps) == data_scaling.CONFIGS[preset].run.recipe.steps
+    shared = [config for config in compute_scaling.planned_runs(preset) if config in data_scaling.planned_runs(preset)]
+    both = set(config.models) & set(data_scaling.CONFIGS[preset].models)
     if preset != "smoke":
-        assert len(shared) == len(both) * settings.n_seeds > 0
+        assert len(shared) == len(both) * config.n_seeds > 0
 
 
 # ---- small_data ----

@@ -7,6 +7,8 @@ import torch
 
 from vitlab.experiments import largest_batch, speed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
@@ -14,9 +16,9 @@ def table(tmp_path_factory):
 
 
 def test_every_model_is_timed_at_every_size_in_every_round(table):
-    settings, found = speed.SETTINGS["smoke"], speed.speeds(table)
+    config, found = speed.CONFIGS["smoke"], speed.speeds(table)
     counts = found.groupby(["model", "image_size"]).size()
-    assert len(counts) == len(settings.models) * len(settings.image_sizes) and set(counts) == {settings.n_rounds}
+    assert len(counts) == len(config.models) * len(config.image_sizes) and set(counts) == {config.n_rounds}
     assert (found["images_per_second"] > 0).all()
 
 
@@ -28,9 +30,9 @@ def test_a_smaller_image_leaves_room_for_a_larger_batch(table):
 
 def test_on_a_gpu_every_search_is_a_run_of_its_own(monkeypatch):
     monkeypatch.setattr(speed, "device_type", lambda: "cpu")
-    together = speed._configs(speed.SETTINGS["full"], seed=0)
+    together = speed._planned_runs(speed.CONFIGS["gpu"], seed=0)
     monkeypatch.setattr(speed, "device_type", lambda: "cuda")
-    apart = speed._configs(speed.SETTINGS["full"], seed=0)
+    apart = speed._planned_runs(speed.CONFIGS["gpu"], seed=0)
     searches = [(config["models"], config["sides"]) for config in apart if config["kind"] == "batch"]
     assert len(set(searches)) == len(searches) == 25
     assert [config for config in apart if config["kind"] == "speed"] == together[:-1]

@@ -7,8 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vitlab.experiments import runner, training_curves
-from vitlab.training import pretrain as training
+from vitlab.experiments import training_curves
+from vitlab.experiments.trials import stored_trials
+from vitlab.sweep import runner
+from vitlab.training.cost import multiply_adds
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +27,9 @@ def table(curves_folder):
 
 def test_every_run_has_a_curve_from_the_known_loss_on(table):
     curves = training_curves.curves(table)
-    settings = training_curves.SETTINGS["smoke"]
+    config = training_curves.CONFIGS["smoke"]
     assert list(curves["step"].unique()) == [0, 3, 6]
-    assert len(curves) == 3 * settings.n_seeds * sum(len(task.models) for task in settings.tasks)
+    assert len(curves) == 3 * config.n_seeds * sum(len(task.models) for task in config.tasks)
     starts = curves[curves["step"] == 0]
     np.testing.assert_allclose(starts["test_loss"], math.log(10), atol=1e-5)
     assert starts["train_loss"].isna().all() and (starts["seconds"] == 0).all()
@@ -66,7 +70,7 @@ def test_a_model_without_mistakes_gives_an_empty_table():
 
 
 def test_a_finished_study_is_read_not_run(curves_folder, table, monkeypatch, capsys):
-    monkeypatch.setattr(training_curves, "pretrain", lambda *args, **kwargs: pytest.fail("a run was repeated"))
+    monkeypatch.setattr(training_curves, "train", lambda *args, **kwargs: pytest.fail("a run was repeated"))
     again = training_curves.training_curves("smoke", seed=0, jobs=1, folder=curves_folder)
     pd.testing.assert_frame_equal(again, table)
     assert "12 of 12 runs were finished before" in capsys.readouterr().out
@@ -78,20 +82,23 @@ def test_another_seed_is_another_study(table, monkeypatch, tmp_path):
     assert set(table["seed"]) == {0, 1}
 
 
-def test_the_sweep_gives_all_families_the_same_trials_and_the_best_is_taken():
+def test_all_families_have_the_same_stored_trials_and_the_best_is_taken():
+    trials = stored_trials("training_curves")
     for data in ("digits", "world"):
-        sweeps = [trials for (name, _), trials in training_curves.SWEEP.items() if name == data]
-        assert len(sweeps) == 3 and sweeps[0].keys() == sweeps[1].keys() == sweeps[2].keys()
-        for model, rates in training_curves.tuned(data).items():
-            trials = training_curves.SWEEP[data, model]
-            assert trials[rates] == max(trials.values())
-            assert min(trials.values()) >= 0.1 and 0.4 < max(trials.values()) <= 1  # ten classes: guessing is 0.1
+        by_model = trials[trials["data"] == data].groupby("model")
+        grids = [list(zip(rows["learning_rate"], rows["weight_decay"], strict=True)) for _, rows in by_model]
+        assert len(grids) == 3 and grids[0] == grids[1] == grids[2]
+        for model, chosen in training_curves.tuned(data).items():
+            rows = by_model.get_group(model).set_index(["learning_rate", "weight_decay"])["validation_accuracy"]
+            assert rows[chosen] == rows.max()
+            assert rows.min() >= 0.1 and 0.4 < rows.max() <= 1  # ten classes: guessing is 0.1
 
 
 def test_the_sweep_runs_what_it_says_away_from_the_test_set(monkeypatch):
     asked = configs_of(monkeypatch, training_curves.sweep, "digits")
     seeds = {100 * seed + s for seed in range(10) for s in range(5)}
-    wanted = {(model, *r) for (data, model), t in training_curves.SWEEP.items() if data == "digits" for r in t}
+    stored = stored_trials("training_curves").query("data == 'digits'")
+    wanted = set(zip(stored["model"], stored["learning_rate"], stored["weight_decay"], strict=True))
     assert {(c["model"], c["learning_rate"], c["weight_decay"]) for c in asked} == wanted
     assert all(config["tuning"] and config["seed"] not in seeds for config in asked)
     for config in (asked[0], asked[0] | {"data": "world", "n_train": 20, "n_test": 10, "image_size": 8}):
@@ -119,27 +126,23 @@ def configs_of(monkeypatch, experiment, *args, **kwargs) -> list[dict]:
     return found
 
 
-@pytest.mark.parametrize("preset", ["smoke", "quick", "full"])
+@pytest.mark.parametrize("preset", ["smoke", "quick", "full", "gpu"])
 def test_vit_and_resnet_cost_as_much_and_the_hybrid_is_the_nearest_there_is(preset):
-    for task in training_curves.SETTINGS[preset].tasks:
+    for task in training_curves.CONFIGS[preset].tasks:
         vit, bit, hybrid = task.models
         strides = [p for p in (2, 4, 8, 16, 32) if p < task.image_size]
         hybrids = [f"R+{vit.partition('/')[0]}/{p}" for p in strides]
-        cost = {name: training.multiply_adds(name, task.image_size) for name in (vit, bit, *hybrids)}
+        cost = {name: multiply_adds(name, task.image_size) for name in (vit, bit, *hybrids)}
         assert max(cost[vit], cost[bit]) / min(cost[vit], cost[bit]) < 1.2
         assert hybrid == min(hybrids, key=lambda name: abs(math.log(cost[name] / cost[vit])))
 
 
 def test_a_preset_that_cannot_run_is_refused():
-    for preset, words in (
-        ("huge", "unknown preset 'huge'"),
-        ("paper", "'paper' is not run"),
-        ("rehearsal", "no preset"),
-    ):
+    for preset, words in (("huge", "unknown preset 'huge'"), ("paper", "'paper' is not run")):
         with pytest.raises(ValueError, match=words):
             training_curves.training_curves(preset)
 
 
 def test_settings_are_data():
-    assert set(training_curves.SETTINGS) == {"smoke", "quick", "full"}
-    assert all(dataclasses.is_dataclass(settings) for settings in training_curves.SETTINGS.values())
+    assert set(training_curves.CONFIGS) == {"smoke", "quick", "full", "gpu"}
+    assert all(dataclasses.is_dataclass(config) for config in training_curves.CONFIGS.values())

@@ -7,9 +7,14 @@ import scipy.stats
 import torch
 
 from vitlab.data.world import World
-from vitlab.experiments import runner, training_curves, transfer
+from vitlab.experiments import training_curves, transfer
+from vitlab.experiments.trials import stored_trials
+from vitlab.sweep import runner
 from vitlab.training import paper
-from vitlab.training import pretrain as training
+from vitlab.training import splits as training
+from vitlab.training.cost import multiply_adds
+
+pytestmark = pytest.mark.slow
 
 VIT, BIT = "Lab-Ti/8", "BiT-Lab-Ti/8"
 
@@ -25,19 +30,19 @@ def table(folder):
 
 
 def test_every_fine_tuning_has_an_evaluation_of_every_epoch_from_guessing_on(table):
-    rows, settings = transfer.evaluations(table), transfer.SETTINGS["smoke"]
-    assert len(rows) == len(settings.models) * settings.n_seeds * len(transfer.ARMS) * (settings.epochs + 1)
+    rows, config = transfer.evaluations(table), transfer.CONFIGS["smoke"]
+    assert len(rows) == len(config.models) * config.n_seeds * len(transfer.ARMS) * (config.epochs + 1)
     assert rows.groupby(["model", "seed", "arm"])["epoch"].agg(list).map(lambda found: found == [0, 1, 2]).all()
     starts = rows[rows["epoch"] == 0]
     # A head at zero says class 0 of every image.
-    zeros = (transfer.target("digits", "test", 16, settings.n_test).labels == 0).float().mean().item()
+    zeros = (transfer.target("digits", "test", 16, config.n_test).labels == 0).float().mean().item()
     np.testing.assert_allclose(starts["test_accuracy"], zeros, rtol=1e-6)
     sides = rows.groupby("arm")["image_size"].unique().map(list).to_dict()
     assert sides == {"1x": [16], "1.5x": [24], "2x": [32], "scratch": [16]}
 
 
 def test_shares_are_of_the_last_evaluation(table):
-    rows, last = transfer.evaluations(table), transfer.outcomes(table)
+    rows, last = transfer.evaluations(table), transfer.accuracies(table)
     assert (last["epoch"] == 2).all() and len(last) == 16
     np.testing.assert_allclose(last["share"], 1)
     one = rows[(rows["model"] == VIT) & (rows["seed"] == 1) & (rows["arm"] == "2x")]
@@ -48,7 +53,7 @@ def test_the_best_rate_of_the_held_out_images_is_used(table):
     tried = transfer.trials(table)
     assert len(tried) == 2 * 2 * 2 and set(tried["arm"]) == {"1x"}  # the other arms have one rate: no choice
     best = tried.sort_values("learning_rate").groupby(["model", "seed"], sort=True)["held_out_accuracy"].idxmax()
-    used = transfer.outcomes(table).query("arm == '1x'").sort_values(["model", "seed"])["learning_rate"]
+    used = transfer.accuracies(table).query("arm == '1x'").sort_values(["model", "seed"])["learning_rate"]
     assert tried.loc[best, "learning_rate"].tolist() == used.tolist()
 
 
@@ -69,22 +74,22 @@ def test_from_scratch_means_the_weights_pretraining_began_with(monkeypatch):
     config = configs_of(monkeypatch, "smoke", models=1)[0] | {"seed": 7}
     sources = {}
 
-    def finetune(source, images, recipe, rates, **settings):
-        sources[len(sources)] = (source, images, settings)
-        return real(source, images, recipe, rates[:1], **settings)
+    def finetune(source, images, recipe, rates, **config):
+        sources[len(sources)] = (source, images, config)
+        return real(source, images, recipe, rates[:1], **config)
 
     real = transfer.finetune
     monkeypatch.setattr(transfer, "finetune", finetune)
-    transfer._run_one(config)
+    transfer.run_one(config)
     fresh = transfer.zoo.create(VIT, n_classes=10, image_size=16, seed=7)
     (one, *_), (half, *_), (two, *_), (scratch, *_) = sources.values()
     assert one is half is two is not scratch
     state = scratch.state_dict()
     assert all(torch.equal(value, state[name]) for name, value in fresh.state_dict().items())
     assert not torch.equal(one.state_dict()["blocks.0.attn.qkv.weight"], state["blocks.0.attn.qkv.weight"])
-    for _, images, settings in sources.values():  # nothing is learned from the images that report
-        assert settings["held_out"] == 0.1 and settings["seed"] == 7
-        seen = {image.numpy().tobytes() for image in settings["watch"].images}
+    for _, images, config in sources.values():  # nothing is learned from the images that report
+        assert config["held_out"] == 0.1 and config["seed"] == 7
+        seen = {image.numpy().tobytes() for image in config["watch"].images}
         assert not seen & {image.numpy().tobytes() for image in images.images}
 
 
@@ -119,7 +124,7 @@ class Asked(Exception):
     pass
 
 
-def configs_of(monkeypatch, preset, models=2, **settings) -> list[dict]:
+def configs_of(monkeypatch, preset, models=2, **config) -> list[dict]:
     """The configurations of the first models, as the experiment or the sweep would run them."""
     found = []
 
@@ -129,19 +134,21 @@ def configs_of(monkeypatch, preset, models=2, **settings) -> list[dict]:
 
     with monkeypatch.context() as patched, pytest.raises(Asked):
         patched.setattr(runner, "run_all", run_all)
-        transfer.sweep(**settings) if preset == "sweep" else transfer.transfer(preset, **settings)
+        transfer.sweep(**config) if preset == "sweep" else transfer.transfer(preset, **config)
     chosen = list(dict.fromkeys(config["model"] for config in found))[:models]
     return [config for config in found if config["model"] in chosen]
 
 
 def test_all_fine_tunings_had_the_same_trials_and_the_best_is_not_at_the_edge_of_the_grid():
-    for (model, arm), tried in transfer.SWEEP.items():
-        assert tuple(tried) == transfer._GRID, (model, arm)
-        (rate,) = transfer.SETTINGS["quick"].rates[model, arm]
-        assert tried[rate] == max(tried.values()) > 0.5
-        assert min(tried) < rate < max(tried)
-    assert {arm for model, arm in transfer.SWEEP if model == VIT} == set(transfer.ARMS)
-    assert {"1x", "scratch"} <= {arm for model, arm in transfer.SWEEP if model == BIT}
+    tried = stored_trials("transfer").groupby(["model", "arm"])
+    for key, rows in tried:
+        accuracy = rows.set_index("learning_rate")["held_out_accuracy"]
+        (rate,) = transfer.CONFIGS["quick"].rates[key]
+        assert tuple(accuracy.index) == transfer._GRID, key
+        assert accuracy[rate] == accuracy.max() > 0.5
+        assert accuracy.index.min() < rate < accuracy.index.max()
+    assert {arm for model, arm in tried.groups if model == VIT} == set(transfer.ARMS)
+    assert {"1x", "scratch"} <= {arm for model, arm in tried.groups if model == BIT}
 
 
 def test_the_sweep_runs_what_it_says_with_a_seed_of_its_own(monkeypatch):
@@ -151,24 +158,23 @@ def test_the_sweep_runs_what_it_says_with_a_seed_of_its_own(monkeypatch):
     assert len({tuple(v for k, v in c.items() if k not in apart) for c in (*swept, *used)}) == 1
     for config in swept:
         asked = {arm for arm in transfer.ARMS if config[f"rates_{arm}"]}
-        assert asked == {arm for model, arm in transfer.SWEEP if model == config["model"]}
+        assert asked == {arm for model, arm in transfer.CONFIGS["quick"].rates if model == config["model"]}
         assert {config[f"rates_{arm}"] for arm in asked} == {"0.3 1.0 3.0 10.0 30.0"}
 
 
 def test_pretraining_takes_the_rates_that_were_best_for_the_world():
     rates = training_curves.tuned("world")
-    assert transfer.SETTINGS["quick"].models == {model: rates[model][0] for model in (VIT, BIT)}
+    assert transfer.CONFIGS["quick"].models == {model: rates[model][0] for model in (VIT, BIT)}
 
 
-def test_where_the_runs_tried_nothing_the_trials_are_those_of_the_sweep():
-    found = transfer.trials(pd.DataFrame({"kind": ["evaluation"]}))
-    assert len(found) == sum(map(len, transfer.SWEEP.values())) and (found["seed"] == 9_999).all()
-    rows = found[(found["model"] == VIT) & (found["arm"] == "2x")].set_index("learning_rate")["held_out_accuracy"]
-    assert rows.to_dict() == transfer.SWEEP[VIT, "2x"]
+def test_where_the_runs_tried_nothing_the_stored_trials_are_given():
+    trials, stored = transfer.trials(pd.DataFrame({"kind": ["evaluation"]})), stored_trials("transfer")
+    assert (trials["seed"] == 9_999).all()
+    pd.testing.assert_frame_equal(trials[stored.columns], stored)
 
 
 def test_a_finished_study_is_read_not_run(folder, table, monkeypatch):
-    monkeypatch.setattr(transfer, "pretrain", lambda *args, **kwargs: pytest.fail("a run was repeated"))
+    monkeypatch.setattr(transfer, "train", lambda *args, **kwargs: pytest.fail("a run was repeated"))
     pd.testing.assert_frame_equal(transfer.transfer("smoke", seed=0, jobs=1, folder=folder), table)
 
 
@@ -177,13 +183,13 @@ def test_a_preset_that_cannot_run_is_refused():
         transfer.transfer("paper")
 
 
-@pytest.mark.parametrize("preset", ["quick", "full"])
+@pytest.mark.parametrize("preset", ["quick", "full", "gpu"])
 def test_the_families_cost_as_much_and_patches_fit_every_side(preset):
-    settings = transfer.SETTINGS[preset]
-    cost = [training.multiply_adds(model, settings.image_size) for model in settings.models]
+    config = transfer.CONFIGS[preset]
+    cost = [multiply_adds(model, config.image_size) for model in config.models]
     assert max(cost) / min(cost) < 1.2
-    patch = int(next(iter(settings.models)).partition("/")[2])
-    assert all(scale * settings.image_size % patch == 0 for scale in transfer.ARMS.values())
+    patch = int(next(iter(config.models)).partition("/")[2])
+    assert all(scale * config.image_size % patch == 0 for scale in transfer.ARMS.values())
 
 
 def test_differences_pair_by_seed():

@@ -35,6 +35,19 @@ def test_folders_follow_their_variables_except_the_reference(monkeypatch, tmp_pa
     assert files.data_dir() == files.ROOT / "data" / "downloads"
 
 
+def test_without_a_checkout_nothing_is_written_among_installed_packages(monkeypatch, tmp_path):
+    monkeypatch.delenv("VITLAB_FIGURES", raising=False)
+    monkeypatch.delenv("VITLAB_DATA", raising=False)
+    monkeypatch.setattr(files, "ROOT", tmp_path / "site-packages")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert files.figures_dir() == tmp_path / "work" / "figures"
+    assert files.data_dir() == tmp_path / "work" / "data" / "downloads"
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "pyproject.toml").touch()  # it is a checkout after all
+    assert files.figures_dir() == tmp_path / "site-packages" / "figures"
+
+
 def test_writing_replaces_the_file_and_leaves_nothing_beside_it(tmp_path):
     target = tmp_path / "new" / "x.txt"
     for text in ("first", "second"):
@@ -97,6 +110,7 @@ def test_a_write_beyond_the_limit_of_the_system(tmp_path):
     assert files.read_json(target) == "old" and names(tmp_path) == ["x.json"]
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_left_is_swept_and_a_living_writers_file_is_not(tmp_path):
     code = (
         "import sys, time; from vitlab import files\n"

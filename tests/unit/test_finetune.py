@@ -13,10 +13,10 @@ from vitlab.models import zoo
 from vitlab.models.pretrained import Pretrained
 from vitlab.models.transfer import with_new_head
 from vitlab.training import paper
+from vitlab.training.divergence import DivergedError
 from vitlab.training.finetune import finetune, split
-from vitlab.training.loop import DivergedError
-from vitlab.training.pretrain import world_splits
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import world_splits
 
 TINY = World(image_size=8)
 
@@ -127,6 +127,7 @@ def test_held_out_images_are_a_random_share_that_is_not_trained_on():
         split(images, 0.0, seed=0)
 
 
+@pytest.mark.slow
 def test_finetuning_learns_and_leaves_the_source_alone():
     splits = world_splits(TINY, 200, 4, 60)
     source = trained("Lab-Ti/2", image_size=8)

@@ -98,7 +98,6 @@ KINDS = [
     None,
     Augmentation(crop="pad", pad=3, flip=True, mixup=0.3),
     Augmentation(flip=True),
-    Augmentation(crop="pad", pad=3, trivial=True, cutmix=1.0),
 ]
 
 
@@ -160,6 +159,7 @@ def requests(plan, last, first=0):
     return [(step, *window) for step in range(first, last) for window in plan]
 
 
+@pytest.mark.slow
 def test_two_workers_give_what_this_process_gives(folder):
     """Whole batches, jumps back and forth, a resumed run's, accumulation's slices, and one process's share."""
     inline, streamed = (batches(folder, 6, seed=1, augmentation=CROPS, workers=workers) for workers in (0, 2))
@@ -182,6 +182,7 @@ class Interrupted:
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_one_worker_is_at_what_is_asked_for_next(folder, monkeypatch):
     """Slices are learnt within one step; nothing is started anew but for a jump, or after an interruption."""
     starts = []
@@ -204,6 +205,7 @@ def test_one_worker_is_at_what_is_asked_for_next(folder, monkeypatch):
     streamed.close()  # once more does no harm
 
 
+@pytest.mark.slow
 def test_workers_name_an_unreadable_file_and_say_when_they_die(tmp_path):
     for i in range(4):
         write(tmp_path / f"a/{i}.png", (20, 20), seed=i)

@@ -15,7 +15,7 @@ from vitlab.models import zoo
 from vitlab.models.hybrid import Hybrid, HybridConfig, resnet_of_stride
 from vitlab.models.resnet import BiTConfig
 from vitlab.models.vit import ViT
-from vitlab.training.pretrain import multiply_adds
+from vitlab.training.cost import multiply_adds
 
 TINY = HybridConfig(
     image_size=16,

@@ -4,17 +4,18 @@ import pytest
 
 from vitlab import files
 from vitlab.data.world import HELD_OUT, World, image_set
-from vitlab.experiments.lab_weights import SETTINGS, lab_weights, model_card
+from vitlab.experiments.lab_weights import CONFIGS, lab_weights, model_card
 from vitlab.models import zoo
 from vitlab.training.evaluate import evaluate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", zoo.BUNDLED)
 def test_bundled_weights_do_what_their_card_says(which):
     """On images of today's world: weights and world have not drifted apart."""
     lab = zoo.load(which)
     world = World(**lab.about["world"])
-    assert world == SETTINGS["rehearsal"].world and lab.name == SETTINGS["rehearsal"].models[which]
+    assert world == CONFIGS["full"].world and lab.name == CONFIGS["full"].models[which]
     found = evaluate(lab.model, image_set(world, 500, HELD_OUT))["accuracy"]
     assert found == pytest.approx(lab.about["held_out"]["accuracy"], abs=0.04)  # 500 of the 5000 images: ± 2.6 %
     assert found > 0.8
@@ -43,7 +44,7 @@ def test_the_twins_differ_in_their_patch_embedding_only():
 @pytest.mark.parametrize("which, name", [("lab", "Lab-Ti/8"), ("lab-hybrid", "R+Lab-Ti/8")])
 def test_smoke_writes_weights_that_load_and_a_card(tmp_path, which, name):
     rows = lab_weights("smoke", seed=1, folder=tmp_path, which=which)
-    recipe = SETTINGS["smoke"].recipe
+    recipe = CONFIGS["smoke"].recipe
     assert rows["step"].iloc[-1] == recipe.steps
     made = zoo.load(tmp_path / zoo.BUNDLED[which])
     assert made.name == name and made.about["recipe"]["seed"] == 1

@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vitlab.experiments import claims, ledger, presets
+from vitlab import ledger
+from vitlab.ledger import claims
+from vitlab.sweep import presets
 
 
 def draw(height: float = 1.0):
@@ -18,10 +20,9 @@ def draw(height: float = 1.0):
     return figure
 
 
-def verdict(study, **changes):
-    entry = {"claim": "C12", "metric": "spread in layer 1", "value": 0.5, "interval": (0.4, 0.6), "n": 3}
-    entry["verdict"] = "reproduced"
-    ledger.record(study, **(entry | changes))
+def conclude(study, metric="spread in block 1", value=0.5, claim="C12", holds=True, **others):
+    spread = ledger.Estimate(value, value - 0.1, value + 0.1, 3, "px")
+    ledger.conclude(study, claim, ledger.judge(ledger.given(holds)), {metric: spread}, **others)
 
 
 def stored(study):
@@ -29,9 +30,9 @@ def stored(study):
 
 
 def test_a_record_holds_the_number_and_where_it_comes_from(figures):
-    study = ledger.study("08_attention_distance", "smoke", 1, weights="lab")
+    study = ledger.begin("08_attention_distance", "smoke", 1, weights="lab")
     assert not figures.exists()  # beginning writes nothing
-    verdict(study, value=np.float64(0.5), n=np.int64(3), data_hash="abc", unit="px", note="three seeds")
+    conclude(study, value=np.float64(0.5), data_hash="abc", note="three seeds")
     result = stored(study)
     assert study.folder == figures / "smoke" / "08_attention_distance"
     assert result["schema"] == 1 and result["notebook"] == "08_attention_distance"
@@ -39,7 +40,7 @@ def test_a_record_holds_the_number_and_where_it_comes_from(figures):
     assert result["results"] == [
         {
             "claim": "C12",
-            "metric": "spread in layer 1",
+            "metric": "spread in block 1",
             "value": 0.5,
             "interval": [0.4, 0.6],
             "n": 3,
@@ -47,6 +48,9 @@ def test_a_record_holds_the_number_and_where_it_comes_from(figures):
             "verdict": "reproduced",
             "paper": "",
             "note": "three seeds",
+            "counted": "seeds",
+            "reason": "",
+            "advice": "",
         }
     ]
     source = result["provenance"]
@@ -58,36 +62,36 @@ def test_a_record_holds_the_number_and_where_it_comes_from(figures):
 
 
 def test_same_claim_and_metric_replace_each_other_different_ones_stand_together(figures):
-    study = ledger.study("08_attention_distance", "smoke", 0)
-    verdict(study)
-    verdict(study, metric="trend", value=2)
-    verdict(study, value=0.7, interval=None, verdict="not reproduced")
-    found = [(entry["metric"], entry["value"], entry["interval"]) for entry in stored(study)["results"]]
-    assert found == [("spread in layer 1", 0.7, None), ("trend", 2, [0.4, 0.6])]
+    study = ledger.begin("08_attention_distance", "smoke", 0)
+    conclude(study)
+    conclude(study, metric="trend", value=2.0)
+    conclude(study, value=1.0, holds=False)
+    found = [(entry["metric"], entry["value"], entry["verdict"]) for entry in stored(study)["results"]]
+    assert found == [("spread in block 1", 1.0, "not reproduced"), ("trend", 2.0, "reproduced")]
 
 
 def test_nothing_of_an_earlier_execution_lingers(figures):
-    first = ledger.study("08_attention_distance", "smoke", 0)
+    first = ledger.begin("08_attention_distance", "smoke", 0)
     ledger.save_figure(first, draw(), "old", "A line.")
-    verdict(first, metric="old")
-    second = ledger.study("08_attention_distance", "smoke", 0)
+    conclude(first, metric="old")
+    second = ledger.begin("08_attention_distance", "smoke", 0)
     ledger.save_figure(second, draw(), "new", "A line.")
     assert [entry["metric"] for entry in stored(first)["results"]] == ["old"]  # no verdict yet: whole as it was
     assert (first.folder / "old.png").exists()
-    verdict(second, metric="new")
+    conclude(second, metric="new")
     assert [entry["metric"] for entry in stored(second)["results"]] == ["new"]
     assert sorted(path.name for path in second.folder.iterdir()) == ["new.png", "new.svg", "result.json"]
 
 
 def test_figures_drawn_after_the_verdict_are_listed_too(figures):
-    study = ledger.study("08_attention_distance", "smoke", 0)
-    verdict(study)
+    study = ledger.begin("08_attention_distance", "smoke", 0)
+    conclude(study)
     ledger.save_figure(study, draw(), "after", "A line.")
     assert set(stored(study)["figures"]) == {"after"}
 
 
 def test_a_figure_is_the_same_bytes_every_time(figures):
-    study = ledger.study("08_attention_distance", "smoke", 0)
+    study = ledger.begin("08_attention_distance", "smoke", 0)
     seen = []
     for _ in range(2):
         png = ledger.save_figure(study, draw(), "line", "A rising line.")
@@ -104,53 +108,99 @@ def test_a_figure_is_the_same_bytes_every_time(figures):
     "changes, message",
     [
         ({"claim": "C22"}, "unknown claim 'C22'"),
-        ({"verdict": "true"}, "verdict 'true': expected one of reproduced"),
         ({"value": float("nan")}, "value = nan: expected a finite number"),
-        ({"value": True}, "value = True"),
-        ({"interval": (2.0, 1.0)}, r"interval \(2.0, 1.0\): expected \(low, high\)"),
-        ({"interval": (0.0, float("inf"))}, "interval bound = inf"),
-        ({"n": 0}, "n=0"),
-        ({"metric": " "}, "no metric"),
+        ({"metric": " "}, "claim C12 has no number with a name"),
     ],
 )
 def test_what_is_no_result_is_refused_and_nothing_written(figures, changes, message):
-    study = ledger.study("08_attention_distance", "smoke", 0)
+    study = ledger.begin("08_attention_distance", "smoke", 0)
     with pytest.raises(ValueError, match=message):
-        verdict(study, **changes)
+        conclude(study, **changes)
     assert not (study.folder / "result.json").exists()
+
+
+def test_a_verdict_in_words_is_refused(figures):
+    study = ledger.begin("08_attention_distance", "smoke", 0)
+    with pytest.raises((ValueError, TypeError), match="Ruling"):  # jaxtyping, where it checks, raises a TypeError
+        ledger.conclude(study, "C12", "reproduced", {"heads": ledger.Estimate.exact(4)})
+    assert not figures.exists()
 
 
 @pytest.mark.parametrize("name, alt", [("line", "  "), ("Line 1", "A line."), ("../line", "A line.")])
 def test_figures_need_a_plain_name_and_words(figures, name, alt):
     with pytest.raises(ValueError, match=r"alt text|figure name"):
-        ledger.save_figure(ledger.study("08_attention_distance", "smoke", 0), draw(), name, alt)
+        ledger.save_figure(ledger.begin("08_attention_distance", "smoke", 0), draw(), name, alt)
     assert not figures.exists()
 
 
 def test_studies_that_cannot_be(figures):
     with pytest.raises(ValueError, match="unknown preset 'huge'"):
-        ledger.study("08_attention_distance", "huge", 0)
+        ledger.begin("08_attention_distance", "huge", 0)
     with pytest.raises(ValueError, match="'paper' is not run from here"):
-        ledger.study("08_attention_distance", "paper", 0)
+        ledger.begin("08_attention_distance", "paper", 0)
     with pytest.raises(ValueError, match="notebook '../x'"):
-        ledger.study("../x", "smoke", 0)
+        ledger.begin("../x", "smoke", 0)
     with pytest.raises(ValueError, match="parameter sizes"):
-        ledger.study("08_attention_distance", "smoke", 0, sizes=[1, 2])
+        ledger.begin("08_attention_distance", "smoke", 0, sizes=[1, 2])
 
 
 def test_a_table_is_kept_with_its_gaps_as_null(figures):
-    study = ledger.study("02_training", "smoke", 0)
+    study = ledger.begin("02_training", "smoke", 0)
     table = pd.DataFrame({"model": ["a", "b"], "accuracy": [0.5, np.nan], "step": [1, 2]})
-    verdict(study, table=table)
-    verdict(study, metric="another")  # keeps the table
+    conclude(study, table=table)
+    conclude(study, metric="another")  # keeps the table
     assert stored(study)["table"] == [
         {"model": "a", "accuracy": 0.5, "step": 1},
         {"model": "b", "accuracy": None, "step": 2},
     ]
 
 
+def test_a_conclusion_enters_every_number_with_its_verdict_and_says_it_in_one_line(figures, capsys):
+    study = ledger.begin("04_data_scaling", "smoke", 0)
+    growth = ledger.Estimate(5.2, -1.9, 12.3, 5, "points")
+    ruling = ledger.judge(ledger.above(growth, name="growth"), ledger.given(True, "start"))
+    numbers = {"growth of A − B": growth, "training images": ledger.Estimate.exact(12_000)}
+    ledger.conclude(study, "C04", ruling, numbers, note="held-out images", table=[{"seed": 0}], data_hash="abc")
+    assert capsys.readouterr().out == (
+        "**C04: inconclusive** (growth is undecided, start holds). Growth of A − B: +5.2 points [−1.9, 12.3], n = 5 "
+        "seeds; training images: 12,000. About 8 seeds would decide at this spread. Held-out images.\n"
+    )
+    result = stored(study)
+    first, second = result["results"]
+    assert first == {
+        "claim": "C04",
+        "metric": "growth of A − B",
+        "value": 5.2,
+        "interval": [-1.9, 12.3],
+        "n": 5,
+        "unit": "points",
+        "verdict": "inconclusive",
+        "paper": "",
+        "note": "held-out images",
+        "counted": "seeds",
+        "reason": "growth is undecided, start holds",
+        "advice": "about 8 seeds would decide at this spread",
+    }
+    assert (second["value"], second["interval"], second["n"], second["counted"]) == (12_000, None, 1, "")
+    assert result["table"] == [{"seed": 0}] and result["provenance"]["data_hash"] == "abc"
+    for numbers in ({}, {" ": growth}):
+        with pytest.raises(ValueError, match="claim C04 has no number with a name"):
+            ledger.conclude(study, "C04", ruling, numbers)
+    with pytest.raises(ValueError, match="unknown claim 'C99'"):
+        ledger.conclude(study, "C99", ruling, {"growth": growth})
+
+
+def test_in_a_notebook_a_conclusion_is_markdown(figures, monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr("IPython.get_ipython", lambda: object())
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    study = ledger.begin("01_vit_from_scratch", "smoke", 0)
+    ledger.conclude(study, "C01", ledger.judge(ledger.given(True)), {"tokens": ledger.Estimate.exact(197)})
+    assert [line.data for line in shown] == ["**C01: reproduced.** Tokens: 197."] and capsys.readouterr().out == ""
+
+
 def test_a_notebook_without_a_claim_finishes(figures):
-    study = ledger.study("00_start_here", "smoke", 0)
+    study = ledger.begin("00_start_here", "smoke", 0)
     ledger.finish(study)
     assert stored(study)["results"] == []
 
@@ -170,15 +220,6 @@ def test_bootstrap_interval_of_known_answers():
     assert ledger.bootstrap_interval(values) == (low, high)  # a seed, not the clock
     assert ledger.bootstrap_interval([3.0, 3.0, 3.0]) == (3.0, 3.0)
     assert ledger.bootstrap_interval([3.0]) is None
-    narrow = ledger.bootstrap_interval(values, level=0.5)
-    assert low < narrow[0] < narrow[1] < high
-
-
-def test_bootstrap_of_a_statistic_resamples_rows():
-    x = np.arange(50.0)
-    pairs = np.stack([x, -3 * x], axis=1)
-    interval = ledger.bootstrap_interval(pairs, statistic=lambda rows: np.polyfit(rows[:, 0], rows[:, 1], 1)[0])
-    assert interval == pytest.approx((-3.0, -3.0))
 
 
 def test_mean_interval_covers_three_seeds_as_often_as_it_says():
@@ -188,17 +229,17 @@ def test_mean_interval_covers_three_seeds_as_often_as_it_says():
     assert ledger.mean_interval([1.0]) is None
 
 
-@pytest.mark.parametrize("values, level", [([], 0.95), ([1.0, float("nan")], 0.95), ([1.0, 2.0], 95.0)])
-def test_intervals_of_nothing_are_refused(values, level):
+@pytest.mark.parametrize("values", [[], [1.0, float("nan")]])
+def test_intervals_of_nothing_are_refused(values):
     for function in (ledger.bootstrap_interval, ledger.mean_interval):
-        with pytest.raises(ValueError, match=r"finite values|level=95"):
-            function(values, level=level)
+        with pytest.raises(ValueError, match="finite values"):
+            function(values)
 
 
 def test_presets_are_known_by_name():
-    assert list(presets.PRESETS) == ["smoke", "quick", "rehearsal", "full", "paper"]
+    assert list(presets.PRESETS) == ["smoke", "quick", "full", "gpu", "paper"]
     assert presets.check("paper").hardware
-    with pytest.raises(ValueError, match="choose one of smoke, quick, rehearsal, full, paper"):
+    with pytest.raises(ValueError, match="choose one of smoke, quick, full, gpu, paper"):
         presets.check("Quick")
-    with pytest.raises(ValueError, match="needs the paper's data .* Run one of smoke, quick, rehearsal, full instead"):
+    with pytest.raises(ValueError, match="needs the paper's data .* Run one of smoke, quick, full, gpu instead"):
         presets.check_runnable("paper")

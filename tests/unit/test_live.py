@@ -16,11 +16,14 @@ from vitlab import files
 from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.training import checkpoint
-from vitlab.training.loop import DivergedError, train
-from vitlab.training.pretrain import world_splits
+from vitlab.training.divergence import DivergedError
+from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import world_splits
 from vitlab.widgets import live
-from vitlab.widgets.live import chart, in_words, watched
+from vitlab.widgets.live import chart, watched
+
+pytestmark = pytest.mark.slow
 
 SPLITS = world_splits(World(image_size=8), 48, 20, 4)
 
@@ -77,14 +80,6 @@ def test_the_time_left_is_told_from_the_second_row_on(capsys):
 def test_an_epoch_of_no_images_is_refused(epoch):
     with pytest.raises(ValueError, match=f"epoch is {epoch}; expected the number of training images"):
         watched(model(), feed(), Recipe(steps=1), epoch=epoch)
-
-
-@pytest.mark.parametrize("seconds", [0, 1.49, 30, 89.9, 90, 3_600, 86_400, 1e7])
-def test_words_for_a_time_are_right_to_a_third(seconds):
-    count, unit = in_words(seconds).split()
-    size = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}[unit.removesuffix("s")]
-    assert unit.endswith("s") == (count != "1")
-    assert abs(int(count) * size - seconds) <= max(1, seconds / 3)
 
 
 # ---- stopping and going on ----
@@ -157,7 +152,7 @@ from torch import nn
 from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.training.loop import train
-from vitlab.training.pretrain import world_splits
+from vitlab.training.splits import world_splits
 from vitlab.training.recipe import Recipe
 from vitlab.widgets.live import watched
 

@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from vitlab import files, notebooks
+from vitlab.cli import execute
 
 
 def make(folder: Path, name: str, *cells: str, parameters: str = 'PRESET = "quick"\nSEED = 0') -> Path:
@@ -117,9 +118,10 @@ def test_settings_go_to_the_notebooks_that_have_them(folder):
     ],
 )
 def test_progress_bars_are_told_from_results(output, bar):
-    assert notebooks._is_bar(output) is bar
+    assert execute._is_bar(output) is bar
 
 
+@pytest.mark.slow
 def test_execution_is_in_this_python_in_the_notebooks_folder_and_leaves_no_trace_of_itself(
     folder, tmp_path, monkeypatch
 ):
@@ -131,9 +133,9 @@ def test_execution_is_in_this_python_in_the_notebooks_folder_and_leaves_no_trace
     make(folder, "02_b", "from tqdm.auto import tqdm\nfor _ in tqdm(range(3), 'epoch'): pass\nprint('end')")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     out = tmp_path / "out" / "notebook.ipynb"
-    notebooks.execute(folder / "01_a.ipynb", {"PRESET": "smoke", "SEED": 7}, out)
+    execute.execute(folder / "01_a.ipynb", {"PRESET": "smoke", "SEED": 7}, out)
     assert outputs(out) == f"{sys.executable} {folder} smoke 7\n"
-    notebooks.execute(folder / "02_b.ipynb", {}, out)
+    execute.execute(folder / "02_b.ipynb", {}, out)
     assert outputs(out) == "end\n"
     text = out.read_text()
     assert "papermill" not in text and "iopub" not in text and "%|" not in text
@@ -143,45 +145,53 @@ def test_execution_is_in_this_python_in_the_notebooks_folder_and_leaves_no_trace
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_failing_notebook_is_named_the_others_go_on_and_what_was_good_stays(folder, figures, capsys):
     make(folder, "01_a", "print('one')")
     make(folder, "02_b", "print('two')")
     make(folder, "03_c", "print('three')")
     paths = notebooks.all_notebooks()
-    assert notebooks.run(paths, "smoke", {}) == []
+    assert execute.run(paths, "smoke", {}) == {}
     good = figures / "smoke" / "02_b" / "notebook.ipynb"
     before = good.read_bytes()
-    make(folder, "02_b", "print('half')", "# why\nvalue = 1\nraise ValueError('loss became\\nNaN')")
+    make(
+        folder,
+        "02_b",
+        "print('half')",
+        "import math\n\ndef f():\n    raise ValueError('loss became\\nNaN')\n\nf()\nf()",
+    )
     capsys.readouterr()
-    failures = notebooks.run(paths, "smoke", {})
+    failures = execute.run(paths, "smoke", {})
     printed = capsys.readouterr()
-    assert len(failures) == 1 and failures[0] in printed.err
-    expected = "02_b stopped in cell [4] (value = 1): ValueError: loss became NaN; as far as it came: "
-    assert failures[0] == f"{expected}{good.with_name('notebook.failed.ipynb')}"
+    assert list(failures) == ["02_b"] and failures["02_b"] in printed.err
+    expected = "02_b stopped in cell [4], line 6 (f()): ValueError: loss became NaN; as far as it came: "
+    assert failures["02_b"] == f"{expected}{good.with_name('notebook.failed.ipynb')}"
     lines = printed.out.splitlines()
     assert [line.split(": ")[0] for line in lines] == ["01_a", "02_b", "03_c"] and ": failed after" in lines[1]
     assert good.read_bytes() == before
     failed = good.with_name("notebook.failed.ipynb")
     assert "half" in outputs(failed) and "papermill" not in json.loads(failed.read_text())["metadata"]
     make(folder, "02_b", "print('mended')")
-    assert notebooks.run([paths[1]], "smoke", {}) == []
+    assert execute.run([paths[1]], "smoke", {}) == {}
     assert names(good.parent) == ["notebook.ipynb"] and "mended" in outputs(good)
 
 
+@pytest.mark.slow
 def test_a_killed_kernel_is_named(folder, figures):
     make(folder, "01_a", "print('before')", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-    failures = notebooks.run(notebooks.all_notebooks(), "smoke", {})
-    assert len(failures) == 1 and "01_a stopped: its kernel was killed" in failures[0]
+    failures = execute.run(notebooks.all_notebooks(), "smoke", {})
+    assert list(failures) == ["01_a"] and "01_a stopped: its kernel was killed" in failures["01_a"]
     assert names(figures / "smoke" / "01_a") == ["notebook.failed.ipynb"]
 
 
 def test_progress_of_runs_is_shown_and_nothing_else(folder, figures, capsys):
     make(folder, "01_a", "print('[1/2] sweep size=1: 0.1 s\\nhello')")
-    assert notebooks.run(notebooks.all_notebooks(), "smoke", {}) == []
+    assert execute.run(notebooks.all_notebooks(), "smoke", {}) == {}
     assert capsys.readouterr().out.splitlines()[0] == "  [1/2] sweep size=1: 0.1 s"
     assert "hello" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_second_process_waits_for_the_notebooks_folder(folder, figures, capfd):
     make(folder, "01_a", "print('one')")
     code = (
@@ -193,7 +203,7 @@ def test_a_second_process_waits_for_the_notebooks_folder(folder, figures, capfd)
     with subprocess.Popen(command, cwd=files.ROOT, stdout=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
         started = time.perf_counter()
-        assert notebooks.run(notebooks.all_notebooks(), "smoke", {}) == []
+        assert execute.run(notebooks.all_notebooks(), "smoke", {}) == {}
         assert time.perf_counter() - started > 0.8
     assert f"waiting for another process that works on {place}" in capfd.readouterr().err
     assert names(place) == ["notebook.ipynb"]

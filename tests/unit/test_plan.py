@@ -5,20 +5,23 @@ import pytest
 import torch
 from distributed import LocalCluster
 
-from vitlab import cli, experiments
-from vitlab.experiments import data_scaling, identity, plan, runner
+from vitlab import experiments
+from vitlab.cli import main as cli
+from vitlab.cli import plan
+from vitlab.experiments import data_scaling
+from vitlab.sweep import identity, runner
 from vitlab.training import cost
 
 SMALL = {"model": "Lab-Ti/8", "image_size": 16, "batch_size": 8, "steps": 5, "n_train": 100}
 
 
-def configs(preset: str, seed: int = 0) -> list[dict]:
+def planned_runs(preset: str, seed: int = 0) -> list[dict]:
     """Three runs of two models, one of which stops early."""
     other = SMALL | {"model": "BiT-Lab-Ti/8", "n_validation": 7, "n_test": 9, "eval_every": 2, "patience": 1}
     return [SMALL | {"seed": seed}, SMALL | {"seed": seed, "n_train": 20}, other | {"seed": seed}]
 
 
-def _run_one(config: dict) -> list[dict]:
+def run_one(config: dict) -> list[dict]:
     return [{"accuracy": 0.5}]
 
 
@@ -37,7 +40,7 @@ def planned(monkeypatch, figures):
 
 def test_a_group_is_counted_by_hand():
     probed = {"Lab-Ti/8 16 8 5": {"step": 2.0, "image": 0.5}, "BiT-Lab-Ti/8 16 8 5": {"step": 1.0, "image": 0.25}}
-    table = plan.groups(configs("quick"), [True, False, False], probed)
+    table = plan.groups(planned_runs("quick"), [True, False, False], probed)
     assert table["model"].tolist() == ["Lab-Ti/8", "BiT-Lab-Ti/8"]
     assert table["runs"].tolist() == [2, 1] and table["stored"].tolist() == [1, 0]
     # 4 patches of 192 values and a class token, width 64: embedding; four blocks of q, k, v, projection (4 D²), two
@@ -73,13 +76,14 @@ def test_the_plan_says_what_is_stored_what_is_to_do_and_how_long(planned, monkey
     assert text.startswith(f"study at smoke: 3 runs, 0 of them stored; {identity.device_type()}, torch 2.")
     assert "3 runs, at most" in text and "and 1.5 hours, 2 at once" in text
     assert not planned.exists()
-    runner.run_all(_run_one, configs("smoke")[:2], runner.run_folder("study", "smoke"), jobs=1)
+    runner.run_all(run_one, planned_runs("smoke")[:2], runner.run_folder("study", "smoke"), jobs=1)
     text = plan.describe("study", "smoke")
     assert "2 of them stored" in text and "to do: 1 runs, at most" in text and "and 1 hours" in text
-    flops = 3 * cost.forward_flops(plan._model(configs("")[2]), torch.zeros(1, 3, 16, 16)) * 5 * 8
+    flops = 3 * cost.forward_flops(plan._model(planned_runs("")[2]), torch.zeros(1, 3, 16, 16)) * 5 * 8
     assert f"at most {flops:.3g} training FLOPs" in text
 
 
+@pytest.mark.slow
 def test_a_plan_for_a_cluster_is_probed_and_counted_there(planned, monkeypatch):
     monkeypatch.setattr(plan, "probe", lambda config: {"step": 720.0, "image": 0.0})
     options = {"processes": False, "dashboard_address": ":0", "silence_logs": 60}
@@ -89,6 +93,7 @@ def test_a_plan_for_a_cluster_is_probed_and_counted_there(planned, monkeypatch):
     assert found.scheduler_address in text and "and 1 hours, 3 at once" in text
 
 
+@pytest.mark.slow
 def test_a_probe_that_fails_on_a_cluster_is_named(planned, monkeypatch):
     monkeypatch.setattr(plan, "probe", lambda config: 1 / 0)
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as found:
@@ -111,10 +116,11 @@ def test_experiments_that_list_no_runs_name_those_that_do(capsys):
     assert said.startswith("vitlab: position_similarity cannot be planned") and "data_scaling" in said
 
 
-@pytest.mark.parametrize("preset", ["smoke", "quick", "full"])
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["smoke", "quick", "full", "gpu"])
 def test_the_data_scaling_runs_can_be_planned(preset):
     listing, run = plan.parts_of("data_scaling")
     found = listing(preset)
     assert all({"model", "image_size", "batch_size", "steps", "n_train"} <= set(config) for config in found)
     assert len({identity.run_key(run, config) for config in found}) == len(found)
-    assert run is data_scaling._run_one
+    assert run is data_scaling.run_one

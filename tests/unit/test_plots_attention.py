@@ -18,10 +18,10 @@ def closed():
 def heads():
     rows = []
     for model, base in (("trained", 10.0), ("untrained", 30.0)):
-        for layer in (1, 2, 3):
+        for block in (1, 2, 3):
             for head in (1, 2):
-                px = base + 5 * layer + head
-                rows.append(dict(model=model, layer=layer, head=head, distance_px=px, renormalized_px=px + 1))
+                px = base + 5 * block + head
+                rows.append(dict(model=model, block=block, head=head, distance_px=px, renormalized_px=px + 1))
                 rows[-1] |= dict(low=px - 1, high=px + 1, prefix_mass=0.1 * head)
     return pd.DataFrame(rows)
 

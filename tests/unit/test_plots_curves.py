@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from vitlab import plots
-from vitlab.plots.curves import FAMILIES, family
+from vitlab.plots.families import FAMILIES, family, labels
 from vitlab.plots.style import COLOURS
 
 
@@ -43,9 +43,20 @@ def runs():
 
 
 def test_families_by_name():
-    assert [family(name) for name in ("ViT-B/16", "Lab-Ti/2", "BiT-Lab-S")] == ["ViT", "ViT", "BiT"]
+    assert [family(name) for name in ("ViT-B/16", "Lab-Ti/2", "BiT-Lab-S")] == ["ViT", "ViT", "ResNet"]
     assert [family(name) for name in ("R+Lab-Ti/8", "R50+ViT-B/16")] == ["hybrid", "hybrid"]
-    assert family("resnet50") != "hybrid"  # no transformer in it
+    timms = ("resnet50", "resnetv2_50x1_bit", "vit_base_r50_s16_224", "vit_tiny_r_s16_p8_224", "vit_base_patch16_224")
+    assert [family(name) for name in timms] == ["ResNet", "ResNet", "hybrid", "hybrid", "ViT"]
+
+
+def test_legends_speak_of_vits_resnets_and_hybrids():
+    three = ("Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8")
+    assert list(labels(three).values()) == ["ViT-Ti/8", "ResNet", "hybrid"]
+    four = labels([*three, *three, "BiT-Lab-Mu/8"])
+    assert list(four.values()) == ["ViT-Ti/8", "ResNet-Ti/8", "hybrid", "ResNet-Mu/8"]
+    others = ["ViT-B/16", "resnet50", "R50+ViT-B/16", "vit_tiny_patch16_224"]
+    assert list(labels(others).values()) == others
+    assert labels([]) == {}
 
 
 # What a dichromat's eye makes of linear RGB: Machado, Oliveira and Fernandes (2009), severity 1.
@@ -70,14 +81,14 @@ def test_a_family_looks_the_same_in_every_figure(curves, runs):
         hybrid = table[table["model"] == "Lab-Ti/8"].assign(model="R+Lab-Ti/8")
         ax = plot(pd.concat([table, hybrid]))
         looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in ax.lines}
-        for name, kind in (("Lab-Ti/8", "ViT"), ("BiT-Lab-Ti/8", "BiT"), ("R+Lab-Ti/8", "hybrid")):
+        for name, kind in (("ViT-Ti/8", "ViT"), ("ResNet", "ResNet"), ("hybrid", "hybrid")):
             colour, marker = FAMILIES[kind]
             assert looks[name] == (COLOURS[colour], marker)
 
 
 def test_training_curves_draw_the_mean_and_the_band(curves):
     ax = plots.plot_training_curves(curves)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["Lab-Ti/8", "BiT-Lab-Ti/8"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ViT-Ti/8", "ResNet"]
     x, y = ax.lines[0].get_data()
     np.testing.assert_allclose(x, [0, 1, 2])  # thousands of images
     np.testing.assert_allclose(y, [0.15, 0.35, 0.55])
@@ -166,7 +177,7 @@ def test_the_difference_is_in_percentage_points_with_its_interval():
     np.testing.assert_allclose(line.get_ydata().astype(float), [-15, 5])
     segments = [segment[:, 1] for segment in bars.get_segments()]
     np.testing.assert_allclose(segments, [[-30, 0], [-10, 20]])
-    assert ax.get_ylabel() == "ViT − BiT (percentage points)"
+    assert ax.get_ylabel() == "ViT − ResNet (percentage points)"
     assert "equal" in [text.get_text() for text in ax.get_legend().get_texts()]
 
 

@@ -5,8 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vitlab import plots
-from vitlab.experiments import ledger
+from vitlab import ledger, plots
 from vitlab.plots import collection, model
 
 IMAGE = np.arange(24 * 24 * 3, dtype=np.int64).reshape(24, 24, 3).astype(np.uint8)

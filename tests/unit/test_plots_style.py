@@ -1,6 +1,8 @@
 """The style changes what is drawn inside it, and nothing else."""
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
 
 from vitlab import plots
 
@@ -22,3 +24,28 @@ def test_interactive_switched_on_inside_stays_on():
         assert mpl.is_interactive()
     finally:
         mpl.interactive(before)
+
+
+class Kept:
+    def __init__(self):
+        self.saved = []
+
+    def save(self, fig, name, alt):
+        self.saved.append((name, alt, fig.get_size_inches().tolist(), mpl.rcParams["axes.spines.top"]))
+
+
+def test_a_figure_is_styled_saved_and_closed():
+    kept, before = Kept(), dict(mpl.rcParams)
+    with plots.figure(kept, "lines", 1, 2, alt="Two lines.", figsize=(6, 2)) as (left, right):
+        left.plot([0, 1])
+        right.plot([1, 0])
+        assert kept.saved == []
+    assert kept.saved == [("lines", "Two lines.", [6.0, 2.0], False)]
+    assert dict(mpl.rcParams) == before and plt.get_fignums() == []
+
+
+def test_what_fails_is_not_saved():
+    kept = Kept()
+    with pytest.raises(ZeroDivisionError), plots.figure(kept, "lines", alt="A line.") as ax:
+        ax.plot([1 / 0])
+    assert kept.saved == [] and plt.get_fignums() == []

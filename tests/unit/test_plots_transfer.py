@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from vitlab import plots
-from vitlab.plots.curves import FAMILIES
+from vitlab.plots.families import FAMILIES
 from vitlab.plots.style import COLOURS
 
 VIT, BIT = "Lab-Ti/8", "BiT-Lab-Ti/8"
-BLUE, VERMILION = (COLOURS[FAMILIES[name][0]] for name in ("ViT", "BiT"))
+BLUE, VERMILION = (COLOURS[FAMILIES[name][0]] for name in ("ViT", "ResNet"))
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_resolutions_draw_every_seed_and_the_mean_with_its_interval():
     np.testing.assert_allclose(line.get_ydata().astype(float), [0.37, 0.69])
     np.testing.assert_allclose([segment[:, 1] for segment in bars.get_segments()], [[0.3, 0.5], [0.6, 0.7]])
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["32 px\n16 patches", "64 px\n64 patches"]
-    assert labels(ax) == [VIT] and ax.get_ylabel() == "test accuracy (%)"
+    assert labels(ax) == ["ViT-Ti/8"] and ax.get_ylabel() == "test accuracy (%)"
 
 
 def test_few_shots_tell_weights_apart_by_line_and_families_by_colour(means):
@@ -63,7 +63,7 @@ def test_few_shots_tell_weights_apart_by_line_and_families_by_colour(means):
     bars = drawn[0][2][0].get_segments()
     np.testing.assert_allclose([segment[:, 1] for segment in bars], [[0.08, 0.15], [0.48, 0.55]])
     assert ax.get_xscale() == "log" and [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "5"]
-    assert labels(ax)[1] == f"{VIT}, untrained" and "images per class" in ax.get_xlabel()
+    assert labels(ax)[1] == "ViT-Ti/8, untrained" and "images per class" in ax.get_xlabel()
     assert any(np.allclose(line.get_ydata(), 0.1) and len(line.get_xdata()) == 2 for line in ax.lines[4:])
 
 
@@ -101,7 +101,7 @@ def test_epochs_draw_the_mean_the_band_and_scratch_dashed(y, label):
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.1, 0.2, 0.3])
     band = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((0.0, 0.4))
-    assert labels(ax) == [VIT, f"{VIT}, from scratch", BIT, f"{BIT}, from scratch"]
+    assert labels(ax) == ["ViT-Ti/8", "ViT-Ti/8, from scratch", "ResNet", "ResNet, from scratch"]
     assert ax.get_ylabel() == label and list(ax.get_xticks()) == [0, 1, 2]
 
 

@@ -207,6 +207,7 @@ def hybrid_arrays(model: nn.Module) -> dict[str, np.ndarray]:
     return arrays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "side"), [("vit_tiny_r_s16_p8_224", 64), ("vit_small_r26_s32_224", 64)])
 def test_a_released_hybrid_is_read_as_timm_reads_it(tmp_path, name, side):
     model = randomised(timm.create_model(name, img_size=side, num_classes=5))
@@ -311,6 +312,7 @@ def folder(tmp_path) -> Path:
     return tmp_path / "mine"
 
 
+@pytest.mark.slow
 def test_a_folder_of_timms(folder):
     expected = load_file(folder / "model.safetensors")
     for name in (str(folder), f"local-dir:{folder}"):
@@ -361,6 +363,7 @@ def cache(tmp_path, monkeypatch) -> Path:
     return tmp_path / "hub"
 
 
+@pytest.mark.slow
 def test_the_papers_names_are_its_own_imagenet_21k_weights(cache):
     assert set(hub.PAPERS_OWN.values()) <= set(timm.list_pretrained("vit*orig_in21k"))
     tag = hub.PAPERS_OWN["ViT-B/32"]

@@ -6,8 +6,8 @@ import re
 import matplotlib.pyplot as plt
 import pytest
 
-from vitlab import files
-from vitlab.experiments import ledger, report
+from vitlab import files, ledger
+from vitlab.ledger import report
 
 
 def entry(value, interval=None):
@@ -35,21 +35,13 @@ def test_agreement_of_known_pairs(ours, reference, word):
 
 
 def make(notebook: str, claim: str = "C12", value: float = 0.5, **parameters):
-    study = ledger.study(notebook, "smoke", 0, **parameters)
+    study = ledger.begin(notebook, "smoke", 0, **parameters)
     figure, _ = plt.subplots(figsize=(1, 1))
     ledger.save_figure(study, figure, "dots", "Dots [one per head] rising.")
     plt.close(figure)
-    ledger.record(
-        study,
-        claim=claim,
-        metric="spread | of heads",
-        value=value,
-        interval=(value - 0.1, value + 0.1),
-        n=3,
-        unit="px",
-        verdict="partly reproduced",
-        note="small",
-    )
+    spread = ledger.Estimate(value, value - 0.1, value + 0.1, 5, "px", "images")
+    ruling = ledger.judge(ledger.above(spread, name="growth"), ledger.given(False, "variety"))
+    ledger.conclude(study, claim, ruling, {"spread | of heads": spread}, note="small")
     return study
 
 
@@ -66,6 +58,7 @@ def move_to(reference, study):
     study.folder.rename(target)
 
 
+@pytest.mark.slow
 def test_a_report_lists_numbers_figures_and_what_is_missing(figures, reference):
     move_to(reference, make("08_attention_distance", value=0.55, weights="lab"))
     move_to(reference, make("07_position_embeddings", "C10", value=9.0, weights="lab"))
@@ -81,7 +74,8 @@ def test_a_report_lists_numbers_figures_and_what_is_missing(figures, reference):
     assert path == figures / "smoke" / "REPORT.md"
     assert [row[2:5] for row in rows] == ["C10", "C11", "C12"]
     assert all(row.count(" | ") == 9 for row in rows)
-    assert "| spread \\| of heads | 0.5 px | [0.4, 0.6] | 3 | partly reproduced. small | – |" in rows[2]
+    verdict = "partly reproduced (growth holds, variety fails). small"
+    assert f"| spread \\| of heads | 0.5 px | [0.4, 0.6] | 5 images | {verdict} | – |" in rows[2]
     assert rows[2].endswith("| 0.55 px [0.45, 0.65] | agrees |")
     assert rows[0].endswith("| 9 px [8.9, 9.1] | differs |")
     assert rows[1].endswith("| – | no reference |")
@@ -137,7 +131,7 @@ def test_the_readme_table_comes_from_the_reference(figures, reference):
     table = report.readme_table("smoke")
     rows = table.splitlines()[2:]
     assert [row[2:5] for row in rows] == ["C01", "C12"]
-    assert "86,567,656 px" in rows[0] and "86M, 307M, 632M" in rows[0] and "(n = 3)" in rows[0]
+    assert "86,567,656 px" in rows[0] and "86M, 307M, 632M" in rows[0] and "(n = 5 images)" in rows[0]
     readme = f"# vitlab\n\n{report.BEGIN}\nold\n{report.END}\n\nMore."
     new = report.with_table(readme, table)
     assert "old" not in new and table in new and new.endswith("More.") and new.startswith("# vitlab")

@@ -11,7 +11,7 @@ from vitlab.analysis.rollout import (
     attention_rollout,
     class_attention,
     gradient_rollout,
-    last_layer_attention,
+    last_block_attention,
     overlay,
     rollout_from_maps,
     rollout_matrix,
@@ -21,9 +21,9 @@ from vitlab.analysis.rollout import (
 SMALL = {"img_size": 32, "embed_dim": 32, "num_heads": 2, "num_classes": 5}
 
 
-def random_maps(n_tokens: int = 10, layers: int = 5, batch: int = 3, heads: int = 2) -> list[Tensor]:
+def random_maps(n_tokens: int = 10, blocks: int = 5, batch: int = 3, heads: int = 2) -> list[Tensor]:
     draw = torch.Generator().manual_seed(0)
-    return [(3 * torch.randn(batch, heads, n_tokens, n_tokens, generator=draw)).softmax(-1) for _ in range(layers)]
+    return [(3 * torch.randn(batch, heads, n_tokens, n_tokens, generator=draw)).softmax(-1) for _ in range(blocks)]
 
 
 def small_model(name: str = "vit_tiny_patch16_224", depth: int = 3, **options) -> nn.Module:
@@ -45,26 +45,26 @@ class TestKnownAnswers:
         assert rollout_from_maps(maps, (3, 3)).eq(0).all()  # all stays on the class token
         assert torch.allclose(rollout_from_maps(maps, (2, 5), n_prefix=0), torch.tensor(1 / 10))
 
-    @pytest.mark.parametrize("layers", [1, 4, 12])
-    def test_uniform_attention_closed_form_known_answers(self, layers):
+    @pytest.mark.parametrize("blocks", [1, 4, 12])
+    def test_uniform_attention_closed_form_known_answers(self, blocks):
         # (I/2 + U/2)^L = I/2^L + (1 - 1/2^L) U, because U·U = U
-        maps = [torch.full((1, 2, 10, 10), 1 / 10)] * layers
-        wanted = torch.eye(10) / 2**layers + (1 - 0.5**layers) / 10
+        maps = [torch.full((1, 2, 10, 10), 1 / 10)] * blocks
+        wanted = torch.eye(10) / 2**blocks + (1 - 0.5**blocks) / 10
         torch.testing.assert_close(rollout_matrix(maps)[0], wanted)
         torch.testing.assert_close(rollout_from_maps(maps, (3, 3))[0].flatten(), wanted[0, 1:])
 
-    @pytest.mark.parametrize("layers", [1, 2, 7])  # 7 layers of 2 heads: the oldest are multiplied together
+    @pytest.mark.parametrize("blocks", [1, 2, 7])  # 7 blocks of 2 heads: the oldest are multiplied together
     @pytest.mark.parametrize("fusion", ["mean", "max", "min"])
-    def test_row_vector_equals_matrix_product_known_answers(self, layers, fusion):
-        maps = random_maps(layers=layers)
+    def test_row_vector_equals_matrix_product_known_answers(self, blocks, fusion):
+        maps = random_maps(blocks=blocks)
         row = rollout_from_maps(maps, (3, 3), head_fusion=fusion)
         assert (row.flatten(1) - rollout_matrix(maps, fusion)[:, 0, 1:]).abs().max() <= 1e-6
 
-    def test_layers_are_multiplied_in_order_known_answers(self):
-        # The class token reads patch 1 in layer 2, where patch 1 has read patch 2 in layer 1: mass reaches patch 2.
+    def test_blocks_are_multiplied_in_order_known_answers(self):
+        # The class token reads patch 1 in block 2, where patch 1 has read patch 2 in block 1: mass reaches patch 2.
         first, second = torch.eye(3), torch.eye(3)
         first[1], second[0] = torch.tensor([0.0, 0, 1]), torch.tensor([0.0, 1, 0])
-        maps = [layer[None, None] for layer in (first, second)]
+        maps = [block[None, None] for block in (first, second)]
         assert rollout_from_maps(maps, (1, 2)).flatten().tolist() == [0.25, 0.25]
         assert rollout_from_maps(maps[::-1], (1, 2)).flatten().tolist() == [0.5, 0.0]
 
@@ -117,7 +117,7 @@ class TestHeadsAndDiscarding:
                 torch.testing.assert_close(together[i : i + 1], alone)
 
     def test_discarding_drops_each_items_lowest_entries(self):
-        attn = random_maps(layers=1)[0]
+        attn = random_maps(blocks=1)[0]
         fused = attn.mean(1)
         wanted = []
         for item in fused.double():
@@ -138,17 +138,17 @@ class TestHeadsAndDiscarding:
     def test_blocks_of_heads_give_the_same(self, fusion):
         maps = random_maps(heads=5)
         update, finish = rollout_reducer((3, 3), 1, True, fusion)
-        for layer, attn in enumerate(maps):
+        for block, attn in enumerate(maps):
             for part in attn.split(2, dim=1):
-                update(layer, part)
+                update(block, part)
         torch.testing.assert_close(finish(), rollout_from_maps(maps, (3, 3), head_fusion=fusion))
 
-    def test_few_layers_wait(self):
+    def test_few_blocks_wait(self):
         update, finish = rollout_reducer((3, 3), 1, True)
-        for layer, attn in enumerate(random_maps(layers=9)):  # of two heads
-            update(layer, attn)
+        for block, attn in enumerate(random_maps(blocks=9)):  # of two heads
+            update(block, attn)
             kept = [cell.cell_contents for cell in update.__closure__ if isinstance(cell.cell_contents, list)]
-            assert sum(len(matrices) for matrices in kept) <= 2 + 1  # waiting, and the layer coming in
+            assert sum(len(matrices) for matrices in kept) <= 2 + 1  # waiting, and the block coming in
         assert finish().shape == (3, 3, 3)
 
 
@@ -177,7 +177,7 @@ class TestModels:
             matrix = rollout_matrix(maps, fusion)[:, 0, n_prefix:].unflatten(1, (2, 2))
             torch.testing.assert_close(found, matrix, atol=1e-6, rtol=1e-5)
         last = class_attention(maps[-1], (2, 2), n_prefix, class_token=class_token)
-        torch.testing.assert_close(last_layer_attention(model, images), last)
+        torch.testing.assert_close(last_block_attention(model, images), last)
 
     def test_rectangle(self):
         model = small_model(img_size=(32, 64))

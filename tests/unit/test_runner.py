@@ -11,12 +11,12 @@ import pytest
 import sweeps
 
 from vitlab import files
-from vitlab.experiments import identity, runner
+from vitlab.sweep import identity, runner
 
 HERE = Path(__file__).parent
 SWEEP = (
     "import json, sys; sys.path.insert(0, sys.argv[1]); import sweeps\n"
-    "from vitlab.experiments import runner\n"
+    "from vitlab.sweep import runner\n"
     "if __name__ == '__main__':\n"
     "    configs = json.loads(sys.argv[3])\n"
     "    print(runner.run_all(sweeps.logged, configs, sys.argv[2], jobs=int(sys.argv[4])).to_json())"
@@ -79,6 +79,7 @@ def test_finished_runs_are_not_computed_again(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[0] == "sweeps: 2 of 3 runs were finished before"
 
 
+@pytest.mark.slow
 def test_processes_give_the_table_that_one_process_gives(tmp_path):
     alone = runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "alone", jobs=1)
     together = runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "together", jobs=2)
@@ -86,6 +87,7 @@ def test_processes_give_the_table_that_one_process_gives(tmp_path):
     assert log(tmp_path) == [1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failing_run_is_named_after_the_others_are_stored(tmp_path, capsys, jobs):
     wanted = configs(tmp_path, bad=1)
@@ -96,6 +98,7 @@ def test_a_failing_run_is_named_after_the_others_are_stored(tmp_path, capsys, jo
     assert "failed: sweeps size=1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_nothing_the_first_time(tmp_path, capsys):
     lives = tmp_path / "lives"
     lives.write_bytes(b"1")
@@ -105,6 +108,7 @@ def test_a_killed_worker_costs_nothing_the_first_time(tmp_path, capsys):
     assert "killed by SIGKILL" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_that_kills_its_worker_twice_is_named(tmp_path):
     lives = tmp_path / "lives"
     lives.write_bytes(b"1234")
@@ -164,6 +168,7 @@ def alive(group: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path, jobs):
     wanted = configs(tmp_path, 6, seconds=0.3)
@@ -186,6 +191,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path, jobs):
     assert len(list((tmp_path / "runs").iterdir())) == 6
 
 
+@pytest.mark.slow
 def test_workers_do_not_compute_on_for_a_parent_that_was_killed(tmp_path):
     process = sweep(tmp_path, configs(tmp_path, 2, seconds=60), jobs=2)
     deadline = time.monotonic() + 60
@@ -196,6 +202,7 @@ def test_workers_do_not_compute_on_for_a_parent_that_was_killed(tmp_path):
     assert log(tmp_path) == [1, 2]
 
 
+@pytest.mark.slow
 def test_two_sweeps_at_once_share_the_work(tmp_path):
     wanted = configs(tmp_path, 6, seconds=0.2)
     processes = [sweep(tmp_path, wanted, 1), sweep(tmp_path, wanted[::-1], 2)]
@@ -205,6 +212,7 @@ def test_two_sweeps_at_once_share_the_work(tmp_path):
     assert len(list((tmp_path / "runs").iterdir())) == 6
 
 
+@pytest.mark.slow
 def test_a_key_covers_what_determines_a_result_and_nothing_else():
     key = identity.run_key(sweeps.logged, {"size": 1, "rate": 0.1})
     assert key == identity.run_key(sweeps.logged, {"rate": 0.1, "size": 1})
@@ -217,37 +225,7 @@ def test_a_key_covers_what_determines_a_result_and_nothing_else():
     assert len({key, *others}) == 5
 
 
-def test_a_key_changes_with_torch_and_the_device(monkeypatch):
-    key = identity.run_key(len, {}, code="")
-    monkeypatch.setattr(identity, "torch_minor", lambda: "99.0")
-    other = identity.run_key(len, {}, code="")
-    monkeypatch.setattr(identity, "device_type", lambda: "abacus")
-    assert len({key, other, identity.run_key(len, {}, code="")}) == 3
-
-
-def test_the_code_hash_sees_code_not_comments():
-    plain = "def f(x):\n    return x + 1\n"
-    dressed = '"""Module."""\n# comment\n\ndef f(x):\n    """Doc."""\n    return (x + 1)  # why\n'
-    assert identity.source_hash(plain) == identity.source_hash(dressed)
-    assert identity.source_hash(plain) != identity.source_hash(plain.replace("1", "2"))
-    assert identity.source_hash('def f():\n    """Doc."""\n') == identity.source_hash("def f():\n    pass\n")
-    # a string that is a value, not a docstring, counts
-    assert identity.source_hash("x = 'a'") != identity.source_hash("x = 'b'")
-
-
-def test_the_code_hash_is_the_same_on_every_python():
-    """Made with 3.11, 3.12 and 3.13, whose syntax trees and `ast.unparse` differ in f-strings and empty fields."""
-    source = """
-class A(B, metaclass=C):
-    def f(self, a: int, *b, c=1) -> "x":
-        y = f"{a!r:>{c}} 'q' {b}" "tail"
-        return [i async for i in y], lambda: (None, ..., 1e3, b"x", u"u", True, 1j)
-"""
-    assert identity.source_hash(source).startswith("81b6fdf319de67e3")
-    assert identity.source_hash('f("")') != identity.source_hash("f()") != identity.source_hash("f(None)")
-    assert identity.source_hash("return None") != identity.source_hash("return")
-
-
+@pytest.mark.slow
 def test_results_of_another_torch_are_read_and_not_computed(tmp_path, monkeypatch):
     monkeypatch.setenv("VITLAB_TORCH", "2.0")
     keys = [identity.run_key(sweeps.logged, {"size": 1}, torch=torch) for torch in (None, "2.0")]
@@ -257,25 +235,8 @@ def test_results_of_another_torch_are_read_and_not_computed(tmp_path, monkeypatc
     assert log(tmp_path) == []
 
 
-def test_the_code_hash_covers_the_experiments_own_module(tmp_path, monkeypatch):
-    import importlib.util
-
-    hashes = []
-    for number in (1, 1, 2):
-        path = tmp_path / "own.py"
-        path.write_text(f"def own(config):\n    return [{{'x': {number}}}]\n")
-        os.utime(path, ns=(number, number))
-        spec = importlib.util.spec_from_file_location("own", path)
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, "own", module)
-        spec.loader.exec_module(module)
-        hashes.append(identity.code_hash(module.own))
-    assert hashes[0] == hashes[1] != hashes[2]
-    assert identity.code_hash() not in hashes
-
-
 def test_code_edited_under_a_running_process_is_not_mixed_with_what_it_computes(tmp_path, monkeypatch):
-    monkeypatch.setattr(identity, "_SEEN", {path: 0 for path in identity._computing_files()})
+    monkeypatch.setattr(identity, "_SEEN", {path: 0 for path in identity._files(None)})
     with pytest.raises(RuntimeError, match=r"changed after this process had started: restart it"):
         runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "runs", jobs=1)
     assert log(tmp_path) == []
@@ -323,6 +284,7 @@ def test_processes_that_share_a_gpu_are_few(monkeypatch):
     assert runner.default_jobs() == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_run_has_one_thread_wherever_it_is(tmp_path, jobs):
     import torch

@@ -1,11 +1,14 @@
 """A training by name: recipes of the paper and the lab, the plan before it, and what is refused before it begins."""
 
 import dataclasses
+import json
+import re
+import signal
 
 import pytest
 import torch
 
-from vitlab.cli import main
+from vitlab.cli.main import main
 from vitlab.models import zoo
 from vitlab.training import cost, paper, session
 from vitlab.training.recipe import Recipe
@@ -14,14 +17,23 @@ from vitlab.training.recipe import Recipe
 def test_the_paper_s_recipe_comes_from_table_3():
     chosen = session.session("ViT-B/16", "photographs", like="imagenet")
     row = paper.TABLE_3[-1]
-    assert chosen.recipe == row.recipe() and chosen.dropout == 0.1 and chosen.head == "tanh"
+    assert dataclasses.replace(chosen.recipe, eval_every=0) == row.recipe()
+    assert chosen.dropout == 0.1 and chosen.head == "tanh"
     assert chosen.image_size == 224 and chosen.augmentation.crop == "inception" and chosen.augmentation.flip
 
 
 def test_the_lab_s_recipe_is_derived_for_its_batch_and_steps():
     chosen = session.session("Lab-Ti/8", "digits", settings={"batch_size": 256, "steps": 500, "mixup": 0.2})
-    assert chosen.recipe == paper.lab(paper.TABLE_3[-1].recipe(), 256, 128_000)
+    assert dataclasses.replace(chosen.recipe, eval_every=0) == paper.lab(paper.TABLE_3[-1].recipe(), 256, 128_000)
     assert chosen.recipe.warmup_steps == 50 and chosen.augmentation.mixup == 0.2
+
+
+@pytest.mark.parametrize(
+    "settings, eval_every",
+    [({}, 100), ({"steps": 2_000}, 200), ({"steps": 61}, 7), ({"steps": 4}, 1), ({"eval_every": 0}, 0)],
+)
+def test_a_training_is_evaluated_ten_times_unless_told_otherwise(settings, eval_every):
+    assert session.session("Lab-Ti/8", "digits", settings=settings).recipe.eval_every == eval_every
 
 
 @pytest.mark.parametrize(
@@ -58,20 +70,74 @@ def test_the_estimate_of_a_training_s_memory_is_what_autograd_keeps():
     n_weights = 10 * 20 + 20 + 20 * 5 + 5
     fixed, per_image = cost.training_bytes(model, torch.ones(8, 10), Recipe(steps=1))
     assert fixed == 4 * 4 * n_weights and per_image == 4 * (10 + 20)
-    sgd, _ = cost.training_bytes(model, torch.ones(8, 10), Recipe(steps=1, optimizer="sgd", average=0.9))
+    sgd, _ = cost.training_bytes(model, torch.ones(8, 10), Recipe(steps=1, optimizer="sgd", ema_decay=0.9))
     assert sgd == 4 * 4 * n_weights  # momentum and the average, in place of Adam's two
 
 
-def test_the_command_trains_goes_on_and_leaves_weights(tmp_path, capsys):
-    arguments = ["train", "Lab-Ti/8", "digits", "--set", "steps=4", "--set", "batch_size=32", "--set", "eval_every=2"]
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert "214,218 parameters" in out and "step       4" in out and "FLOPs" in out
-    assert zoo.load(tmp_path / "model.safetensors").name == "Lab-Ti/8"
+@pytest.mark.slow
+def test_the_command_trains_tells_how_it_goes_and_leaves_weights(tmp_path, capsys):
+    arguments = ["train", "Lab-Ti/8", "digits", "--set", "steps=20", "--set", "batch_size=32", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    plan, *lines = capsys.readouterr().out.split("\nstep ")
+    assert "214,218 parameters" in plan and len(lines) == 10
+    for number, line in enumerate(lines[:-1]):
+        wanted = rf"{2 + 2 * number} of 20: loss \d\.\d{{3}}, accuracy \d+\.\d %, [\d,]+ images/s, about .* left"
+        assert re.fullmatch(wanted, line)
+    weights = tmp_path / "model.safetensors"
+    assert re.search(rf"\ntrained for \d+ seconds?, .* FLOPs, up to .* GB; weights in {weights}\n$", lines[-1])
+    assert zoo.load(weights).name == "Lab-Ti/8"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("early", [False, True])
+def test_a_finished_training_says_that_it_is(tmp_path, capsys, early):
+    # learning rate 0 learns nothing: the second evaluation is no better than the first, whose weights are kept
+    settings = ["steps=6", "batch_size=32", "eval_every=2", *(["patience=1", "learning_rate=0"] if early else [])]
+    arguments = ["train", "Lab-Ti/8", "digits", "--out", str(tmp_path)]
+    arguments += [word for setting in settings for word in ("--set", setting)]
+    assert main(arguments) == 0
+    rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == ([2, 4] if early else [2, 4, 6])
+    kept = rows[0] if early else rows[-1]
     before = (tmp_path / "model.safetensors").read_bytes()
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
-    assert "step       " not in capsys.readouterr().out  # it was finished
+    capsys.readouterr()
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"finished before: step {kept['step']}, test accuracy {100 * kept['val_accuracy']:.1f} %, weights in "
+        f"{tmp_path / 'model.safetensors'}; nothing to do. Another training: --out FOLDER, or delete {tmp_path}"
+    )
     assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_an_interrupt_says_how_to_go_on(tmp_path, capsys, monkeypatch):
+    arguments = ["train", "Lab-Ti/8", "digits", "--set", "steps=6", "--set", "batch_size=32", "--out", str(tmp_path)]
+    whole = session.prepared
+
+    def interrupted(*given):
+        model, feed, test = whole(*given)
+
+        def stopped(step, *part):
+            if step == 2:
+                signal.raise_signal(signal.SIGINT)
+            return feed(step, *part)
+
+        return model, stopped, test
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "prepared", interrupted)
+        assert main(arguments) == 130
+    saved = tmp_path / "checkpoints" / "step_00000003"
+    message = f"vitlab: stopped after step 3; its checkpoint is {saved}: run the same again to go on\n"
+    assert capsys.readouterr().err == message
+    assert main(arguments) == 0
+    assert "\ngoing on after step 3 of 6\nstep 4 of 6: " in capsys.readouterr().out
+
+
+def test_an_interrupt_of_anything_else_says_that_results_are_kept(capsys, monkeypatch):
+    monkeypatch.setattr(session, "session", lambda *given: signal.raise_signal(signal.SIGINT))
+    assert main(["train", "Lab-Ti/8", "digits"]) == 130
+    assert capsys.readouterr().err == "vitlab: stopped; finished results are kept\n"
 
 
 def test_the_command_plans_and_refuses(capsys):

@@ -19,7 +19,8 @@ import vitlab
 ROOT = Path(vitlab.__file__).parent.parent
 LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DIRECT = [Requirement(text) for text in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]]
+EXTRAS = PROJECT["optional-dependencies"]
+DIRECT = [Requirement(text) for text in PROJECT["dependencies"] + EXTRAS["lab"] + EXTRAS["test"]]
 PLATFORMS = {  # what tells them apart in a marker
     "linux": {
         "sys_platform": "linux",
@@ -102,10 +103,23 @@ def test_no_address_is_written_down(name):
     assert not re.search(r"\w+://|--(extra-)?index-url[ =][^-\\]|--find-links", text.replace("--no-emit-index-url", ""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["check", "."], ["format", "--check", "vitlab", "tests", "benchmarks"]])
 def test_the_code_is_linted_and_formatted(arguments):
     done = subprocess.run([sys.executable, "-m", "ruff", *arguments], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_types_hold():
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_users_of_the_package_see_its_types():
+    assert (ROOT / "vitlab" / "py.typed").exists()
+    package_data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert "py.typed" in package_data["vitlab"]
 
 
 def test_one_package_of_a_lock():
@@ -170,6 +184,40 @@ def test_installer_falls_back_to_pip_and_admits_failure(installer):
     with pytest.raises(SystemExit, match="not complete"):
         install.main(venv / ".installed-2")
     assert not list(venv.glob(".installed-*"))
+
+
+def buttons_of_nbgrader(prefix, monkeypatch):
+    """What JupyterLab and its server enable of nbgrader in an environment, asked of both as when they start."""
+    from jupyter_core import paths
+    from jupyter_server.extension.config import ExtensionConfigManager
+    from jupyterlab_server import config
+
+    monkeypatch.setattr(paths, "ENV_CONFIG_PATH", [str(prefix / "etc" / "jupyter")])
+    monkeypatch.setattr(paths, "SYSTEM_CONFIG_PATH", [])
+    page = config.get_page_config([str(prefix / "share" / "jupyter" / "labextensions")])
+    lab = {extension["name"] for extension in page["federated_extensions"]} - set(page["disabledExtensions"])
+    server = ExtensionConfigManager(read_config_path=[str(prefix / "etc" / "jupyter")]).get_jpserver_extensions()
+    return {name for name in lab if "nbgrader" in name} | {k for k, on in server.items() if on and "nbgrader" in k}
+
+
+@pytest.mark.slow
+def test_nbgraders_buttons_are_hidden_and_a_teacher_can_show_them(tmp_path, monkeypatch):
+    for folder in ("etc/jupyter/jupyter_server_config.d", "share/jupyter/labextensions/@jupyter/nbgrader"):
+        shutil.copytree(Path(sys.prefix) / folder, tmp_path / folder)
+    # as nbgrader comes: where make has built the environment, it is hidden already
+    (tmp_path / "etc/jupyter/jupyter_server_config.d/vitlab.json").unlink(missing_ok=True)
+    assert len(buttons_of_nbgrader(tmp_path, monkeypatch)) > 3
+    install.hide_nbgrader(tmp_path)
+    assert buttons_of_nbgrader(tmp_path, monkeypatch) == set()
+    page = tmp_path / "etc/jupyter/labconfig/page_config.json"
+    page.write_text(page.read_text().replace("true", "false"))  # as `jupyter labextension enable` does
+    install.hide_nbgrader(tmp_path)
+    assert buttons_of_nbgrader(tmp_path, monkeypatch) == {"@jupyter/nbgrader"}
+
+
+@pytest.mark.skipif(not list(Path(sys.prefix).glob(".installed-*")), reason="an environment that make did not build")
+def test_nbgraders_buttons_are_hidden_here(monkeypatch):
+    assert buttons_of_nbgrader(Path(sys.prefix), monkeypatch) == set()
 
 
 def fake(folder, name, text):

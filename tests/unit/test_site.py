@@ -10,8 +10,11 @@ from xml.etree import ElementTree
 import nbformat
 import pytest
 
-from vitlab import authoring, colab, files, notebooks
-from vitlab.site import links, pages
+from vitlab import files, notebooks
+from vitlab.publish import colab
+from vitlab.publish.__main__ import main
+from vitlab.publish.site import api, links, pages
+from vitlab.publish.source import from_source, sources
 
 CONF = files.ROOT / "docs" / "site" / "conf.py"
 
@@ -73,6 +76,15 @@ def test_a_link_that_leads_nowhere_is_named(checkout, tmp_path, target):
     (checkout / "docs" / "a.md").write_text(f"# A\n\n[broken]({target})\n")
     with pytest.raises(ValueError, match=rf"docs/a\.md: the link to '{re.escape(target)}' leads nowhere"):
         pages.gather(checkout, tmp_path / "made")
+
+
+def test_every_public_module_of_the_science_has_its_place_in_the_api(tmp_path):
+    made = {path.stem: path.read_text() for path in api.write(files.ROOT, tmp_path)}
+    assert list(made) == ["analysis", "models", "data", "training", "evaluation", "plots"]
+    for package, text in made.items():
+        there = [path.stem for path in sorted((files.ROOT / "vitlab" / package).glob("*.py")) if path.stem[0] != "_"]
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == there
+        assert all(f".. automodule:: vitlab.{package}.{name}\n   :members:" in text for name in there)
 
 
 def test_a_figure_that_result_json_does_not_know_is_an_error(checkout, tmp_path):
@@ -153,8 +165,8 @@ def test_formulas_without_scripts():
 def test_every_formula_of_the_notebooks_can_be_drawn():
     mathml = runpy.run_path(str(CONF))["mathml"]
     count = 0
-    for source in authoring.sources(notebooks.notebooks_dir()):
-        for cell in authoring.from_source(source).cells:
+    for source in sources(notebooks.notebooks_dir()):
+        for cell in from_source(source).cells:
             if cell.cell_type == "markdown":
                 for block, inline in re.findall(r"\$\$(.+?)\$\$|\$([^$`]+?)\$", cell.source, re.DOTALL):
                     drawn = mathml(block or inline, block=bool(block))
@@ -178,6 +190,7 @@ def test_a_copy_for_colab_adds_a_badge_and_one_cell(tmp_path):
     assert all(cell.outputs == [] for cell in code_cells(copy)) and len(first.source.splitlines()) <= 25
 
 
+@pytest.mark.slow
 def test_the_first_cell_does_nothing_where_there_is_no_colab(monkeypatch):
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("something was started"))
     before = list(sys.path)
@@ -188,6 +201,7 @@ def test_the_first_cell_does_nothing_where_there_is_no_colab(monkeypatch):
     assert sys.path == before
 
 
+@pytest.mark.slow
 def test_on_colab_it_fetches_installs_what_is_missing_and_keeps_torch(monkeypatch, tmp_path):
     """The cell in a process that looks like Colab's: `/content` moved here, and timm not installed."""
     from importlib import metadata
@@ -222,13 +236,13 @@ def test_on_colab_it_fetches_installs_what_is_missing_and_keeps_torch(monkeypatc
 @pytest.mark.parametrize("repository", ["", "vitlab", "https://github.com/o/lab", "o/l/x", "o/la b"])
 def test_a_repository_is_an_owner_and_a_name(repository, tmp_path, capsys):
     arguments = ["colab", "01", "--repository", repository, "--out", str(tmp_path / "out")]
-    assert authoring.main(arguments) == 2
+    assert main(arguments) == 2
     assert "expected OWNER/NAME" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_the_minutes_of_the_teaching_guide_are_those_of_the_notebooks():
     given = {}
-    for source in authoring.sources(notebooks.notebooks_dir()):
+    for source in sources(notebooks.notebooks_dir()):
         headings = re.findall(
             r"^# ### (?:Exercise )?(\d) · .*\(★+, (\d+) min", source.read_text(encoding="utf-8"), re.M
         )

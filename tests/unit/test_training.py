@@ -5,6 +5,7 @@ import json
 import math
 import random
 import signal
+import traceback
 
 import pytest
 import torch
@@ -16,13 +17,15 @@ from vitlab.data.loader import ImageSet, batches
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
 from vitlab.training import checkpoint, cores, interrupts, processes
-from vitlab.training import pretrain as training
-from vitlab.training.evaluate import evaluate
-from vitlab.training.loop import DivergedError, train
+from vitlab.training import splits as training
+from vitlab.training.cost import multiply_adds
+from vitlab.training.divergence import DivergedError
+from vitlab.training.evaluate import evaluate, untrained_row
+from vitlab.training.loop import train
 from vitlab.training.optim import optimizer_for
-from vitlab.training.pretrain import digits_splits, multiply_adds, pretrain, subset, world_splits
 from vitlab.training.recipe import Recipe
 from vitlab.training.schedule import LINEAR_END, learning_rate
+from vitlab.training.splits import digits_splits, subset, world_splits
 
 TINY = World(image_size=8)
 
@@ -127,7 +130,7 @@ def test_label_smoothing_by_hand():
     assert rows[0]["train_loss"] == pytest.approx(0.9 * right + 0.1 * wrong, rel=1e-6)
 
 
-def test_the_polyak_average_is_what_is_evaluated_and_kept():
+def test_the_moving_average_of_the_weights_is_what_is_evaluated_and_kept():
     weights, seen = [], []
 
     def feed(step):
@@ -135,7 +138,7 @@ def test_the_polyak_average_is_what_is_evaluated_and_kept():
         return constant(2.0)(step)
 
     model = Line(0.5)
-    recipe = Recipe(steps=4, learning_rate=0.1, decay="constant", average=0.75, eval_every=2)
+    recipe = Recipe(steps=4, learning_rate=0.1, decay="constant", ema_decay=0.75, eval_every=2)
     validation = ImageSet(torch.full((1, 3, 2, 2), 255, dtype=torch.uint8), torch.tensor([0]), ("a", "b"))
     rows = train(model, feed, recipe, validation=validation, report=lambda row: seen.append(model.weight.item()))
     weights.append(seen[-1])  # after the last update, before the average is put in its place
@@ -146,6 +149,7 @@ def test_the_polyak_average_is_what_is_evaluated_and_kept():
     assert rows[-1]["val_loss"] == pytest.approx(math.log1p(math.exp(-average)), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype, bound", [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 @pytest.mark.parametrize("accumulate", [2, 16])
 def test_a_batch_in_parts_is_the_whole_batch(accumulate, dtype, bound):
@@ -165,6 +169,7 @@ def test_a_batch_in_parts_is_the_whole_batch(accumulate, dtype, bound):
     assert 0 < apart(models[0].state_dict(), models[1].state_dict()) < bound
 
 
+@pytest.mark.slow
 def test_bf16_trains_with_weights_of_full_precision():
     feed = batches(world_splits(TINY, 64, 4, 4).train, 16, seed=5)
     full, mixed = (zoo.create("Lab-Ti/2", image_size=8, seed=3) for _ in range(2))
@@ -187,6 +192,7 @@ def test_only_matrices_and_kernels_decay():
         assert spared <= {"pos_embed", "cls_token"}
 
 
+@pytest.mark.slow
 def test_training_is_the_same_steps_written_out():
     splits = world_splits(TINY, 50, 4, 4)
     recipe = Recipe(steps=4, batch_size=20, learning_rate=2e-3, warmup_steps=2, weight_decay=0.5, grad_clip=0.1)
@@ -311,6 +317,7 @@ def two_cores():
     torch.set_num_threads(1)
 
 
+@pytest.mark.slow
 def test_parts_side_by_side_are_parts_one_after_the_other(two_cores):
     feed = batches(world_splits(TINY, 64, 4, 4).train, 16, seed=5)
     recipe = Recipe(steps=5, batch_size=16, learning_rate=1e-3, warmup_steps=2)
@@ -333,7 +340,6 @@ def test_only_models_of_matrix_products_without_chance_go_side_by_side(two_cores
 
     assert threads(zoo.create("Lab-Ti/2", image_size=8)) == 2
     assert threads(zoo.create("Lab-Ti/2", image_size=8, dropout=0.1)) is None
-    assert threads(zoo.create("Lab-Ti/2", image_size=8, drop_path=0.1)) is None
     assert threads(zoo.create("BiT-Lab-Ti/2", image_size=8)) is None
     torch.set_num_threads(1)
     assert threads(zoo.create("Lab-Ti/2", image_size=8)) is None
@@ -399,7 +405,7 @@ def test_another_error_stays_what_it_is():
         ({"optimizer": "adagrad"}, "optimizer is 'adagrad'; it is one of"),
         ({"precision": "fp8"}, "precision is 'fp8'"),
         ({"label_smoothing": 1.0}, "label_smoothing is 1.0"),
-        ({"average": 1.0}, "average is 1.0"),
+        ({"ema_decay": 1.0}, "ema_decay is 1.0"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(settings, words):
@@ -536,6 +542,30 @@ def test_the_state_of_another_recipe_is_refused(tmp_path):
         train(Line(0.0), constant(1.0), Recipe(steps=3, learning_rate=0.5), folder=tmp_path)
 
 
+def test_a_checkpoint_of_an_older_version_is_refused(tmp_path):
+    train(Line(0.0), constant(1.0), Recipe(steps=3), folder=tmp_path)
+    newest = checkpoint.newest(tmp_path / "checkpoints")
+    before = {name: value for name, value in newest.rest.items() if name != "format"}
+    checkpoint.save(tmp_path / "checkpoints", Line(0.0), newest.weights, before)
+    with pytest.raises(
+        ValueError, match=r"step_00000003 was written by an older version .*delete the folder .*another"
+    ):
+        train(Line(0.0), constant(1.0), Recipe(steps=3), folder=tmp_path)
+
+
+def test_from_train_to_the_loss_is_one_frame():
+    """`train` calls the update and the update the loss: a traceback from a model shows the loop as it is written."""
+    functions = []
+
+    class Traced(Line):
+        def forward(self, images):
+            functions[:] = [f.name for f in traceback.extract_stack() if f.filename.endswith("training/loop.py")]
+            return super().forward(images)
+
+    train(Traced(0.5), constant(1.0), Recipe(steps=1))
+    assert functions == ["train", "_update", "_loss"]
+
+
 def test_the_global_random_state_is_left_alone():
     torch.manual_seed(1)
     wanted = torch.rand(3)
@@ -669,15 +699,16 @@ def test_a_subset_keeps_labels_classes_and_masks():
 @pytest.mark.parametrize("name", ["Lab-Ti/2", "BiT-Lab-Ti/2"])
 def test_the_first_loss_is_that_of_knowing_nothing(name):
     splits = world_splits(TINY, 40, 20, 10)
-    _, rows = pretrain(name, splits.train, Recipe(steps=1, batch_size=8), seed=0, watch=splits.validation)
-    assert rows[0]["val_loss"] == pytest.approx(math.log(10), abs=1e-6)  # the head starts at zero
+    row = untrained_row(zoo.create(name, image_size=8), splits.validation)
+    assert row["val_loss"] == pytest.approx(math.log(10), abs=1e-6)  # the head starts at zero
 
 
 def test_a_seed_is_a_run_and_another_is_another():
     splits = world_splits(TINY, 40, 20, 10)
 
     def run(seed):
-        model, _ = pretrain("Lab-Ti/2", splits.train, Recipe(steps=3, batch_size=8), seed=seed, watch=splits.test)
+        model = zoo.create("Lab-Ti/2", image_size=8, seed=seed)
+        train(model, batches(splits.train, 8, seed), Recipe(steps=3, batch_size=8, seed=seed))
         return torch.cat([p.flatten() for p in model.parameters()])
 
     assert torch.equal(run(0), run(0))

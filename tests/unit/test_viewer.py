@@ -2,6 +2,7 @@
 
 import base64
 import html
+import io
 import json
 import re
 import zlib
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import traitlets
+from PIL import Image
 
 from vitlab.analysis.capture import attention_maps
 from vitlab.analysis.distance import attention_distance, pixel_distances, prefix_mass
@@ -17,6 +19,7 @@ from vitlab.analysis.rollout import attention_rollout, rollout_from_maps, rollou
 from vitlab.models import zoo
 from vitlab.viewer import attention_view, fitting, view
 from vitlab.viewer.payload import decode, encode
+from vitlab.viewer.still import drawn
 
 GRID, HEADS, DEPTH = (3, 5), 2, 4
 
@@ -51,8 +54,19 @@ def read_page(page):
     return meta, arrays
 
 
+def in_html(made):
+    """What a front end is given that takes HTML."""
+    return made._repr_mimebundle_()[0]["text/html"]
+
+
 def shown_values(arrays):
     return (arrays["code"] / 255.0) ** 2 * arrays["peak"][..., None]
+
+
+def attention_from(attn, place, patch=16):
+    """Mean distance [heads] in pixels of one query patch, prefix tokens counting 0."""
+    at = torch.cartesian_prod(torch.arange(GRID[0]), torch.arange(GRID[1])).double() * patch
+    return (attn[:, place, 1:].double() * (at - at[place - 1]).norm(dim=1)).sum(-1)
 
 
 class TestPayload:
@@ -134,10 +148,10 @@ class TestPayload:
         alone = made_view([attn[2:] for attn in maps])
         assert made_view(maps, index=2).packed == alone.packed != made_view(maps).packed
 
-    def test_chosen_layers_leave_rollout_whole(self):
+    def test_chosen_blocks_leave_rollout_whole(self):
         maps = made_maps()
-        whole, part = made_view(maps), made_view(maps, layers=[3, 1])
-        assert part.meta["layers"] == [3, 1]
+        whole, part = made_view(maps), made_view(maps, blocks=[3, 1])
+        assert part.meta["blocks"] == [3, 1]
         rows = [3 * HEADS, 3 * HEADS + 1, HEADS, HEADS + 1, DEPTH * HEADS]
         for name in ("code", "peak", "head_distance"):
             np.testing.assert_array_equal(part.arrays[name], whole.arrays[name][rows])
@@ -171,12 +185,12 @@ class TestSize:
         """ViT-Ti/16, all 12 × 3 heads and rollout; logits of this spread are the hardest to pack about 0.4 to 1."""
         maps = made_maps(1, (14, 14), 12, 3, spread=spread)
         made = attention_view(maps, picture((14, 14)), (14, 14), 16)
-        assert len(made._repr_html_().encode()) <= 2_000_000
+        assert len(in_html(made).encode()) <= 2_000_000
         assert len(made.packed) < 1_400_000
 
     def test_too_large_says_how_large_and_what_to_do(self):
         maps = made_maps(1, (32, 32), 2, 3)
-        with pytest.raises(ValueError, match=r"2 layers × 3 heads on 32 × 32 patches has \d+\.\d MB, .* choose layers"):
+        with pytest.raises(ValueError, match=r"2 blocks × 3 heads on 32 × 32 patches has \d+\.\d MB, .* choose blocks"):
             attention_view(maps, picture((32, 32)), (32, 32), 8)
         made = attention_view(maps, picture((32, 32)), (32, 32), 8, pool=2)
         assert made.meta["grid"] == [16, 16] and len(made.page()) <= 2_000_000
@@ -188,13 +202,13 @@ class TestSize:
     def test_what_fitting_says_fits(self, depth, heads, side, n_prefix):
         empty = torch.empty(1, heads, n_prefix + side**2, n_prefix + side**2)
         found = fitting([empty] * depth, (side, side), n_prefix)
-        layers, n_cells = found["layers"], (side // found["pool"]) ** 2
-        assert layers[0] == 0 and (len(layers) == 1 or layers[-1] == depth - 1)
-        assert layers == sorted(set(layers)) and len(layers) >= min(3, depth)
-        assert len(layers) * heads * n_cells * (n_cells + n_prefix + 1) * 0.92 * 4 / 3 < 1_750_000
+        blocks, n_cells = found["blocks"], (side // found["pool"]) ** 2
+        assert blocks[0] == 0 and (len(blocks) == 1 or blocks[-1] == depth - 1)
+        assert blocks == sorted(set(blocks)) and len(blocks) >= min(3, depth)
+        assert len(blocks) * heads * n_cells * (n_cells + n_prefix + 1) * 0.92 * 4 / 3 < 1_750_000
 
     def test_tiny_needs_no_fitting(self):
-        assert fitting([torch.empty(1, 3, 197, 197)] * 12, (14, 14)) == {"layers": list(range(12)), "pool": 1}
+        assert fitting([torch.empty(1, 3, 197, 197)] * 12, (14, 14)) == {"blocks": list(range(12)), "pool": 1}
 
     def test_fitted_view_of_a_base_model_fits(self):
         maps = made_maps(1, (14, 14), 12, 12, spread=0.6)
@@ -209,10 +223,53 @@ class TestPage:
         page = made.page()
         assert "<script>alert" not in page and html.escape(title) in page
         assert read_page(page)[0]["title"] == title
-        shown = made._repr_html_()
-        frame = re.fullmatch(r'<iframe title="([^"]*)" style="[^"]*" srcdoc="([^"]*)"></iframe><p .*</p>', shown)
+        shown = in_html(made)
+        frame = re.search(r'<iframe title="([^"]*)" style="[^"]*" srcdoc="([^"]*)"></iframe><p .*</p>$', shown)
         assert html.unescape(frame[1]).endswith(title)
         assert html.unescape(frame[2]) == page
+
+    def test_a_still_stands_where_scripts_do_not_run(self):
+        """As PNG, and inside the HTML, of which a notebook that is not trusted keeps no frame and no style."""
+        data, metadata = made_view(made_maps(), title="A < B")._repr_mimebundle_()
+        assert set(data) == {"text/html", "image/png", "text/plain"}
+        png = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+        assert png.format == "PNG" and min(png.size) > 200
+        alt = metadata["image/png"]["alt"]
+        assert "A < B" in alt and "row 2, column 3 of 3 × 5" in alt
+        cleaned = re.sub(r"<style>.*?</style>|<iframe .*?</iframe>", "", data["text/html"], flags=re.DOTALL)
+        image = re.search(r'<img class="vitlab-still" alt="([^"]*)" src="data:image/png;base64,([^"]*)">', cleaned)
+        assert html.unescape(image[1]) == alt and image[2] == data["image/png"]
+
+    def test_the_still_holds_every_heads_map_from_its_query(self):
+        maps = made_maps()
+        made = made_view(maps, blocks=[3, 1])
+        figure, words = drawn(made.meta, made.arrays)
+        sheet = figure.axes[1].images[0].get_array()
+        place = 1 + 1 * 5 + 2  # the middle patch
+        for column, block in enumerate((3, 1)):
+            for head in range(HEADS):
+                row = maps[block][0, head, place, 1:].reshape(GRID)
+                tile = sheet[head * 4 : head * 4 + 3, column * 6 : column * 6 + 5]  # a gap of one patch between maps
+                np.testing.assert_allclose(tile.filled(), (row / row.max()).sqrt(), atol=1 / 255)
+        assert [tick.get_text() for tick in figure.axes[1].get_xticklabels()] == ["4", "2"]
+        distances = torch.stack([attention_from(maps[block][0], place) for block in (3, 1)])  # [blocks heads]
+        near, far = (divmod(int(at), HEADS) for at in (distances.argmin(), distances.argmax()))
+        ends = [f"block {(4, 2)[b]}, head {h + 1} ({distances[b, h]:.1f} px)" for b, h in (near, far)]
+        assert f"shortest in {ends[0]} and longest in {ends[1]}" in words
+
+    def test_the_still_of_rollout_is_in_proportion(self):
+        maps = made_maps()
+        made = made_view(maps, show="rollout")
+        figure, words = drawn(made.meta, made.arrays)
+        wanted = rollout_from_maps(maps, GRID)[0]
+        np.testing.assert_allclose(figure.axes[1].images[0].get_array().filled(), wanted / wanted.max(), atol=2 / 255)
+        row, col = divmod(int(wanted.argmax()), GRID[1])
+        assert f"from class token to the 3 × 5 patches; it is highest at row {row + 1}, column {col + 1}" in words
+
+    @pytest.mark.parametrize("show, tiles", [("heads", DEPTH * HEADS), ("block", HEADS), ("head", 1)])
+    def test_the_still_shows_what_the_viewer_shows_first(self, show, tiles):
+        made = made_view(made_maps(), show=show)
+        assert len(drawn(made.meta, made.arrays)[0].axes[1].patches) == tiles  # a frame around each map's query
 
     def test_the_page_asks_nothing_of_a_network(self):
         page = made_view(made_maps()).page()
@@ -250,6 +307,7 @@ class TestPage:
 
 
 class TestModels:
+    @pytest.mark.slow
     def test_the_lab_model(self):
         pretrained = zoo.load("lab")
         image = torch.randint(0, 256, (3, 64, 64), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
@@ -289,15 +347,16 @@ class TestModels:
         with pytest.raises(ValueError, match="index 3 given, expected 0…2"):
             view(pretrained, images, index=3)
 
+    @pytest.mark.slow
     def test_fit_shows_what_fits(self):
         import timm
 
-        model = timm.create_model("test_vit", img_size=512).eval()  # 32 × 32 patches, 6 layers of 2 heads
+        model = timm.create_model("test_vit", img_size=512).eval()  # 32 × 32 patches, 6 blocks of 2 heads
         image = torch.zeros(3, 512, 512)
         with pytest.raises(ValueError, match="expected at most 2.0 MB"):
             view(model, image)
         made = view(model, image, fit=True)
-        assert made.meta["pool"] == 2 and made.meta["layers"] == list(range(6))
+        assert made.meta["pool"] == 2 and made.meta["blocks"] == list(range(6))
         assert len(made.page()) <= 2_000_000
 
 
@@ -309,12 +368,12 @@ class TestRefused:
             (dict(grid=(4, 5)), r"expected \[batch, heads, 21, 21\]"),
             (dict(n_prefix=2), r"expected \[batch, heads, 17, 17\]"),
             (dict(index=1), "index 1 given, expected 0…0"),
-            (dict(layers=[0, 4]), r"layers \[0, 4\] given, expected different numbers from 0 to 3"),
-            (dict(layers=[1, 1]), "different numbers"),
-            (dict(layers=[]), "different numbers"),
+            (dict(blocks=[0, 4]), r"blocks \[0, 4\] given, expected different numbers from 0 to 3"),
+            (dict(blocks=[1, 1]), "different numbers"),
+            (dict(blocks=[]), "different numbers"),
             (dict(pool=2), r"pool 2 given, expected a number that divides both sides of the grid \(3, 5\)"),
             (dict(pool=0), "pool 0"),
-            (dict(show="all"), "show 'all' given, expected one of heads, layer, head, rollout"),
+            (dict(show="all"), "show 'all' given, expected one of heads, block, head, rollout"),
             (dict(image=picture() * 4 - 2), "holds values -2…2, expected 0…1"),
             (dict(image=picture() * torch.nan), "holds values nan…nan"),
             (dict(image=picture().long()), "torch.int64"),
@@ -322,7 +381,7 @@ class TestRefused:
         ],
     )
     def test_by_name_and_with_what_to_do(self, change, message):
-        given = dict(maps=made_maps(), image=picture(), grid=GRID, patch_size=16, n_prefix=1) | change
+        given = dict(maps=made_maps(), image=picture(), grid=GRID, stride=16, n_prefix=1) | change
         with pytest.raises(ValueError, match=message):
             attention_view(**given)
 
@@ -334,16 +393,16 @@ class TestRefused:
         with pytest.raises(ValueError, match="rows that sum to 1"):
             made_view([2 * attn for attn in made_maps()])
 
-    def test_layers_with_different_heads(self):
-        with pytest.raises(ValueError, match=r"layers have \(images, heads\) \[\(1, 1\), \(1, 2\)\]"):
+    def test_blocks_with_different_heads(self):
+        with pytest.raises(ValueError, match=r"blocks have \(images, heads\) \[\(1, 1\), \(1, 2\)\]"):
             made_view([*made_maps(heads=1), *made_maps(heads=2)])
 
 
 class TestWidget:
     def test_starts_in_the_middle_and_takes_what_there_is(self):
-        made = made_view(made_maps(), layers=[1, 3]).widget()
-        assert (made.layer, made.head, made.query, made.show) == (1, 0, (1, 2), "heads")
-        made.layer, made.head, made.query = 3, 1, (2, 4)
+        made = made_view(made_maps(), blocks=[1, 3]).widget()
+        assert (made.block, made.head, made.query, made.show) == (1, 0, (1, 2), "heads")
+        made.block, made.head, made.query = 3, 1, (2, 4)
         made.query = "class token"
         assert np.isnan(made.distance_px)
         made.show = "rollout"
@@ -355,21 +414,21 @@ class TestWidget:
     @pytest.mark.parametrize(
         "name, value, message",
         [
-            ("layer", 2, r"layer 2 given, shown are \[1, 3\]"),
+            ("block", 2, r"block 2 given, shown are \[1, 3\]"),
             ("head", 2, "head 2 given, expected 0…1"),
             ("query", (3, 0), r"query \(3, 0\) given, expected \(row, column\) in 0…2, 0…4"),
             ("query", "nobody", r"one of \['class token'\]"),
         ],
     )
     def test_refuses_what_there_is_not(self, name, value, message):
-        made = made_view(made_maps(), layers=[1, 3]).widget()
+        made = made_view(made_maps(), blocks=[1, 3]).widget()
         with pytest.raises(traitlets.TraitError, match=message):
             setattr(made, name, value)
 
     def test_distance_of_the_selection(self):
         maps = made_maps(5)
         made = made_view(maps, n_prefix=5).widget()
-        made.layer, made.head, made.query = 2, 1, (1, 3)
+        made.block, made.head, made.query = 2, 1, (1, 3)
         row = maps[2][0, 1, 5 + 8, 5:]
         assert made.distance_px == pytest.approx((row * pixel_distances(GRID, 16)[8]).sum().item(), abs=1e-3)
         made.show = "rollout"

@@ -18,8 +18,9 @@ from PIL import Image
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab import notebooks, widgets
+from vitlab import widgets
 from vitlab.analysis.rollout import overlay, rollout_from_maps
+from vitlab.cli import execute
 from vitlab.models import zoo
 from vitlab.models.positions import CONVENTIONS, resize_positions
 from vitlab.models.pretrained import Pretrained
@@ -144,6 +145,7 @@ class TestOutputs:
         monkeypatch.setattr("IPython.get_ipython", lambda: Shell)
         assert knobs_module.somebody_is_there() is allowed
 
+    @pytest.mark.slow
     def test_under_papermill_a_still_picture_and_nothing_else(self, tmp_path):
         cell = (
             "from matplotlib.figure import Figure\nfrom vitlab import widgets\n"
@@ -152,7 +154,7 @@ class TestOutputs:
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
         notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
         nbformat.write(notebook, tmp_path / "00_knobs.ipynb")
-        notebooks.execute(tmp_path / "00_knobs.ipynb", {}, tmp_path / "out.ipynb")
+        execute.execute(tmp_path / "00_knobs.ipynb", {}, tmp_path / "out.ipynb")
         done = nbformat.read(tmp_path / "out.ipynb", as_version=4)
         outputs = done.cells[-1].outputs
         assert [(out.output_type, sorted(out.data)) for out in outputs] == [
@@ -212,9 +214,12 @@ class TestDataSizes:
     def test_the_curves_are_those_of_the_size(self, stored):
         figure, words = drawn(widgets.data_sizes(*stored), n_train=500)
         assert "from 500 images (mean of 2 seeds)" in words
-        assert "Lab-Ti/8 gets 25.0% of the test images right and 50.0% of its own, 25.0 points" in words
+        assert (
+            "ViT-Ti/8 gets 25.0% of the test images right and 50.0% of its own: a generalization gap of 25.0 points"
+            in words
+        )
         learning = {curve.get_label(): curve.get_ydata() for curve in figure.axes[1].lines}
-        np.testing.assert_allclose(learning["Lab-Ti/8"], [1.5 * 5 / 500, 1.5 * 10 / 500])
+        np.testing.assert_allclose(learning["ViT-Ti/8"], [1.5 * 5 / 500, 1.5 * 10 / 500])
         assert 500 in [curve.get_xdata()[0] for curve in figure.axes[0].lines]
 
     def test_loss_is_drawn_when_asked_for(self, stored):
@@ -244,7 +249,7 @@ class TestMaps:
 
     def test_distance_modes_move_the_dots(self):
         rows = [
-            {"model": model, "layer": k, "head": h, "distance_px": 10.0 * h, "renormalized_px": 20.0 * h}
+            {"model": model, "block": k, "head": h, "distance_px": 10.0 * h, "renormalized_px": 20.0 * h}
             for model in ("trained", "untrained")
             for k in (1, 2)
             for h in (1, 2)

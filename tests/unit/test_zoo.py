@@ -12,6 +12,7 @@ import pytest
 import timm
 import torch
 from PIL import Image
+from safetensors import safe_open
 from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
@@ -152,6 +153,19 @@ def test_what_is_saved_comes_back(tmp_path, name, settings):
     size = found.image_size[0]
     assert torch.equal(found.model(torch.ones(1, 3, size, size)), model(torch.ones(1, 3, size, size)))
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_a_file_of_version_0_1_with_stochastic_depth_is_read(tmp_path):
+    path, model = tmp_path / "new.safetensors", randomised(zoo.create("Lab-Ti/8"))
+    zoo.save(path, model, "Lab-Ti/8", {})
+    with safe_open(path, "pt") as file:
+        record = json.loads(file.metadata()["vitlab"])
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dictionary)
+    record["config"]["drop_path"] = 0.1
+    save_file(state, tmp_path / "old.safetensors", {"vitlab": json.dumps(record)})
+    old = zoo.load(tmp_path / "old.safetensors").model
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(old(images), model(images))
 
 
 def test_the_untrained_control_is_fresh_everywhere(tmp_path):

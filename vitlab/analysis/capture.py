@@ -22,7 +22,6 @@ from vitlab.analysis.geometry import (
     check_rows,
     grid_size,
     n_prefix_tokens,
-    patch_size,
     patch_stride,
 )
 from vitlab.analysis.tap import Tap, softmax_rows
@@ -32,7 +31,6 @@ __all__ = [
     "attention_maps",
     "grid_size",
     "n_prefix_tokens",
-    "patch_size",
     "patch_stride",
     "reduce_attention",
     "stream_attention",
@@ -50,7 +48,7 @@ _busy_lock = threading.Lock()
 def attention_maps(model: nn.Module, images: Tensor) -> list[Float[Tensor, "B H T T"]]:
     """Attention of every block, in block order: a list of [batch, heads, query, key].
 
-    All layers are kept: 128 images through ViT-B/16 at 224 px are 2.9 GB. For more than a few images use
+    All blocks are kept: 128 images through ViT-B/16 at 224 px are 2.9 GB. For more than a few images use
     `reduce_attention`.
 
     Args:
@@ -65,7 +63,7 @@ def attention_maps(model: nn.Module, images: Tensor) -> list[Float[Tensor, "B H 
     >>> [tuple(a.shape) for a in attention_maps(model, torch.zeros(1, 3, 160, 160))][:2]
     [(1, 2, 101, 101), (1, 2, 101, 101)]
     """
-    return reduce_attention(model, images, {"maps": lambda layer, attn: attn})["maps"]
+    return reduce_attention(model, images, {"maps": lambda block, attn: attn})["maps"]
 
 
 def reduce_attention(
@@ -75,36 +73,36 @@ def reduce_attention(
     *,
     by_heads: bool = False,
 ) -> dict[str, list]:
-    """Give each block's attention to every reducer in turn and drop it: one forward, one layer in memory.
+    """Give each block's attention to every reducer in turn and drop it: one forward, one block in memory.
 
     Args:
         model, images: as for `attention_maps`.
-        reducers: name → function of (layer, attn [B H T T]), called in block order. What it returns is kept.
+        reducers: name → function of (block, attn [B H T T]), called in block order. What it returns is kept.
         by_heads: give the reducers a few heads at a time, [B h T T], small enough for the cache; faster. What a
-            reducer returns for the heads of a layer is joined along dimension 1 when it is a tensor.
+            reducer returns for the heads of a block is joined along dimension 1 when it is a tensor.
 
     Returns:
-        name → list over layers of what the reducer returned.
+        name → list over blocks of what the reducer returned.
 
     Raises:
         ValueError: as for `attention_maps`. Whatever a reducer raises comes through; the model is restored.
 
     >>> import timm
     >>> model = timm.create_model("test_vit", num_classes=10)
-    >>> to_class = {"on class token": lambda layer, attn: attn[..., 0].mean()}
+    >>> to_class = {"on class token": lambda block, attn: attn[..., 0].mean()}
     >>> len(reduce_attention(model, torch.zeros(1, 3, 160, 160), to_class)["on class token"])
     6
     """
     parts: dict[str, list[list]] = {name: [] for name in reducers}
 
-    def consume(layer: int, heads: slice, attn: Tensor) -> None:
+    def consume(block: int, heads: slice, attn: Tensor) -> None:
         for name, reducer in reducers.items():
             if heads.start == 0:
                 parts[name].append([])
-            parts[name][layer].append(reducer(layer, attn))
+            parts[name][block].append(reducer(block, attn))
 
     stream_attention(model, images, consume, by_heads=by_heads)
-    return {name: [_join(of_layer) for of_layer in layers] for name, layers in parts.items()}
+    return {name: [_join(of_block) for of_block in blocks] for name, blocks in parts.items()}
 
 
 def stream_attention(
@@ -116,8 +114,8 @@ def stream_attention(
 ) -> Any:
     """Run the model on the images in evaluation mode, without gradients; hand all attention to `consume`.
 
-    `consume(layer, heads, attn)` is called in block order with attn [B h T T], the heads of that slice, after the
-    softmax, float32 (float64 in a float64 model). Without `by_heads` a layer comes whole.
+    `consume(block, heads, attn)` is called in block order with attn [B h T T], the heads of that slice, after the
+    softmax, float32 (float64 in a float64 model). Without `by_heads` a block comes whole.
 
     Returns:
         What the model returned, equal to the last bit to what it returns without capture.
@@ -126,17 +124,17 @@ def stream_attention(
         ValueError: as for `attention_maps`.
     """
 
-    def fused(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> None:
-        for heads in _head_blocks(q, k.shape[2], by_heads):
-            deliver(layer, heads, softmax_rows(q, k, heads, **options))
+    def fused(block: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> None:
+        for heads in _head_groups(q, k.shape[2], by_heads):
+            deliver(block, heads, softmax_rows(q, k, heads, **options))
 
-    def open_coded(layer: int, attn: Tensor) -> None:
-        for heads in _head_blocks(attn, attn.shape[3], by_heads):
-            deliver(layer, heads, attn[:, heads])
+    def open_coded(block: int, attn: Tensor) -> None:
+        for heads in _head_groups(attn, attn.shape[3], by_heads):
+            deliver(block, heads, attn[:, heads])
 
-    def deliver(layer: int, heads: slice, attn: Tensor) -> None:
-        check_rows(attn, f"block {layer}")
-        consume(layer, heads, attn.to(torch.promote_types(attn.dtype, torch.float32)))
+    def deliver(block: int, heads: slice, attn: Tensor) -> None:
+        check_rows(attn, f"block {block}")
+        consume(block, heads, attn.to(torch.promote_types(attn.dtype, torch.float32)))
 
     with torch.no_grad():
         return _run(model, images, fused, open_coded)
@@ -148,7 +146,7 @@ def attention_gradients(
     """Attention of every block, and the gradient of one logit per image with respect to it (for Chefer et al. 2021).
 
     The gradient needs the matrix inside the computation, so fused calls are replaced by open-coded ones; logits
-    then agree to rounding only. All layers and the graph are kept: for a few images. No parameter's `.grad` is touched.
+    then agree to rounding only. All blocks and the graph are kept: for a few images. No parameter's `.grad` is touched.
 
     Args:
         targets: [B] class of each image; None takes the class with the largest logit.
@@ -174,13 +172,13 @@ def attention_gradients(
         maps.append(attn)
         return attn
 
-    def fused(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    def fused(block: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         attn = keep(softmax_rows(q, k, slice(None), **options))
-        check_rows(attn, f"block {layer}")
+        check_rows(attn, f"block {block}")
         return (attn @ v.to(attn.dtype)).to(v.dtype)
 
-    def open_coded(layer: int, attn: Tensor) -> None:
-        check_rows(keep(attn), f"block {layer}")
+    def open_coded(block: int, attn: Tensor) -> None:
+        check_rows(keep(attn), f"block {block}")
 
     with torch.enable_grad():
         logits = _run(model, images, fused, open_coded)
@@ -211,8 +209,8 @@ def _run(
         stack.enter_context(_evaluation(model))
         if any(getattr(m, "_compiled_call_impl", None) or hasattr(m, "_orig_mod") for m in model.modules()):
             stack.enter_context(torch.compiler.set_stance("force_eager"))  # compiled code would hide its calls
-        for layer, block in enumerate(model.blocks):
-            for handle in _hooks(block, layer, tap):
+        for number, block in enumerate(model.blocks):
+            for handle in _hooks(block, number, tap):
                 stack.callback(handle.remove)
         with tap:
             output = model(images)
@@ -224,12 +222,12 @@ def _run(
     return output
 
 
-def _hooks(block: nn.Module, layer: int, tap: Tap) -> Iterator[Any]:
+def _hooks(block: nn.Module, number: int, tap: Tap) -> Iterator[Any]:
     """Tell the tap when its own thread enters and leaves the block; other threads may use the model meanwhile."""
 
     def before(module: nn.Module, args: tuple, kwargs: dict) -> None:
         if threading.get_ident() == tap.thread:
-            tap.enter(layer, args[0] if args else next(iter(kwargs.values()), None))
+            tap.enter(number, args[0] if args else next(iter(kwargs.values()), None))
 
     def after(module: nn.Module, args: tuple, output: Any) -> None:
         if threading.get_ident() == tap.thread:
@@ -270,8 +268,8 @@ def _evaluation(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _head_blocks(q: Tensor, n_keys: int, by_heads: bool) -> list[slice]:
-    """Cut a layer's heads into blocks whose attention fits the cache, or leave them whole."""
+def _head_groups(q: Tensor, n_keys: int, by_heads: bool) -> list[slice]:
+    """Cut a block's heads into groups whose attention fits the cache, or leave them whole."""
     batch, n_heads, n_queries = q.shape[:3]
     step = n_heads
     if by_heads:
@@ -281,7 +279,7 @@ def _head_blocks(q: Tensor, n_keys: int, by_heads: bool) -> list[slice]:
 
 
 def _join(parts: list) -> Any:
-    """What a reducer returned for the blocks of heads of one layer, as one."""
+    """What a reducer returned for the groups of heads of one block, as one."""
     if len(parts) == 1 or all(part is None for part in parts):
         return parts[0]
     return torch.cat(parts, dim=1) if all(isinstance(part, Tensor) for part in parts) else parts

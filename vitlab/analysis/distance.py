@@ -14,13 +14,13 @@ from vitlab.analysis.geometry import check_attention, check_rows
 
 
 def pixel_distances(
-    grid: tuple[int, int], patch_size: int | tuple[int, int], dtype: torch.dtype = torch.float32
+    grid: tuple[int, int], stride: int | tuple[int, int], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "N N"]:
     """Euclidean distance in input pixels between the centres of every two patches, row by row.
 
     Args:
         grid: rows and columns of patches.
-        patch_size: pixels from one patch to the next; (down, across) when they differ. For a hybrid the total stride.
+        stride: pixels from one patch to the next; (down, across) when they differ. For a hybrid the total stride.
 
     Raises:
         ValueError: when a size is below 1.
@@ -31,9 +31,9 @@ def pixel_distances(
             [32., 16.,  0.]])
     """
     rows, cols = grid
-    down, across = (patch_size, patch_size) if isinstance(patch_size, int) else patch_size
+    down, across = (stride, stride) if isinstance(stride, int) else stride
     if min(rows, cols, down, across) < 1:
-        raise ValueError(f"grid {grid} and patch_size {patch_size} given, expected sizes of at least 1")
+        raise ValueError(f"grid {grid} and stride {stride} given, expected sizes of at least 1")
     y = torch.arange(rows, dtype=torch.float64).repeat_interleave(cols) * down
     x = torch.arange(cols, dtype=torch.float64).repeat(rows) * across
     return torch.hypot(y[:, None] - y, x[:, None] - x).to(dtype)
@@ -42,7 +42,7 @@ def pixel_distances(
 def attention_distance(
     attn: Float[Tensor, "B H T T"],
     grid: tuple[int, int],
-    patch_size: int | tuple[int, int],
+    stride: int | tuple[int, int],
     n_prefix: int,
     mode: str = "paper",
 ) -> Float[Tensor, "B H"]:
@@ -54,7 +54,7 @@ def attention_distance(
 
     Args:
         attn: after the softmax, [batch, heads, query, key].
-        grid, patch_size: as for `pixel_distances`.
+        grid, stride: as for `pixel_distances`.
         n_prefix: tokens before the patches.
 
     Raises:
@@ -67,7 +67,7 @@ def attention_distance(
     tensor([[116.4922]])
     """
     check_attention(attn, grid, n_prefix)
-    return distance_reducer(grid, patch_size, n_prefix, mode)(0, _wide(attn))
+    return distance_reducer(grid, stride, n_prefix, mode)(0, _wide(attn))
 
 
 def prefix_mass(attn: Float[Tensor, "B H T T"], n_prefix: int) -> Float[Tensor, "B H"]:
@@ -86,21 +86,21 @@ def prefix_mass(attn: Float[Tensor, "B H T T"], n_prefix: int) -> Float[Tensor, 
 
 
 def distance_reducer(
-    grid: tuple[int, int], patch_size: int | tuple[int, int], n_prefix: int, mode: str = "paper"
+    grid: tuple[int, int], stride: int | tuple[int, int], n_prefix: int, mode: str = "paper"
 ) -> Callable[[int, Tensor], Tensor]:
-    """`attention_distance` as a reducer for `capture.reduce_attention`; any block of heads, unchecked.
+    """`attention_distance` as a reducer for `capture.reduce_attention`; any group of heads, unchecked.
 
     >>> distance_reducer((2, 2), 16, 1)(0, torch.eye(5)[None, None])
     tensor([[0.]])
     """
     if mode not in ("paper", "renormalized"):
         raise ValueError(f"mode {mode!r} given, expected 'paper' or 'renormalized'")
-    distances = pixel_distances(grid, patch_size, torch.float64)
+    distances = pixel_distances(grid, stride, torch.float64)
     n_patches = len(distances)
     weights = torch.zeros(n_prefix + n_patches, n_prefix + n_patches, dtype=torch.float64)
     weights[n_prefix:, n_prefix:] = distances / n_patches  # zero for prefix tokens: no slice of attn is copied
 
-    def reduce(layer: int, attn: Tensor) -> Tensor:
+    def reduce(block: int, attn: Tensor) -> Tensor:
         nonlocal weights
         weights = weights.to(attn)  # rounded once, in a copy that is kept
         if mode == "paper":
@@ -113,12 +113,12 @@ def distance_reducer(
 
 
 def mass_reducer(n_prefix: int) -> Callable[[int, Tensor], Tensor]:
-    """`prefix_mass` as a reducer for `capture.reduce_attention`; any block of heads, unchecked.
+    """`prefix_mass` as a reducer for `capture.reduce_attention`; any group of heads, unchecked.
 
     >>> mass_reducer(1)(0, torch.full((1, 1, 5, 5), 1 / 5))
     tensor([[0.2000]])
     """
-    return lambda layer, attn: attn[..., n_prefix:, :n_prefix].sum(-1).mean(-1)
+    return lambda block, attn: attn[..., n_prefix:, :n_prefix].sum(-1).mean(-1)
 
 
 def mean_attention_distance(
@@ -156,29 +156,12 @@ def distance_and_mass(
         "distance": distance_reducer(grid_size(model, images), patch_stride(model), n_prefix, mode),
         "mass": mass_reducer(n_prefix),
     }
-    found = [
+    parts = [
         reduce_attention(model, part, reducers, by_heads=True)
         for part in images.split(batch_size or max(len(images), 1))
     ]
-    distance, mass = (torch.cat([torch.stack(part[name], dim=1) for part in found]) for name in reducers)
+    distance, mass = (torch.cat([torch.stack(part[name], dim=1) for part in parts]) for name in reducers)
     return distance, mass
-
-
-def mean_interval(values: Float[Tensor, "B ..."], level: float = 0.95) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean over images with Student's confidence interval: (mean, low, high), each of one image's shape.
-
-    Raises:
-        ValueError: for fewer than two images.
-
-    >>> [round(float(x), 3) for x in mean_interval(torch.tensor([1.0, 2.0, 3.0]))]
-    [2.0, -0.484, 4.484]
-    """
-    count = len(values)
-    if count < 2:
-        raise ValueError(f"{count} image given, expected at least 2: one gives no interval")
-    mean = values.mean(0)
-    half = float(stats.t.ppf((1 + level) / 2, count - 1)) * values.std(0) / count**0.5
-    return mean, mean - half, mean + half
 
 
 def depth_trend(distances: Float[Tensor, "B L H"]) -> Float[Tensor, " B"]:
@@ -189,8 +172,8 @@ def depth_trend(distances: Float[Tensor, "B L H"]) -> Float[Tensor, " B"]:
     >>> depth_trend(torch.tensor([[[1.0, 3.0], [2.0, 4.0], [9.0, 9.0]]]))
     tensor([1.])
     """
-    layers = range(distances.shape[1])
-    return torch.tensor([_spearman(list(layers), image.mean(-1).tolist()) for image in distances])
+    numbers = list(range(distances.shape[1]))
+    return torch.tensor([_spearman(numbers, image.mean(-1).tolist()) for image in distances])
 
 
 def head_spread(distances: Float[Tensor, "B L H"]) -> Float[Tensor, "B L"]:

@@ -22,7 +22,8 @@ def n_prefix_tokens(model: nn.Module) -> int:
     """
     count = getattr(model, "num_prefix_tokens", None)
     if not isinstance(count, int):
-        raise _refusal(model, "it has no `num_prefix_tokens`, so its patch tokens cannot be told from others")
+        _check_blocks(model)
+        raise _no_plain_vit(model, "it has no `num_prefix_tokens`, so its patch tokens cannot be told from others")
     return count
 
 
@@ -50,22 +51,6 @@ def patch_stride(model: nn.Module) -> tuple[int, int]:
     stride = embed.feat_ratio(as_scalar=False) if hasattr(embed, "feat_ratio") else embed.patch_size
     down, across = (stride, stride) if isinstance(stride, int) else stride
     return int(down), int(across)
-
-
-def patch_size(model: nn.Module) -> int:
-    """Input pixels from one patch to the next: P, and for a hybrid the total stride (16 or 32 in the paper).
-
-    Raises:
-        ValueError: for a model with no patch embedding, or whose patches are not square (see `patch_stride`).
-
-    >>> import timm
-    >>> patch_size(timm.create_model("test_vit"))
-    16
-    """
-    down, across = patch_stride(model)
-    if down != across:
-        raise ValueError(f"patches of {down} x {across} pixels are not square; use patch_stride(model)")
-    return down
 
 
 def grid_size(model: nn.Module, images: Tensor) -> tuple[int, int]:
@@ -100,7 +85,7 @@ def patch_embedding(model: nn.Module) -> nn.Module:
     """
     embed = getattr(model, "patch_embed", None) or getattr(model, "embeds", None)  # the latter in timm's NaFlexViT
     if not isinstance(embed, nn.Module) or not hasattr(embed, "patch_size"):
-        raise _refusal(model, "it has no patch embedding of one patch size")
+        raise _no_plain_vit(model, "it has no patch embedding of one patch size")
     return embed
 
 
@@ -119,13 +104,7 @@ def check_model(model: nn.Module) -> None:
         raise _refusal(model, "TorchScript hides its calls; give the model it was made from")
     if isinstance(getattr(model, "module", None), nn.Module):
         raise _refusal(model, "it wraps a model; give `model.module`")
-    blocks = getattr(model, "blocks", None)
-    if not isinstance(blocks, nn.Sequential | nn.ModuleList) or len(blocks) == 0:
-        raise _refusal(
-            model,
-            "it has no `.blocks`, one sequence of transformer blocks; windowed, pyramid and convolutional networks "
-            "(Swin, MaxViT, ResNet …) have no attention between all patches. If it holds a ViT, give that part",
-        )
+    _check_blocks(model)
     n_prefix_tokens(model)
     patch_embedding(model)
 
@@ -215,6 +194,24 @@ def _check_size(model: nn.Module, images: Tensor) -> None:
             f"images are {given[0]} x {given[1]} pixels, expected multiples of the patch stride {down} x {across}; "
             "crop or resize them"
         )
+
+
+def _check_blocks(model: nn.Module) -> None:
+    blocks = getattr(model, "blocks", None)
+    if not isinstance(blocks, nn.Sequential | nn.ModuleList) or len(blocks) == 0:
+        raise _no_plain_vit(
+            model,
+            "it has no `.blocks`, one sequence of transformer blocks; windowed, pyramid and convolutional networks "
+            "(Swin, MaxViT, ResNet …) have no attention between all patches",
+        )
+
+
+def _no_plain_vit(model: nn.Module, reason: str) -> ValueError:
+    return _refusal(
+        model,
+        f"it is no plain ViT: {reason}; expected a ViT whose tokens are one grid of patches and, before them, any "
+        "number of prefix tokens (class token, registers); give such a model, or the part of this one that is a ViT",
+    )
 
 
 def _refusal(model: nn.Module, reason: str) -> ValueError:

@@ -111,13 +111,13 @@ def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple
     oblique = (down > 0) & (across > 0)
 
     def excess(along: Tensor, still: Tensor) -> float:
-        found = []
+        differences = []
         for step in range(1, int(along.max()) + 1):
             mine = values[(still == 0) & (along == step)]
             others = values[oblique & ((distance - step).abs() <= 0.5)]
             if len(mine) and len(others):
-                found.append(float(mine.mean() - others.mean()))
-        return sum(found) / len(found) if found else float("nan")
+                differences.append(float(mine.mean() - others.mean()))
+        return sum(differences) / len(differences) if differences else float("nan")
 
     return excess(across, down), excess(down, across)
 

@@ -1,8 +1,8 @@
-"""Attention rollout: which patches the class token draws on through all layers (§4.5, Fig. 6, 14, App. D.8).
+"""Attention rollout: which patches the class token draws on through all blocks (§4.5, Fig. 6, 14, App. D.8).
 
-Abnar & Zuidema (2020): each layer's attention, averaged over heads, is mixed half and half with the identity for the
-skip connection, and the layers are multiplied. Only one row of the product is wanted, so a row vector is carried
-from the last layer down: T² a layer in place of T³.
+Abnar & Zuidema (2020): each block's attention, averaged over heads, is mixed half and half with the identity for the
+skip connection, and the blocks are multiplied. Only one row of the product is wanted, so a row vector is carried
+from the last block down: T² a block in place of T³.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from vitlab.analysis.capture import attention_gradients, grid_size, n_prefix_tokens, reduce_attention
 from vitlab.analysis.geometry import check_attention, has_class_token
 
-_REDUCE = {
+_REDUCE: dict[str, Callable[..., Tensor]] = {
     "mean": torch.sum,
     "max": torch.amax,
     "min": torch.amin,
 }  # over the heads of a block; a mean is divided last
-_COMBINE = {"mean": torch.add, "max": torch.maximum, "min": torch.minimum}  # blocks of heads
+# of groups of heads
+_COMBINE: dict[str, Callable[..., Tensor]] = {"mean": torch.add, "max": torch.maximum, "min": torch.minimum}
 
 
 def attention_rollout(
@@ -43,7 +44,7 @@ def attention_rollout(
         model: any ViT that `capture` sees into.
         images: [B 3 H W], normalised as the model expects.
         head_fusion: over heads, "mean" (the paper), "max" or "min".
-        discard_ratio: share of each image's smallest fused attention to patches set to 0 in each layer; paper: 0.
+        discard_ratio: share of each image's smallest fused attention to patches set to 0 in each block; paper: 0.
         batch_size: images per forward; None takes all at once.
 
     Raises:
@@ -72,7 +73,7 @@ def rollout_from_maps(
     head_fusion: str = "mean",
     discard_ratio: float = 0.0,
 ) -> Float[Tensor, "B rows cols"]:
-    """`attention_rollout` of attention maps at hand, first layer first.
+    """`attention_rollout` of attention maps at hand, first block first.
 
     Args:
         class_token: whether token 0 is a class token; None takes any prefix token for one.
@@ -86,12 +87,12 @@ def rollout_from_maps(
              [0.1000, 0.1000]]])
     """
     if len(maps) == 0:
-        raise ValueError("no attention maps given, expected one per layer")
+        raise ValueError("no attention maps given, expected one per block")
     from_class = n_prefix > 0 if class_token is None else class_token
     update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)
-    for layer, attn in enumerate(maps):
+    for block, attn in enumerate(maps):
         check_attention(attn, grid, n_prefix)
-        update(layer, attn.to(torch.promote_types(attn.dtype, torch.float32)))  # rounding would pile up over layers
+        update(block, attn.to(torch.promote_types(attn.dtype, torch.float32)))  # rounding would pile up over blocks
     return finish()
 
 
@@ -104,8 +105,8 @@ def rollout_reducer(
 ) -> tuple[Callable[[int, Tensor], None], Callable[[], Float[Tensor, "B rows cols"]]]:
     """Rollout for `capture.reduce_attention`: (update, finish). One pair serves one pass; finish() gives the map.
 
-    The row vector starts at the last layer, the forward at the first, so head-fused layers wait, at most as many as
-    a layer has heads: together one layer's attention. In a deeper model the oldest two are multiplied into one.
+    The row vector starts at the last block, the forward at the first, so head-fused blocks wait, at most as many as
+    a block has heads: together one block's attention. In a deeper model the oldest two are multiplied into one.
 
     >>> update, finish = rollout_reducer((2, 2), 1, class_token=True)
     >>> update(0, torch.eye(5)[None, None])
@@ -114,14 +115,14 @@ def rollout_reducer(
     """
     _check_options(head_fusion, discard_ratio)
     waiting: list[Tensor] = []
-    current: list[Tensor] = []  # the layer coming in: heads fused so far
-    n_heads = layer_now = 0
+    current: list[Tensor] = []  # the block coming in: its heads fused so far
+    n_heads = block_now = 0
 
-    def update(layer: int, attn: Tensor) -> None:
-        nonlocal n_heads, layer_now
-        if layer != layer_now:
+    def update(block: int, attn: Tensor) -> None:
+        nonlocal n_heads, block_now
+        if block != block_now:
             close()
-            layer_now, n_heads = layer, 0
+            block_now, n_heads = block, 0
         n_heads += attn.shape[1]
         part = _REDUCE[head_fusion](attn, dim=1)
         current[:] = [_COMBINE[head_fusion](current[0], part) if current else part]
@@ -135,8 +136,8 @@ def rollout_reducer(
     def finish() -> Tensor:
         close()
         row = _start(waiting[0], n_prefix, class_token)
-        for layer in reversed(waiting):
-            row = row @ layer
+        for block in reversed(waiting):
+            row = row @ block
         return row[:, 0, n_prefix:].unflatten(-1, grid)
 
     return update, finish
@@ -163,7 +164,7 @@ def class_attention(
     class_token: bool | None = None,
     head_fusion: str = "mean",
 ) -> Float[Tensor, "B rows cols"]:
-    """One layer's raw attention from the class token to the patches (mean over query patches if there is none).
+    """One block's raw attention from the class token to the patches (mean over query patches if there is none).
 
     >>> class_attention(torch.full((1, 2, 5, 5), 1 / 5), (2, 2)).sum()
     tensor(0.8000)
@@ -175,19 +176,19 @@ def class_attention(
     return row[:, 0, n_prefix:].unflatten(-1, grid)
 
 
-def last_layer_attention(
+def last_block_attention(
     model: nn.Module, images: Tensor, *, head_fusion: str = "mean"
 ) -> Float[Tensor, "B rows cols"]:
     """`class_attention` of the last block, which rollout is often compared with.
 
     >>> import timm
-    >>> last_layer_attention(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160)).shape
+    >>> last_block_attention(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160)).shape
     torch.Size([1, 10, 10])
     """
     grid, n_prefix, class_token = grid_size(model, images), n_prefix_tokens(model), has_class_token(model)
 
-    def last_only(layer: int, attn: Tensor) -> Tensor | None:
-        if layer < len(model.blocks) - 1:
+    def last_only(block: int, attn: Tensor) -> Tensor | None:
+        if block < len(model.blocks) - 1:
             return None
         return class_attention(attn, grid, n_prefix, class_token=class_token, head_fusion=head_fusion)
 
@@ -198,7 +199,7 @@ def gradient_rollout(model: nn.Module, images: Tensor, targets: Tensor | None = 
     """Gradient-weighted rollout of Chefer et al. (ICCV 2021), specific to a class: not the paper's, for comparison.
 
     R = (I + Ē_L) ··· (I + Ē_1), where Ē is the mean over heads of the positive part of attention times the gradient
-    of the class's logit. Each layer is paired with its own gradient. Rows are not normalised.
+    of the class's logit. Each block is paired with its own gradient. Rows are not normalised.
 
     Args:
         targets: [B] classes; None takes each image's highest logit.

@@ -27,9 +27,9 @@ class Tap(TorchFunctionMode):
     A class because that is what torch calls: `__torch_function__` is given each function in place of its being run.
 
     Args:
-        fused: called as fused(layer, q, k, v, **options) at a fused call. What it returns, unless None, becomes
+        fused: called as `fused(block, q, k, v, **options)` at a fused call. What it returns, unless None, becomes
             the result of the call.
-        open_coded: called as open_coded(layer, attn) where a softmax is about to multiply v.
+        open_coded: called as open_coded(block, attn) where a softmax is about to multiply v.
         n_tokens: tokens that every block must be given.
     """
 
@@ -39,7 +39,7 @@ class Tap(TorchFunctionMode):
         super().__init__()
         self.fused, self.open_coded, self.n_tokens = fused, open_coded, n_tokens
         self.thread = threading.get_ident()
-        self.layer: int | None = None  # the block that is running
+        self.block: int | None = None  # the block that is running
         self.batch = 0
         self.count = 0  # attention matrices seen in it
         self.softmaxes: list[Tensor] = []  # results of softmax in it that no product has used yet
@@ -47,7 +47,7 @@ class Tap(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if self.layer is None:
+        if self.block is None:
             return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._fused_call(*args, **kwargs)
@@ -55,7 +55,7 @@ class Tap(TorchFunctionMode):
             self.softmaxes.clear()
             self._count(tuple(args[0].shape))
             with torch.autocast(args[0].device.type, enabled=False):
-                self.open_coded(self.layer, args[0])
+                self.open_coded(self.block, args[0])
         result = func(*args, **kwargs)
         if func in _SOFTMAX:
             self.softmaxes.append(result)
@@ -77,7 +77,7 @@ class Tap(TorchFunctionMode):
         rounded = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         with torch.autocast(device, enabled=False):
             replaced = self.fused(
-                self.layer,
+                self.block,
                 query,
                 key,
                 value,
@@ -95,35 +95,35 @@ class Tap(TorchFunctionMode):
         self.count += 1
         if self.count > 1:
             raise ValueError(
-                f"cannot capture: block {self.layer} computes attention more than once (parallel, differential or "
+                f"cannot capture: block {self.block} computes attention more than once (parallel, differential or "
                 "mixed attention), so it has no single attention matrix"
             )
         n = self.n_tokens
         if len(shape) != 4 or shape[0] != self.batch or shape[2:] != (n, n):
             raise ValueError(
-                f"cannot capture: attention in block {self.layer} has shape {list(shape)}, expected [{self.batch}, "
+                f"cannot capture: attention in block {self.block} has shape {list(shape)}, expected [{self.batch}, "
                 f"heads, {n}, {n}]; it is between channels, pooled tokens or the tokens of a window, not all tokens"
             )
 
-    def enter(self, layer: int, tokens: Any) -> None:
+    def enter(self, block: int, tokens: Any) -> None:
         """A block begins, given `tokens`."""
-        if self.layer is not None or layer != len(self.done):
-            raise ValueError(f"cannot capture: block {layer} runs where block {len(self.done)} was expected")
+        if self.block is not None or block != len(self.done):
+            raise ValueError(f"cannot capture: block {block} runs where block {len(self.done)} was expected")
         shape = list(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
         if not isinstance(tokens, Tensor) or tokens.ndim != 3 or tokens.shape[1] != self.n_tokens:
             raise ValueError(
-                f"cannot capture: block {layer} is given {shape}, expected [batch, {self.n_tokens}, dim]: the prefix "
+                f"cannot capture: block {block} is given {shape}, expected [batch, {self.n_tokens}, dim]: the prefix "
                 "tokens and all patches"
             )
-        self.layer, self.batch, self.count = layer, tokens.shape[0], 0
+        self.block, self.batch, self.count = block, tokens.shape[0], 0
 
     def leave(self) -> None:
         """The running block ends."""
-        if self.count == 0:
+        if self.block is None or self.count == 0:
             hint = "changes its softmax before using it" if self.softmaxes else "computes none that torch shows"
-            raise ValueError(f"cannot capture: no attention matrix was seen in block {self.layer}: it {hint}")
-        self.done.append(self.layer)
-        self.layer = None
+            raise ValueError(f"cannot capture: no attention matrix was seen in block {self.block}: it {hint}")
+        self.done.append(self.block)
+        self.block = None
         self.softmaxes.clear()
 
 

@@ -12,8 +12,6 @@ from jaxtyping import Bool, Float, Float64, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitlab.data import trivial
-
 Crop = Literal["none", "pad", "inception"]
 _ATTEMPTS = 10  # shapes drawn for an inception crop, of which the first that fits is taken
 
@@ -34,9 +32,7 @@ class Augmentation:
     area: tuple[float, float] = (0.05, 1.0)  # fraction of the image's area
     aspect: tuple[float, float] = (3 / 4, 4 / 3)  # width / height, uniform in its logarithm
     flip: bool = False  # left and right, of every second image
-    trivial: bool = False  # TrivialAugment: one of 14 operations for each image, at random strength; not the paper's
     mixup: float = 0.0  # the α of λ ~ Beta(α, α); 0: none
-    cutmix: float = 0.0  # likewise; with mixup too, each batch has one of the two; not the paper's
 
     def __post_init__(self):
         if self.crop not in get_args(Crop):
@@ -47,9 +43,8 @@ class Augmentation:
             raise ValueError(f"area is {self.area}; expected two fractions, 0 < smallest ≤ largest ≤ 1")
         if not 0 < self.aspect[0] <= self.aspect[1] < math.inf:
             raise ValueError(f"aspect is {self.aspect}; expected two ratios, 0 < smallest ≤ largest")
-        for name, alpha in (("mixup", self.mixup), ("cutmix", self.cutmix)):
-            if not 0 <= alpha < math.inf:
-                raise ValueError(f"{name} is {alpha}; expected the α of a Beta distribution, or 0 for none")
+        if not 0 <= self.mixup < math.inf:
+            raise ValueError(f"mixup is {self.mixup}; expected the α of a Beta distribution, or 0 for none")
 
     @property
     def shift(self) -> int:
@@ -59,7 +54,7 @@ class Augmentation:
     @property
     def mixes(self) -> bool:
         """Whether an image needs the one that follows it."""
-        return self.mixup > 0 or self.cutmix > 0
+        return self.mixup > 0
 
 
 @dataclass(frozen=True)
@@ -70,12 +65,9 @@ class Draws:
     position: Float64[Tensor, "B 2"]  # 0…1: from the topmost, leftmost place of a crop to the last
     shape: Float64[Tensor, "B n 2"]  # area and aspect ratio of an inception crop, in the order they are tried
     weight: float  # λ, of the image itself; its partner has 1 − λ
-    cut: tuple[float, float] | None = None  # middle (down, right; 0…1) of the partner's box; None: mixup, no box
-    trivial: Float64[Tensor, "B 2"] | None = None  # 0…1: which operation, and its strength from −1 to 1; None: none
 
     def __getitem__(self, rows) -> Draws:
-        operations = None if self.trivial is None else self.trivial[rows]
-        return Draws(self.flip[rows], self.position[rows], self.shape[rows], self.weight, self.cut, operations)
+        return Draws(self.flip[rows], self.position[rows], self.shape[rows], self.weight)
 
 
 def draw(augmentation: Augmentation, batch_size: int, seed: int, step: int) -> Draws:
@@ -94,16 +86,11 @@ def draw(augmentation: Augmentation, batch_size: int, seed: int, step: int) -> D
     shape = torch.rand(batch_size, n, 2, generator=generator, dtype=torch.float64)
     (smallest, largest), (low, high) = augmentation.area, map(math.log, augmentation.aspect)
     area, aspect = smallest + (largest - smallest) * shape[..., 0], (low + (high - low) * shape[..., 1]).exp()
-    which, *middle = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
-    cuts = augmentation.cutmix > 0 and (which < 0.5 or augmentation.mixup == 0)
-    operations = torch.rand(batch_size, 2, generator=generator, dtype=torch.float64) if augmentation.trivial else None
     return Draws(
         flip=(uniform[:, 0] < 0.5) & augmentation.flip,
         position=uniform[:, 1:],
         shape=torch.stack([area, aspect], -1),
-        weight=_beta(augmentation.cutmix if cuts else augmentation.mixup, weight),
-        cut=tuple(middle) if cuts else None,
-        trivial=operations,
+        weight=_beta(augmentation.mixup, weight),
     )
 
 
@@ -193,45 +180,19 @@ def resized_crops(images: Float[Tensor, "B 3 H W"], drawn: Draws) -> Float[Tenso
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def distorted(images: UInt8[Tensor, "B 3 H W"], drawn: Draws) -> UInt8[Tensor, "B 3 H W"]:
-    """Each image after its operation of TrivialAugment, where such are drawn.
-
-    >>> images = torch.zeros(5, 3, 8, 8, dtype=torch.uint8)
-    >>> distorted(images, draw(Augmentation(), 5, seed=0, step=0)) is images
-    True
-    """
-    if drawn.trivial is None:
-        return images
-    which, strength = drawn.trivial.unbind(-1)
-    return trivial.applied(images, (which * len(trivial.OPERATIONS)).long(), 2 * strength - 1)
-
-
 def mixed(
     images: Float[Tensor, "m 3 H W"], labels: Int64[Tensor, " m"], drawn: Draws, n_classes: int
 ) -> tuple[Float[Tensor, "m-1 3 H W"], Float[Tensor, "m-1 K"]]:
     """Every image but the last, mixed with the one that follows it, and the labels as probabilities.
 
-    By mixup (Zhang et al., ICLR 2018) λ is the image's share of every pixel; by CutMix (Yun et al., ICCV 2019) its
-    partner fills a box of the share 1 − λ of the area, less what of it lies outside, and the labels' shares are those
-    of the areas.
+    By mixup (Zhang et al., ICLR 2018): λ is the image's share of every pixel and of the label.
 
-    >>> drawn = draw(Augmentation(cutmix=1.0), batch_size=2, seed=1, step=0)
+    >>> drawn = draw(Augmentation(mixup=1.0), batch_size=2, seed=1, step=0)
     >>> pictures, labels = mixed(torch.stack([torch.zeros(3, 8, 8), torch.ones(3, 8, 8)]), torch.arange(2), drawn, 2)
-    >>> pictures.mean().item() == labels[0, 1].item()
+    >>> round(pictures.mean().item(), 5) == round(labels[0, 1].item(), 5)
     True
     """
-    if drawn.cut is None:
-        return _mixture(images, drawn.weight), _mixture(F.one_hot(labels, n_classes).float(), drawn.weight)
-    height, width = images.shape[-2:]
-    side = math.sqrt(1 - drawn.weight) / 2
-    (top, bottom), (left, right) = (
-        [min(max(round((middle + half) * n), 0), n) for half in (-side, side)]
-        for middle, n in zip(drawn.cut, (height, width), strict=True)
-    )
-    pictures = images[:-1].clone()
-    pictures[:, :, top:bottom, left:right] = images[1:, :, top:bottom, left:right]
-    share = 1 - (bottom - top) * (right - left) / (height * width)
-    return pictures, _mixture(F.one_hot(labels, n_classes).float(), share)
+    return _mixture(images, drawn.weight), _mixture(F.one_hot(labels, n_classes).float(), drawn.weight)
 
 
 def _mixture(values: Float[Tensor, "m ..."], weight: float) -> Float[Tensor, "m-1 ..."]:

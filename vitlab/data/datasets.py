@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from vitlab.data.loader import ImageSet
 Split = str  # "train" or "test"
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 # name → torchvision's class, the folder it keeps its files in, and its spelling of the splits
-TORCHVISION = {
+TORCHVISION: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
     "cifar10": ("CIFAR10", "cifar-10-batches-py", {"train": {"train": True}, "test": {"train": False}}),
     "cifar100": ("CIFAR100", "cifar-100-python", {"train": {"train": True}, "test": {"train": False}}),
     "flowers102": ("Flowers102", "flowers-102", {"train": {"split": "train"}, "test": {"split": "test"}}),
@@ -118,7 +119,7 @@ def _from_torchvision(name: str, split: Split, image_size: int | None, download:
             raise FileNotFoundError("it is not there")  # said before torchvision is imported, which takes seconds
         import torchvision.datasets
 
-        found = getattr(torchvision.datasets, kind)(root, download=download, **spelling[split])
+        dataset = getattr(torchvision.datasets, kind)(root, download=download, **spelling[split])
     except (RuntimeError, OSError) as error:
         sized = "" if image_size is None else f", image_size={image_size}"
         raise FileNotFoundError(
@@ -127,14 +128,14 @@ def _from_torchvision(name: str, split: Split, image_size: int | None, download:
             f'it where there is a network: python -c "from vitlab.data import datasets; '
             f"datasets.load('{name}', '{split}'{sized}, download=True)\""
         ) from error
-    labels = torch.zeros(len(found), dtype=torch.int64)
+    labels = torch.zeros(len(dataset), dtype=torch.int64)
 
     def read(i: int) -> np.ndarray:
-        image, labels[i] = found[i]
+        image, labels[i] = dataset[i]
         return _fitted(upright(image), image_size)
 
-    images, _ = _gathered(read, [f"image {i} of {name} ({split}) in {root}" for i in range(len(found))])
-    classes = tuple(getattr(found, "classes", map(str, range(int(labels.max()) + 1))))
+    images, _ = _gathered(read, [f"image {i} of {name} ({split}) in {root}" for i in range(len(dataset))])
+    classes = tuple(getattr(dataset, "classes", map(str, range(int(labels.max()) + 1))))
     return ImageSet(images, labels, classes)
 
 
@@ -164,10 +165,10 @@ def listing(folder: Path, split: Split) -> tuple[list[Path], list[int], tuple[st
         classes = _class_folders(folder)
     if not classes:
         raise ValueError(f"{folder} has no sub-folders; expected one folder a class with images in it")
-    found = [(path, label) for label, name in enumerate(classes) for path in _image_files(folder / name)]
-    if not found:
+    pairs = [(path, label) for label, name in enumerate(classes) for path in _image_files(folder / name)]
+    if not pairs:
         raise ValueError(f"no image in the class folders of {folder}; expected files ending in {', '.join(ENDINGS)}")
-    return [path for path, _ in found], [label for _, label in found], tuple(classes)
+    return [path for path, _ in pairs], [label for _, label in pairs], tuple(classes)
 
 
 def _class_folders(folder: Path) -> list[str]:
@@ -179,8 +180,8 @@ def _class_folders(folder: Path) -> list[str]:
 
 def _image_files(folder: Path) -> list[Path]:
     """Image files in a folder and the folders in it, in alphabetical order."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
-    return sorted(path for path in found if not path.name.startswith("."))
+    paths = (path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
+    return sorted(path for path in paths if not path.name.startswith("."))
 
 
 def _gathered(
@@ -205,14 +206,15 @@ def _gathered(
             "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is set, which would hide truncated images; set it to False"
         )
     with ThreadPoolExecutor() as pool:
-        pictures = list(pool.map(attempt, range(len(names))))
-    kept = [i for i, picture in enumerate(pictures) if picture is not None]
+        attempts = enumerate(pool.map(attempt, range(len(names))))
+        pictures = {i: picture for i, picture in attempts if picture is not None}
+    kept = list(pictures)
     left_out = ", ".join(broken[i] for i in sorted(broken)[:5])
     if not kept:
         raise ValueError(f"none of the {len(names)} images can be read ({left_out}); expected whole image files")
     if broken:
         warnings.warn(f"left out {len(broken)} of {len(names)} images, unreadable: {left_out}", stacklevel=4)
-    return _stacked([pictures[i] for i in kept], [names[i] for i in kept]), kept
+    return _stacked(list(pictures.values()), [names[i] for i in kept]), kept
 
 
 def read_image(path: Path, image_size: int | None) -> np.ndarray:
@@ -268,21 +270,26 @@ def photographs(image_size: int | None = None, limit: int | None = None) -> list
     $VITLAB_DATA/photos in alphabetical order, and of $VITLAB_DATA/imagenette-sample, whose classes take turns.
     `limit` keeps the first so many.
 
-    Raises ValueError where an image cannot be read; the message names it.
+    Raises ValueError where an image cannot be read; the message names it. Raises ModuleNotFoundError without matplotlib
+    (the extra `lab`).
 
     >>> [name for name, _ in photographs(image_size=32, limit=3)]
     ['china', 'flower', 'grace hopper']
     """
-    import matplotlib.cbook
     from sklearn.datasets import load_sample_images
 
+    try:
+        import matplotlib.cbook
+    except ModuleNotFoundError as error:
+        words = 'photographs: one comes with matplotlib, which is not installed: pip install "vitlab[lab]"'
+        raise ModuleNotFoundError(words, name="matplotlib") from error
     sample = load_sample_images()
-    found = [
+    pictures = [
         (Path(name).stem, Image.fromarray(image)) for name, image in zip(sample.filenames, sample.images, strict=True)
     ]
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as handle:
-        found.append(("grace hopper", Image.open(handle).convert("RGB")))
-    chosen = [(name, _fitted(image, image_size)) for name, image in found][:limit]
+        pictures.append(("grace hopper", Image.open(handle).convert("RGB")))
+    chosen = [(name, _fitted(image, image_size)) for name, image in pictures][:limit]
     own = _image_files(files.data_dir() / "photos") + _taking_turns(files.data_dir() / "imagenette-sample")
     for path in own[: None if limit is None else max(0, limit - len(chosen))]:
         try:

@@ -185,7 +185,8 @@ class FolderBatches:
         self._pool: ProcessPoolExecutor | None = None
         self._ahead: deque[tuple[Request, Future]] = deque()  # what the workers are at
         self._next: Iterator[Request] = iter(())
-        self._last_step, self._windows = -1, []
+        self._last_step = -1
+        self._windows: list[Window] = []
 
     def close(self) -> None:
         """End the workers; a later request starts new ones."""
@@ -201,7 +202,7 @@ class FolderBatches:
         pictures = torch.from_numpy(decoded).to(self._device).permute(0, 3, 1, 2).contiguous()
         drawn = augment.draw(self._augmentation, self._batch_size, self._seed, step)[part.rows]
         shifted = augment.shifted(pictures, drawn, self._augmentation.shift)
-        images = to_float(augment.distorted(shifted, drawn))
+        images = to_float(shifted)
         if self._augmentation.mixes:
             return augment.mixed(images, labels, drawn, len(self._folder.classes))
         return images, labels
@@ -222,7 +223,7 @@ class FolderBatches:
             self._last_step = step
             while len(self._ahead) <= self._workers * _PREFETCH:
                 request = next(self._next)
-                self._ahead.append((request, self._pool.submit(_Slice.decoded, self._slice(*request)[0])))
+                self._ahead.append((request, self._started().submit(_Slice.decoded, self._slice(*request)[0])))
             return self._ahead.popleft()[1].result()
         except BrokenProcessPool as error:
             self.close()
@@ -239,9 +240,13 @@ class FolderBatches:
         known = self._windows if step == self._last_step and window not in self._windows else []
         self._windows = [*known, window]
         self._next = _requests(step, self._windows, first=len(known))
+
+    def _started(self) -> ProcessPoolExecutor:
+        """The workers, started when they are first asked for."""
         if self._pool is None:
             context = multiprocessing.get_context("spawn")  # forking a process that has used torch's threads may hang
             self._pool = ProcessPoolExecutor(self._workers, context, _start_worker)
+        return self._pool
 
 
 def batches(

@@ -78,7 +78,7 @@ def slice_of(batch_size: int, start: int, stop: int | None) -> tuple[int, int]:
 
 
 def rows_of(batch_size: int, start: int, stop: int | None, augmentation: Augmentation) -> Int64[Tensor, " n"]:
-    """The images of a batch that go into a slice of it: with mixup or CutMix, the partner of the last one too.
+    """The images of a batch that go into a slice of it: with mixup, the partner of the last one too.
 
     >>> rows_of(8, 4, None, Augmentation(mixup=0.2))
     tensor([4, 5, 6, 7, 0])
@@ -94,16 +94,6 @@ def to_float(images: UInt8[Tensor, "*B 3 H W"]) -> Float[Tensor, "*B 3 H W"]:
     tensor([-1.,  1.])
     """
     return images.to(torch.float32).div_(127.5).sub_(1.0)
-
-
-def to_bytes(images: Float[Tensor, "*B 3 H W"]) -> UInt8[Tensor, "*B 3 H W"]:
-    """The nearest bytes to floats −1…1: what `to_float` undoes.
-
-    >>> every = torch.arange(256, dtype=torch.uint8).expand(1, 3, 1, 256)
-    >>> torch.equal(to_bytes(to_float(every)), every)
-    True
-    """
-    return images.add(1.0).mul_(127.5).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def epoch_order(n: int, seed: int, epoch: int) -> Int64[Tensor, " n"]:
@@ -169,10 +159,8 @@ def batches(
         chosen = images.index_select(0, index)
         if augmentation.crop == "inception":
             pictures = augment.resized_crops(to_float(chosen), drawn)
-            if augmentation.trivial:
-                pictures = to_float(augment.distorted(to_bytes(pictures), drawn))
         else:
-            pictures = to_float(augment.distorted(augment.shifted(chosen, drawn, augmentation.shift), drawn))
+            pictures = to_float(augment.shifted(chosen, drawn, augmentation.shift))
         if augmentation.mixes:
             return augment.mixed(pictures, labels[index], drawn, len(image_set.classes))
         return pictures, labels[index]

@@ -52,13 +52,13 @@ def features(
 
 
 def _batch_features(model: nn.Module, images: Tensor) -> Tensor:
-    found = model.forward_head(model.forward_features(images), pre_logits=True)
-    if found.ndim != 2:
+    representation = model.forward_head(model.forward_features(images), pre_logits=True)
+    if representation.ndim != 2:
         raise ValueError(
-            f"{type(model).__name__} gives features of shape {list(found.shape)}, but [batch, dim] is expected; "
-            "create it with global pooling"
+            f"{type(model).__name__} gives features of shape {list(representation.shape)}, but [batch, dim] is "
+            "expected; create it with global pooling"
         )
-    return found.float().cpu()
+    return representation.float().cpu()
 
 
 def as_arrays(values: Tensor, labels: Tensor, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -93,10 +93,10 @@ def few_shot(
         return _accuracies(test_x, test_y, *classifiers(x[drawn], y[drawn], n_classes, settings))
 
     draws = [(shots, s) for shots in settings.shots for s in range(seed, seed + settings.n_seeds)]
-    found = threads.mapped(accuracies, draws[::-1])[::-1]  # the last are the largest, which should not come last
+    scores = threads.mapped(accuracies, draws[::-1])[::-1]  # the last are the largest, which should not come last
     rows = [
         (shots, ridge, draw_seed, accuracy)
-        for (shots, draw_seed), of_draw in zip(draws, found, strict=True)
+        for (shots, draw_seed), of_draw in zip(draws, scores, strict=True)
         for ridge, accuracy in zip(settings.ridges, of_draw, strict=True)
     ]
     return pd.DataFrame(rows, columns=["shots", "ridge", "seed", "accuracy"])

@@ -76,7 +76,7 @@ def linear_probe(
     _check_counts(y, settings)
     kept_x, held_x, kept_y, held_y = train_test_split(x, y, test_size=settings.held_out, stratify=y, random_state=seed)
     scores = {c: _fit(kept_x, kept_y, c, settings).score(held_x, held_y) for c in sorted(settings.inverse_penalties)}
-    best = max(scores, key=scores.get)  # the first of equals
+    best = max(scores, key=scores.__getitem__)  # the first of equals
     accuracy = _fit(x, y, best, settings).score(test_x, test_y)
     return {"accuracy": float(accuracy), "inverse_penalty": best, "held_out_accuracy": float(scores[best])}
 

@@ -91,11 +91,11 @@ def of_notebook(path: Path | str) -> Cells:
 def sections(cells: Cells) -> tuple[Section, ...]:
     """The exercises among cells, in their order: everything from such a heading to the next heading of any kind.
 
-    >>> found = sections([("markdown", "### 1 · Add (★★, 5 minutes)"), ("code", "a = 1"), ("markdown", "## End")])
-    >>> found[0].title, found[0].stars, found[0].minutes, found[0].code
+    >>> exercises = sections([("markdown", "### 1 · Add (★★, 5 minutes)"), ("code", "a = 1"), ("markdown", "## End")])
+    >>> exercises[0].title, exercises[0].stars, exercises[0].minutes, exercises[0].code
     ('Add', 2, 5, ('a = 1',))
     """
-    found: list[Section] = []
+    exercises: list[Section] = []
     current: tuple[re.Match[str], list[str], list[str], tuple[str, ...]] | None = None
     code: list[str] = []
     for kind, text in [*cells, ("markdown", "## End")]:
@@ -107,13 +107,13 @@ def sections(cells: Cells) -> tuple[Section, ...]:
         bare = _FENCED.sub("", text)
         heading = _HEADING.search(bare)
         if current and (heading or _ANY_HEADING.search(bare)):
-            found.append(_section(*current))
+            exercises.append(_section(*current))
             current = None
         if heading:
             current = heading, [text], [], tuple(code)
         elif current:
             current[1].append(text)
-    return tuple(found)
+    return tuple(exercises)
 
 
 def _section(heading: re.Match[str], texts: list[str], code: list[str], earlier: tuple[str, ...]) -> Section:
@@ -122,7 +122,7 @@ def _section(heading: re.Match[str], texts: list[str], code: list[str], earlier:
 
 
 def _title(cells: Cells) -> re.Match[str] | None:
-    return next((found for kind, text in cells if kind == "markdown" and (found := _TITLE.search(text))), None)
+    return next((match for kind, text in cells if kind == "markdown" and (match := _TITLE.search(text))), None)
 
 
 def original(which: str | int) -> Original:
@@ -162,7 +162,10 @@ def original_of(path: Path, cells: Cells) -> Original:
 
 
 def _parts(code: tuple[str, ...]) -> Parts:
-    before, solution, checks, asked = [], [], [], set()
+    before: list[str] = []
+    solution: list[str] = []
+    checks: list[str] = []
+    asked: set[str] = set()
     for text in code:
         inside = _solution_lines(text)
         for node in ast.parse(text).body:
@@ -178,13 +181,13 @@ def _parts(code: tuple[str, ...]) -> Parts:
 
 
 def _solution_lines(text: str) -> set[int]:
-    found, inside = set(), False
+    numbers, inside = set(), False
     for number, line in enumerate(text.split("\n"), 1):
         if edge := MARKER.match(line):
             inside = edge["edge"] == "BEGIN"
         elif inside:
-            found.add(number)
-    return found
+            numbers.add(number)
+    return numbers
 
 
 def bound_names(node: ast.stmt) -> set[str]:
@@ -214,8 +217,8 @@ _OWN_NAMES |= ast.DictComp | ast.GeneratorExp
 
 def outside_functions(node: ast.AST) -> list[ast.AST]:
     """A node and those below it, but not inside functions, classes, comprehensions: these have names of their own."""
-    found = [node]
+    nodes = [node]
     if not isinstance(node, _OWN_NAMES):
         for child in ast.iter_child_nodes(node):
-            found += outside_functions(child)
-    return found
+            nodes += outside_functions(child)
+    return nodes

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from vitlab import files
+from vitlab import files, notebooks
 from vitlab.exercises import cells, needs
 
 SECONDS = 60.0  # for one exercise
@@ -70,11 +70,31 @@ def hand_in(path: Path | str) -> HandIn:
     """Read a student's copy of a notebook.
 
     Raises:
+        FileNotFoundError: there is no such file; the message says which exercise notebooks there are to copy.
         ValueError: the file is no notebook, or not a copy of one of ours.
     """
-    found = cells.of_notebook(path)
-    original = cells.original_of(Path(path), found)
-    return HandIn(Path(path).name, original, {each.number: each.code for each in cells.sections(found)})
+    if not Path(path).exists() or Path(path).is_dir():
+        raise FileNotFoundError(_no_file(Path(path)))
+    handed_in = cells.of_notebook(path)
+    original = cells.original_of(Path(path), handed_in)
+    return HandIn(Path(path).name, original, {each.number: each.code for each in cells.sections(handed_in)})
+
+
+def _no_file(path: Path) -> str:
+    """Why there is nothing to check, and how to begin."""
+    what = f"{path} is a folder: name the notebooks in it" if path.is_dir() else f"there is no file {path}"
+    folder = notebooks.notebooks_dir() / "exercises"
+    there = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+    if not there:
+        return f"{what}. There are no exercise notebooks in {folder} either: they come with a checkout"
+    number = re.search(r"(?<!\d)(\d\d)_", path.name)
+    first = next((each for each in there if number and each.name.startswith(number[1])), there[0])
+    with contextlib.suppress(ValueError):
+        folder = folder.relative_to(Path.cwd())
+    return (
+        f"{what}. Exercise notebooks are in {folder}: {', '.join(each.stem for each in there)}. Copy one, solve its "
+        f"exercises and check the copy: cp {folder / first.name} my_{first.name}"
+    )
 
 
 def check(handed_in: HandIn, seconds: float = SECONDS, memory: int = MEMORY) -> list[Outcome]:
@@ -94,7 +114,7 @@ def check(handed_in: HandIn, seconds: float = SECONDS, memory: int = MEMORY) -> 
     exercises = handed_in.original.exercises
     there = [each for each in exercises if handed_in.code.get(each.number)]
     outcomes = judge([(each, handed_in.code[each.number]) for each in there], seconds, memory)
-    found = {outcome.number: outcome for outcome in outcomes}
+    by_number = {outcome.number: outcome for outcome in outcomes}
     if broken := [outcome.message for outcome in outcomes if outcome.status == "broken"]:
         raise RuntimeError(broken[0])
     for each in exercises:
@@ -104,8 +124,8 @@ def check(handed_in: HandIn, seconds: float = SECONDS, memory: int = MEMORY) -> 
             "not solved yet",
             "its heading is not in the file, or the file is of an older version",
         )
-        found.setdefault(each.number, missing)
-    return [found[each.number] for each in exercises]
+        by_number.setdefault(each.number, missing)
+    return [by_number[each.number] for each in exercises]
 
 
 def judge(
@@ -116,10 +136,10 @@ def judge(
     An outcome is "broken" where what the exercise needs of its notebook does not run.
     """
     jobs = {index: job(index, section, given) for index, (section, given) in enumerate(work)}
-    found: dict[int, dict[str, str]] = {}
-    while left := [each for index, each in jobs.items() if index not in found]:
-        found |= _run(left, seconds, memory)
-    return [Outcome(section.number, section.title, **found[index]) for index, (section, _) in enumerate(work)]
+    results: dict[int, dict[str, str]] = {}
+    while left := [each for index, each in jobs.items() if index not in results]:
+        results |= _run(left, seconds, memory)
+    return [Outcome(section.number, section.title, **results[index]) for index, (section, _) in enumerate(work)]
 
 
 def job(index: int, section: cells.Section, given: tuple[str, ...]) -> Job:
@@ -159,7 +179,8 @@ def _run(jobs: Sequence[Job], seconds: float, memory: int) -> dict[int, dict[str
         work.mkdir()
         results.touch()
         (folder / "jobs").write_text(json.dumps([asdict(each) for each in jobs]), encoding="utf-8")
-        command = [sys.executable, "-P", "-m", "vitlab.exercises.guard", folder / "jobs", results, work, str(memory)]
+        arguments = [folder / "jobs", results, work, memory]
+        command = [sys.executable, "-P", "-m", "vitlab.exercises.guard", *map(str, arguments)]
         with (
             (folder / "output").open("wb") as output,
             (folder / "errors").open("wb") as errors,
@@ -197,7 +218,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _watch(process: subprocess.Popen[bytes], results: Path, seconds: float, memory: int) -> dict[int, dict[str, str]]:
     """Read the results as they come; stop what takes too long, too much memory or too many processes."""
-    found: dict[int, dict[str, str]] = {}
+    outcomes: dict[int, dict[str, str]] = {}
     current, deadline, read = None, time.monotonic() + _SETUP_SECONDS, 0
     while True:
         over = process.poll() is not None  # before the file is read: what it wrote is then all there
@@ -207,14 +228,14 @@ def _watch(process: subprocess.Popen[bytes], results: Path, seconds: float, memo
             if "begins" in line:
                 current, deadline = line["begins"], time.monotonic() + seconds
             else:
-                found[line.pop("ends")] = line
+                outcomes[line.pop("ends")] = line
                 current, deadline = None, time.monotonic() + seconds
         why = _gone(process.returncode) if over else _too_much(process.pid, deadline, seconds, memory)
-        if why and current is None and not (over and found):
+        if why and current is None and not (over and outcomes):
             raise RuntimeError(f"the exercises could not be prepared: {why}")
         if why:
             stopped = {current: {"status": "stopped", "message": why, "line": ""}} if current is not None else {}
-            return found | stopped
+            return outcomes | stopped
         time.sleep(_POLL)
 
 
@@ -248,8 +269,7 @@ def _family(process_id: int) -> list[psutil.Process]:
 
 def _copies(process: subprocess.Popen[Any]) -> list[psutil.Process]:
     """Forks of the process, wherever they are by now: they have its command line, which names a folder of its own."""
-    command = [str(each) for each in process.args]
-    return [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == command]
+    return [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == process.args]
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

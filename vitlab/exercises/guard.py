@@ -129,13 +129,13 @@ class _WithoutAsserts(ast.NodeTransformer):
         name = getattr(getattr(node.value, "func", None), "attr", "")
         return ast.copy_location(ast.Pass(), node) if name.startswith("assert_") else node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+    def visit_FunctionDef(self, node: ast.stmt) -> ast.stmt:
         return node
 
     visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
 
 
-def _without_asserts(text: str, number: int) -> ast.AST:
+def _without_asserts(text: str, number: int) -> ast.Module:
     """A cell without its own checks, which may have been edited, and without IPython's commands."""
     try:
         tree = ast.parse(text, _cell(number))
@@ -160,7 +160,7 @@ def _outcome(error: BaseException, job: dict[str, Any], values: dict[str, Any]) 
         message = f"does not hold: {words}" if isinstance(error, AssertionError) else f"{message}, in the check {words}"
         shown = [f"{name} = {values[name]!r}" for name in names if _plain(values.get(name))]
         message += f" ({', '.join(shown)})" if shown else ""
-        line = next((found for text in cells.values() for name in names if (found := _binding(text, name))), line)
+        line = next((bound for text in cells.values() for name in names if (bound := _binding(text, name))), line)
     return {"status": status, "message": " ".join(message.split())[:400], "line": line if message else ""}
 
 
@@ -200,8 +200,9 @@ def _binding(text: str, name: str) -> str:
     """The last line of a student's cell that gives a name its value."""
     with contextlib.suppress(SyntaxError):
         for node in reversed(list(ast.walk(ast.parse(text)))):
-            here = getattr(node, "name", None) if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
-            if here == name or isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+                return _line(text, node.lineno)
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
                 return _line(text, node.lineno)
     return ""
 
@@ -258,7 +259,7 @@ def main(jobs_file: str, results_file: str, folder: str, memory: str) -> None:
 
 def _empty_output() -> None:
     """Forget what was printed, so that the limit is each exercise's own."""
-    for stream in (sys.__stdout__, sys.__stderr__):
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
         for _ in range(2):  # what waits to be written has no room before, and is not wanted after
             os.ftruncate(stream.fileno(), 0)
             os.lseek(stream.fileno(), 0, os.SEEK_SET)

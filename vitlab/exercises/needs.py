@@ -37,16 +37,16 @@ def statements(text: str) -> list[Statement]:
     except SyntaxError:
         return []
     lines = text.split("\n")
-    found = []
+    split = []
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
                 one = ast.unparse(type(node)(**{**dict(ast.iter_fields(node)), "names": [alias]}))
-                found.append(_statement(one, node, {alias.asname or alias.name.split(".")[0]}))
+                split.append(_statement(one, node, {alias.asname or alias.name.split(".")[0]}))
         else:
             first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
-            found.append(_statement("\n".join(lines[first - 1 : node.end_lineno]), node, bound_names(node)))
-    return found
+            split.append(_statement("\n".join(lines[first - 1 : node.end_lineno]), node, bound_names(node)))
+    return split
 
 
 def _statement(text: str, node: ast.stmt, bound: set[str]) -> Statement:
@@ -70,7 +70,7 @@ def _reads(table: symtable.SymbolTable, at_once: bool) -> tuple[set[str], set[st
 
 def _changed(node: ast.stmt) -> set[str]:
     """Names whose values a statement changes in place: `x += 1`, `x[0] = 1`, `x.a = 1`, `x.append(1)`."""
-    found = set()
+    names = set()
     for each in outside_functions(node):
         target: ast.AST | None = None
         match each:
@@ -81,8 +81,8 @@ def _changed(node: ast.stmt) -> set[str]:
         while isinstance(target, ast.Subscript | ast.Attribute):
             target = target.value
         if isinstance(target, ast.Name):
-            found.add(target.id)
-    return found
+            names.add(target.id)
+    return names
 
 
 def needed(earlier: Sequence[Statement], wanted: Sequence[Statement], given: Iterable[str] = ()) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,39 +13,28 @@ import torch
 
 from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
-from vitlab.data.loader import ImageSet
-from vitlab.experiments import presets, runner
-from vitlab.experiments.identity import device_type
+from vitlab.data.loader import ImageSet, batches
+from vitlab.experiments.trials import TRIAL_SEED, stored_trials
+from vitlab.models import zoo
+from vitlab.sweep import presets, runner
+from vitlab.sweep.identity import device_type
+from vitlab.training.evaluate import untrained_row
 from vitlab.training.finetune import split
-from vitlab.training.pretrain import pretrain, subset
+from vitlab.training.loop import train
+from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import subset
 
-HELD_OUT = 0.02  # of the training set, to choose by: Table 4's share for CIFAR
+HELD_OUT = 0.02  # of the training set, for trials: Table 4's share for CIFAR
 BATCH = 128
 # Images per second of a training step, augmentation included, on one core of the machine that the budget is for.
 SPEED = {"Lab-Ti/8": 2384, "BiT-Lab-Ti/8": 2486, "Lab-Ti/4": 592, "BiT-Lab-Ti/4": 726}
-# Held-out accuracy after a tenth of the budget: both families the same trials. `sweep` makes the table again.
 Choice = tuple[str, float]  # model, learning rate
-SWEEP: dict[Choice, float] = {
-    ("Lab-Ti/8", 1e-3): 0.477,
-    ("Lab-Ti/8", 3e-3): 0.490,
-    ("Lab-Ti/8", 9e-3): 0.340,
-    ("Lab-Ti/4", 1e-3): 0.366,
-    ("Lab-Ti/4", 3e-3): 0.391,
-    ("Lab-Ti/4", 9e-3): 0.328,
-    ("BiT-Lab-Ti/8", 1e-3): 0.565,
-    ("BiT-Lab-Ti/8", 3e-3): 0.634,
-    ("BiT-Lab-Ti/8", 9e-3): 0.652,
-    ("BiT-Lab-Ti/4", 1e-3): 0.389,
-    ("BiT-Lab-Ti/4", 3e-3): 0.461,
-    ("BiT-Lab-Ti/4", 9e-3): 0.421,
-}
-_SWEEP_SEED = 9_999
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One preset: what is trained on how much, all in the same time on the same device."""
+class StudyConfig:
+    """One preset: models that are trained for equal times on the same device."""
 
     steps: dict[Choice, int]
     budget: str  # in words
@@ -53,17 +43,13 @@ class Settings:
     weight_decay: float = 0.1
     label_smoothing: float = 0.1
     mixup: float = 0.0
-    cutmix: float = 0.0
-    trivial: bool = False
-    drop_path: float = 0.0  # of ViTs
-    average: float | None = None
     precision: str = "fp32"
     n_train: int | None = None  # the first so many images; None: all
     n_test: int | None = None
 
 
 def steps_in(seconds: float, model: str) -> int:
-    """Steps of `BATCH` images that a model does in a time on one core.
+    """Training steps of `BATCH` images that a model takes in `seconds` on one core.
 
     >>> steps_in(600, "Lab-Ti/8")
     11175
@@ -72,41 +58,32 @@ def steps_in(seconds: float, model: str) -> int:
 
 
 def best() -> tuple[Choice, Choice]:
-    """The ViT and the ResNet that were best in `SWEEP`, each with its learning rate."""
-    families = [[choice for choice in SWEEP if choice[0].startswith("BiT") == bit] for bit in (False, True)]
-    return tuple(max(family, key=SWEEP.get) for family in families)
+    """The ViT and the ResNet of the best trials in cifar10_trials.json, each with its learning rate."""
+    trials = stored_trials("cifar10")
+    rows = trials.loc[trials.groupby(trials["model"].str.startswith("BiT"))["held_out_accuracy"].idxmax()]
+    vit, bit = zip(rows["model"], map(float, rows["learning_rate"]), strict=True)
+    return vit, bit
 
 
-SETTINGS = {
-    "smoke": Settings(
+_QUICK = StudyConfig({choice: steps_in(590, choice[0]) for choice in best()}, "10 minutes on one CPU core", n_seeds=1)
+CONFIGS = {
+    "smoke": StudyConfig(
         {("Lab-Ti/8", 2e-3): 4, ("BiT-Lab-Ti/8", 8e-3): 4},
         "4 steps",
         n_seeds=1,
         batch_size=16,
-        mixup=0.8,
-        cutmix=1.0,
-        trivial=True,
-        drop_path=0.1,
-        average=0.9,
+        mixup=0.5,
         n_train=60,
         n_test=40,
     ),
-    "quick": Settings(
-        {choice: steps_in(590, choice[0]) for choice in best()},
-        "10 minutes on one CPU core",
-        n_seeds=1,
-    ),
-    # Written for one large GPU and not yet run there: a model of 3.6 million parameters for some 300 epochs.
-    "full": Settings(
+    "quick": _QUICK,
+    "full": dataclasses.replace(_QUICK, n_seeds=5),
+    "gpu": StudyConfig(  # not run yet: models of 3.6 million parameters for some 300 epochs
         {("Lab-B/4", 1e-3): 30_000, ("BiT-Lab-B/4", 4e-3): 30_000},
         "10 minutes on one GPU",
         n_seeds=1,
         batch_size=512,
-        mixup=0.8,
-        cutmix=1.0,
-        trivial=True,
-        drop_path=0.1,
-        average=0.9998,
+        mixup=0.5,
         precision="bf16",
     ),
 }
@@ -121,7 +98,7 @@ def cifar10(preset: str = "quick", seed: int = 0, jobs: int | None = None, folde
     """
     if device_type() == "cuda":
         jobs = 1  # the budget is a time, and two would share the device
-    return runner.run_all(_run_one, _configs(preset, seed), folder or runner.run_folder("cifar10", preset), jobs)
+    return runner.run_all(run_one, _planned_runs(preset, seed), folder or runner.run_folder("cifar10", preset), jobs)
 
 
 def finished(preset: str = "quick", seed: int = 0, folder: Path | None = None) -> pd.DataFrame:
@@ -130,51 +107,49 @@ def finished(preset: str = "quick", seed: int = 0, folder: Path | None = None) -
     >>> finished("smoke", folder=Path("nowhere")).empty
     True
     """
-    return runner.stored(_run_one, _configs(preset, seed), folder or runner.run_folder("cifar10", preset))
+    return runner.stored(run_one, _planned_runs(preset, seed), folder or runner.run_folder("cifar10", preset))
 
 
 def sweep(jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
-    """The trials behind `SWEEP`: two patch sizes and three learning rates for each family, a minute each."""
-    folder = folder or runner.run_folder("cifar10_sweep", "quick")
-    trials = [(model, rate) for model in SPEED for rate in (1e-3, 3e-3, 9e-3)]
-    configs = [
-        _config(SETTINGS["quick"], choice, steps_in(60, choice[0]), _SWEEP_SEED, tuning=True) for choice in trials
-    ]
-    return runner.run_all(_run_one, configs, folder, jobs).groupby(["model", "learning_rate"], sort=False).tail(1)
+    """Make the trials of cifar10_trials.json again: two patch sizes, three learning rates, a minute for each trial."""
+    folder, config = folder or runner.run_folder("cifar10_sweep", "quick"), CONFIGS["quick"]
+    choices = zip(*(stored_trials("cifar10")[name] for name in ("model", "learning_rate")), strict=True)
+    runs = [_planned_run(config, choice, steps_in(60, choice[0]), TRIAL_SEED, tuning=True) for choice in choices]
+    return runner.run_all(run_one, runs, folder, jobs).groupby(["model", "learning_rate"], sort=False).tail(1)
 
 
-def _configs(preset: str, seed: int) -> list[dict[str, Any]]:
-    settings = presets.choose(SETTINGS, preset)
+def _planned_runs(preset: str, seed: int) -> list[dict[str, Any]]:
+    config = presets.choose(CONFIGS, preset)
     return [
-        _config(settings, choice, steps, 100 * seed + s)
-        for s in range(settings.n_seeds)
-        for choice, steps in settings.steps.items()
+        _planned_run(config, choice, steps, s)
+        for s in range(100 * seed, 100 * seed + config.n_seeds)
+        for choice, steps in config.steps.items()
     ]
 
 
-def _config(settings: Settings, choice: Choice, steps: int, seed: int, tuning: bool = False) -> dict[str, Any]:
+def _planned_run(config: StudyConfig, choice: Choice, steps: int, seed: int, tuning: bool = False) -> dict[str, Any]:
     model, rate = choice
-    shared = {name: value for name, value in vars(settings).items() if name not in ("steps", "budget", "n_seeds")}
+    shared = {name: value for name, value in vars(config).items() if name not in ("steps", "budget", "n_seeds")}
     return {"model": model, "learning_rate": rate, "steps": steps, "seed": seed, "tuning": tuning} | shared
 
 
-def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
-    learn, test = (_some(datasets.load("cifar10", part), config[f"n_{part}"]) for part in ("train", "test"))
+def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Train one model; a row for every evaluation on the test set, or in trials on held-out images."""
+    images, watched = (_first(datasets.load("cifar10", part), config[f"n_{part}"]) for part in ("train", "test"))
     if config["tuning"]:
-        learn, test = split(learn, HELD_OUT, config["seed"])
-    names = ("steps", "batch_size", "learning_rate", "weight_decay", "label_smoothing", "average", "precision")
+        images, watched = split(images, HELD_OUT, config["seed"])
+    names = ("steps", "batch_size", "learning_rate", "weight_decay", "label_smoothing", "precision", "seed")
     phases = {"warmup_steps": config["steps"] // 20, "eval_every": math.ceil(config["steps"] / 10)}
-    recipe = Recipe(**{name: config[name] for name in names}, **phases)
-    chosen = {name: config[name] for name in ("mixup", "cutmix", "trivial")}
-    augmentation = Augmentation(crop="pad", pad=4, flip=True, **chosen)
-    options = {} if config["model"].startswith("BiT") else {"drop_path": config["drop_path"]}
-    _, rows = pretrain(
-        config["model"], learn, recipe, seed=config["seed"], watch=test, augmentation=augmentation, **options
-    )
+    recipe, device = Recipe(**{name: config[name] for name in names}, **phases), default_device()
+    augmentation = Augmentation(crop="pad", pad=4, flip=True, mixup=config["mixup"])
+    model = zoo.create(config["model"], n_classes=len(images.classes), image_size=32, seed=recipe.seed).to(device)
+    rows = [untrained_row(model, watched)]
+    feed = batches(images, recipe.batch_size, recipe.seed, device, augmentation)
+    rows += train(model, feed, recipe, validation=watched)
     kept = ("step", "samples", "seconds", "train_loss", "val_loss", "val_accuracy", "flops")
     new = {"val_loss": "test_loss", "val_accuracy": "test_accuracy"}
     return [{new.get(name, name): row[name] for name in kept if name in row} for row in rows]
 
 
-def _some(images: ImageSet, n: int | None) -> ImageSet:
+def _first(images: ImageSet, n: int | None) -> ImageSet:
     return images if n is None else subset(images, torch.arange(n))

@@ -10,94 +10,89 @@ from typing import Any
 
 import pandas as pd
 
-from vitlab.experiments import data_scaling, frozen, presets, runner, scaling
-from vitlab.experiments.scaling import Rates, Setting
-from vitlab.experiments.scaling import run_one as _run_one
-from vitlab.experiments.scaling_sweeps import swept
+from vitlab.experiments import data_scaling, frozen, scaling
+from vitlab.experiments.scaling import Hyperparameters, RunConfig, planned_run, run_one
+from vitlab.sweep import presets, runner
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One preset. World, rates and longest training are those of `data_scaling`, so that runs of both are made once."""
+class StudyConfig:
+    """One preset. World, hyper-parameters and longest training are `data_scaling`'s: runs of both are made once."""
 
     models: tuple[str, ...]  # at least two sizes of each family
-    steps: tuple[int, ...]  # how long each is trained, with a schedule of its own for each length; the last the longest
-    n_train: int  # images: enough that none is seen often
+    steps: tuple[int, ...]  # rising; each length has a learning-rate schedule of its own
+    n_train: int  # images: so many that none is seen often
     n_seeds: int
 
 
-SETTINGS = {
-    "smoke": Settings(
+CONFIGS = {
+    "smoke": StudyConfig(
         ("Lab-Mu/4", "Lab-Ti/4", "BiT-Lab-Mu/4", "BiT-Lab-Ti/4", "R+Lab-Ti/16", "R+Lab-Ti/8"), (3, 6), 64, n_seeds=2
     ),
-    "quick": Settings(
+    "quick": StudyConfig(
         ("Lab-Mu/8", "Lab-Ti/8", "BiT-Lab-Ti/16", "BiT-Lab-Ti/8", "R+Lab-Mu/16", "R+Lab-Ti/16"),
         (48, 192),
         12_000,
         n_seeds=3,
     ),
-    "rehearsal": Settings(data_scaling.SETTINGS["rehearsal"].models, (100, 200, 400), 1_000_000, n_seeds=3),
-    # Written for one large GPU and not yet run there.
-    "full": Settings(data_scaling.SETTINGS["full"].models, (2_500, 5_000, 10_000), 1_000_000, n_seeds=3),
+    "full": StudyConfig(data_scaling.COMPARED, (100, 200, 400), 1_000_000, n_seeds=3),
+    # Not run yet.
+    "gpu": StudyConfig(data_scaling.CONFIGS["gpu"].models, (2_500, 5_000, 10_000), 1_000_000, n_seeds=3),
 }
 
 
 def compute_scaling(
     preset: str = "quick", seed: int = 0, jobs: int | None = None, folder: Path | None = None, real: str = ""
 ) -> pd.DataFrame:
-    """Train every model for every number of steps with every seed; rows of four kinds, see `scaling.outcomes`.
+    """Train every model for every number of steps with every seed; rows of four kinds, see `scaling.run_one`.
 
     `real`: the real sets on which frozen features are evaluated; by default `scaling.real_sets()`.
     """
-    settings = presets.choose(SETTINGS, preset)
-    folder, real = folder or runner.run_folder("scaling", preset), real or scaling.real_sets()
-    rates = _known_rates(preset, settings) or data_scaling.rates_for_all(preset, jobs, folder, real)
-    return runner.run_all(_run_one, _configs(preset, settings, rates, seed, real), folder, jobs)
+    config, folder = presets.choose(CONFIGS, preset), folder or runner.run_folder("scaling", preset)
+    longest = data_scaling.configured(preset, real)
+    shared = data_scaling.shared_hyperparameters(longest, folder, jobs)
+    return runner.run_all(run_one, _runs(config, longest.run, shared, seed), folder, jobs)
 
 
-def configs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
-    """Every run there is to do, for a plan; the trials for the rates are in `data_scaling.configs`.
+def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
+    """Every run of the study; the trials that choose its hyper-parameters are in `data_scaling.planned_runs`.
 
-    >>> len(configs("quick"))
+    >>> len(planned_runs("quick"))
     36
     """
-    settings = presets.choose(SETTINGS, preset)
-    rates = _known_rates(preset, settings) or dict.fromkeys(settings.models, data_scaling.SETTINGS[preset].trials[0])
-    return _configs(preset, settings, rates, seed, scaling.real_sets())
+    config, longest = presets.choose(CONFIGS, preset), data_scaling.configured(preset)
+    shared = longest.shared or dict.fromkeys(config.models, longest.trials[0])
+    return _runs(config, longest.run, shared, seed)
 
 
-def _known_rates(preset: str, settings: Settings) -> dict[str, Rates] | None:
-    return {"smoke": dict.fromkeys(settings.models, Rates(2e-3)), "quick": swept()}.get(preset)
-
-
-def _configs(preset: str, settings: Settings, rates: dict[str, Rates], seed: int, real: str) -> list[dict[str, Any]]:
-    longest = data_scaling.SETTINGS[preset].setting
+def _runs(
+    config: StudyConfig, longest: RunConfig, shared: dict[str, Hyperparameters], seed: int
+) -> list[dict[str, Any]]:
     # Long runs first, so that none of them comes last; the models of a seed find its images painted.
-    runs = itertools.product(range(settings.n_seeds), reversed(settings.steps), reversed(settings.models))
+    seeds = range(100 * seed, 100 * seed + config.n_seeds)
     return [
-        scaling.config(_shortened(longest, steps), model, rates[model], settings.n_train, 100 * seed + s, real)
-        for s, steps, model in runs
+        planned_run(_shortened(longest, steps), model, shared[model], config.n_train, s)
+        for s, steps, model in itertools.product(seeds, reversed(config.steps), reversed(config.models))
     ]
 
 
-def _shortened(setting: Setting, steps: int) -> Setting:
-    """The same recipe over fewer steps: warm-up and evaluations shrink with it.
+def _shortened(run: RunConfig, steps: int) -> RunConfig:
+    """The same recipe over fewer steps: warm-up and the interval between evaluations shrink with it.
 
-    >>> short = _shortened(data_scaling.SETTINGS["quick"].setting, 96).recipe
+    >>> short = _shortened(data_scaling.CONFIGS["quick"].run, 96).recipe
     >>> short.steps, short.warmup_steps, short.eval_every
     (96, 9, 12)
     """
-    recipe = setting.recipe
-    shorter = {name: getattr(recipe, name) * steps // recipe.steps for name in ("warmup_steps", "eval_every")}
-    shorter["eval_every"] = max(1, shorter["eval_every"])
-    return dataclasses.replace(setting, recipe=dataclasses.replace(recipe, steps=steps, **shorter))
+    recipe = run.recipe
+    warmup, interval = (number * steps // recipe.steps for number in (recipe.warmup_steps, recipe.eval_every))
+    recipe = dataclasses.replace(recipe, steps=steps, warmup_steps=warmup, eval_every=max(1, interval))
+    return dataclasses.replace(run, recipe=recipe)
 
 
 def points(table: pd.DataFrame) -> pd.DataFrame:
     """One row for each run: model, seed, steps, flops (of the training), test_accuracy on the world's classes, and
-    few_shot: ten images of each of its other classes (0…1)."""
-    runs = scaling.outcomes(table)
-    shots = scaling.few_shots(table)
-    near = shots[shots["target"] == frozen.NEAR].set_index(["model", "seed", "steps"])["accuracy"].rename("few_shot")
-    columns = ["model", "seed", "steps", "flops", "test_accuracy"]
-    return runs[columns].join(near, on=["model", "seed", "steps"])
+    few_shot: the accuracy with ten images of each of its other classes (0…1)."""
+    runs, shots = scaling.accuracies(table), scaling.few_shots(table)
+    key = ["model", "seed", "steps"]
+    others = shots[shots["target"] == frozen.OTHER_CLASSES].set_index(key)["accuracy"].rename("few_shot")
+    return runs[[*key, "flops", "test_accuracy"]].join(others, on=key)

@@ -14,23 +14,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitlab.analysis import filters
-from vitlab.experiments import presets, runner
-from vitlab.experiments.intervals import jackknife_interval
+from vitlab.ledger.intervals import jackknife_interval
 from vitlab.models import zoo
+from vitlab.sweep import presets, runner
 
 N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
 MEASURES = ("low-frequency share", "explained variance")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One preset: how many models the trained one is compared with, and how its interval is made."""
+class StudyConfig:
+    """One preset: numbers of control models and of the jackknife's groups."""
 
     n_untrained: int  # random initialisations, the control
     n_groups: int  # of filters; each group is left out once
 
 
-SETTINGS = {"smoke": Settings(3, 6), "quick": Settings(20, 24), "full": Settings(100, 24)}
+CONFIGS = {"smoke": StudyConfig(3, 6), "quick": StudyConfig(20, 24), "full": StudyConfig(100, 24)}
 
 
 def embedding_filters(
@@ -50,24 +50,24 @@ def embedding_filters(
     Raises:
         ValueError: a model with no RGB filters (a hybrid), or an unknown preset.
     """
-    settings = presets.choose(SETTINGS, preset)
-    known = filters.embedding_filters(zoo.load(weights).model)  # here, so that bad weights fail at once
+    config = presets.choose(CONFIGS, preset)
+    known = filters.embedding_filters(zoo.load(weights).model)  # before any run: unusable weights raise here
     shared = {
         "weights": weights,
         "filters_sha256": hashlib.sha256(known.cpu().contiguous().numpy().tobytes()).hexdigest(),
-        "n_components": n_components(known, settings.n_groups),
+        "n_components": n_components(known, config.n_groups),
     }
     configs = [
-        shared | {"model": "trained", "n_groups": min(settings.n_groups, len(known))},
-        shared | {"model": "untrained", "seed": seed, "n_untrained": settings.n_untrained},
+        shared | {"model": "trained", "n_groups": min(config.n_groups, len(known))},
+        shared | {"model": "untrained", "seed": seed, "n_untrained": config.n_untrained},
     ]
     folder = folder or runner.run_folder("embedding_filters", preset)
-    table = runner.run_all(_run_one, configs, folder, 1 if jobs is None else jobs)  # seconds: no workers
+    table = runner.run_all(run_one, configs, folder, 1 if jobs is None else jobs)  # takes seconds: no worker processes
     return table[["model", "replicate", "component", "explained", "low_frequency"]]
 
 
 def n_components(known: Float[Tensor, "D 3 P Q"], n_groups: int = 24) -> int:
-    """How many components to look at: the paper's 28, or fewer where the filters do not have as many.
+    """Number of components to analyse: the paper's 28, or fewer where the filters do not have as many.
 
     Filters of D dimensions have D − 1 components at most, and 3·P·P; with a group left out, some fewer.
 
@@ -79,7 +79,8 @@ def n_components(known: Float[Tensor, "D 3 P Q"], n_groups: int = 24) -> int:
     return max(1, min(N_COMPONENTS, known[0].numel(), len(known) - largest_group - 1))
 
 
-def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Components of the trained filters and of their replicates, or of all untrained models."""
     rows = []
     for replicate, sample in _samples(config):
         components, explained = filters.filter_components(sample, config["n_components"])
@@ -93,7 +94,7 @@ def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _samples(config: dict[str, Any]) -> Iterator[tuple[int, Tensor]]:
-    """Filters of every model of a run, with their numbers."""
+    """Number and filters of every replicate of a run."""
     if config["model"] == "trained":
         whole = filters.embedding_filters(zoo.load(config["weights"]).model)
         yield 0, whole

@@ -1,4 +1,4 @@
-"""What frozen features are worth on other pictures: few-shot least squares and a linear probe (§4.1, Fig. 4)."""
+"""Accuracy of frozen features on other images: few-shot least squares and a linear probe (§4.1, Fig. 4)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from vitlab.data.world import World, with_difficulty
 from vitlab.evaluation.features import features
 from vitlab.evaluation.fewshot import FewShot, few_shot
 from vitlab.evaluation.probe import Probe, linear_probe
-from vitlab.training.pretrain import subset, world_splits
+from vitlab.training.splits import subset, world_splits
 
-NEAR = "world"  # the target with the world's look and other classes; at any size painted with all its detail
-_NEAR_SEED = 1  # pre-training is on seed 0
+OTHER_CLASSES = "world"  # the target with other classes than pre-training, in the world's style, painted at any size
+_OTHER_SEED = 1  # of the world; pre-training is on seed 0
 
 
 @functools.lru_cache(maxsize=8)
 def target(data: str, split: str, image_size: int, count: int, difficulty: float = 1.0) -> ImageSet:
     """At most `count` images of a target set, the same ones at every size (pixels).
 
-    `data` is any set that `datasets.load` knows, or "world": the world's look, of this `difficulty`, with classes that
-    pre-training has not seen.
+    `data` is any set that `datasets.load` knows, or "world": images in the world's style, of this `difficulty`, of
+    classes that pre-training has not seen.
 
     >>> target("digits", "test", 32, count=100).images.shape
     torch.Size([100, 3, 32, 32])
     """
-    if data == NEAR:
-        near = with_difficulty(World(seed=_NEAR_SEED, image_size=image_size), difficulty)
-        splits = world_splits(near, count, 0, count)
+    if data == OTHER_CLASSES:
+        other = with_difficulty(World(seed=_OTHER_SEED, image_size=image_size), difficulty)
+        splits = world_splits(other, count, 0, count)
         return splits.train if split == "train" else splits.test
     images = datasets.load(data, split, image_size=image_size)
     return subset(images, epoch_order(len(images), seed=0, epoch=0)[:count].sort().values)
@@ -50,8 +50,8 @@ def evaluations(
 ) -> Iterator[dict[str, Any]]:
     """Rows of both evaluations on every target: few-shot accuracy for each draw of images, and the probe's.
 
-    `targets`: name of a set → how many of its training and test images are used, at most; `seed` draws the few shots
-    and the images on which the probe's penalty is chosen.
+    `targets`: name of a set → how many of its training and test images are used, at most. `seed` draws the images of
+    the few-shot classifier and those on which the probe's penalty is chosen.
 
     >>> from vitlab.models import zoo
     >>> rows = evaluations(zoo.create("Lab-Ti/2", image_size=8), {"digits": (400, 100)}, 8, seed=0)
@@ -61,8 +61,8 @@ def evaluations(
     for name, counts in targets.items():
         parts = zip(("train", "test"), counts, strict=True)
         train, test = (target(name, split, image_size, n, difficulty) for split, n in parts)
-        found = *features(model, train), *features(model, test)
-        for row in few_shot(*found, len(train.classes), settings, seed).itertuples():
+        sets = *features(model, train), *features(model, test)
+        for row in few_shot(*sets, len(train.classes), settings, seed).itertuples():
             shot = {"shots": row.shots, "draw": row.seed, "accuracy": row.accuracy}
             yield {"kind": "few shot", "target": name} | shot
-        yield {"kind": "probe", "target": name, "accuracy": linear_probe(*found, probe, seed)["accuracy"]}
+        yield {"kind": "probe", "target": name, "accuracy": linear_probe(*sets, probe, seed)["accuracy"]}

@@ -1,4 +1,4 @@
-"""Trains the bundled lab weights that notebooks 06–09 look at, and writes their model cards (§3.1, §4.1)."""
+"""Trains the bundled lab weights that notebooks 06–09 analyse, and writes their model cards (§3.1, §4.1)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from vitlab import files
+from vitlab import files, ledger
 from vitlab.data.world import HELD_OUT, World, image_set, stream
-from vitlab.experiments import ledger, presets
 from vitlab.models import zoo
+from vitlab.sweep import presets
 from vitlab.training.evaluate import evaluate
 from vitlab.training.loop import train
 from vitlab.training.processes import default_device
@@ -20,8 +20,8 @@ from vitlab.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One preset: a ViT and its hybrid twin, which world, for how long: all but the patch embedding is alike."""
+class StudyConfig:
+    """One preset: a ViT and a hybrid that differs in the patch embedding only, which world, for how long."""
 
     models: dict[str, str]  # name of the bundled weights → model
     world: World
@@ -29,23 +29,23 @@ class Settings:
     n_held_out: int  # images of the final evaluation; as many others follow the training
 
 
-_BUNDLED = Settings(  # an hour for each on a CPU core
+_BUNDLED = StudyConfig(  # an hour for each on a CPU core
     {"lab": "Lab-S/8", "lab-hybrid": "R+Lab-S/8"},
     World(n_classes=10, image_size=64),
     Recipe(steps=4000, batch_size=128, learning_rate=1e-3, warmup_steps=400, eval_every=250),
     5000,
 )
-SETTINGS = {
-    "smoke": Settings(
+CONFIGS = {
+    "smoke": StudyConfig(
         {"lab": "Lab-Ti/8", "lab-hybrid": "R+Lab-Ti/8"},
         World(image_size=32),
         Recipe(steps=8, batch_size=16, warmup_steps=2),
         50,
     ),
     "quick": dataclasses.replace(_BUNDLED, recipe=Recipe(steps=200, warmup_steps=20, eval_every=100), n_held_out=1000),
-    "rehearsal": _BUNDLED,
-    # A grid of 14 × 14 patches, as the paper's at 224 px. Written for one large GPU and not yet run there.
-    "full": dataclasses.replace(
+    "full": _BUNDLED,
+    # A grid of 14 × 14 patches, as the paper's at 224 px. Written for one large GPU; not run yet.
+    "gpu": dataclasses.replace(
         _BUNDLED,
         world=World(n_classes=10, image_size=112),
         recipe=Recipe(
@@ -62,34 +62,34 @@ def lab_weights(
 
     `which`: "lab", the ViT, or "lab-hybrid", its twin with a ResNet in front. Writes weights (safetensors, with their
     history), their card and the log into `folder`, by default figures/<preset>/<which>. The committed weights are
-    those of `rehearsal`, copied to data/. One training, so `jobs` has nothing to share out. A killed training goes
-    on where it was.
+    those of `full`, copied to data/. It is one training, whatever `jobs`. A killed training is
+    resumed.
 
     Raises ValueError for weights that are neither.
     """
-    settings = presets.choose(SETTINGS, preset)
-    if which not in settings.models:
-        raise ValueError(f"which={which!r}: expected one of {', '.join(settings.models)}")
+    config = presets.choose(CONFIGS, preset)
+    if which not in config.models:
+        raise ValueError(f"which={which!r}: expected one of {', '.join(config.models)}")
     folder = Path(folder) if folder else files.figures_dir() / preset / which.replace("-", "_")
-    world, named = settings.world, settings.models[which]
+    world, named = config.world, config.models[which]
     device = default_device()
     model = zoo.create(named, n_classes=world.n_classes, image_size=world.image_size, head="tanh", seed=seed).to(device)
-    recipe = dataclasses.replace(settings.recipe, seed=seed)
-    watched = image_set(world, settings.n_held_out, HELD_OUT + settings.n_held_out, device)  # not those reported on
+    recipe = dataclasses.replace(config.recipe, seed=seed)
+    validation = image_set(world, config.n_held_out, HELD_OUT + config.n_held_out, device)  # not those of the card
     rows = train(
         model,
         stream(world, recipe.batch_size, device),
         recipe,
-        validation=watched,
+        validation=validation,
         folder=folder,
         save_every=250,
         report=lambda row: print(f"step {row['step']}: held-out accuracy {row['val_accuracy']:.3f}", flush=True),
     )
-    held_out = evaluate(model, image_set(world, settings.n_held_out, HELD_OUT, device))
+    held_out = evaluate(model, image_set(world, config.n_held_out, HELD_OUT, device))
     about = {
         "world": dataclasses.asdict(world),
         "recipe": dataclasses.asdict(recipe),
-        "held_out": held_out | {"n": settings.n_held_out},
+        "held_out": held_out | {"n": config.n_held_out},
         "preset": preset,
         "provenance": ledger.provenance(rows[-1]["seconds"]),
     }
@@ -109,6 +109,7 @@ def model_card(name: str, model: str, about: dict) -> str:
     hybrid = name == zoo.BUNDLED["lab-hybrid"]
     what = "the hybrid twin of the small Vision Transformer" if hybrid else "the small Vision Transformer"
     of, use = (" --set which=lab-hybrid", "lab-hybrid") if hybrid else ("", "lab")
+    preset = "full" if about["preset"] == "rehearsal" else about["preset"]  # its name when the weights were made
     return f"""# {name}
 
 **What it is.** {model} of `vitlab.models.zoo` for {world["image_size"]}-pixel images, with the paper's tanh
@@ -125,7 +126,7 @@ norm clipped at {recipe["grad_clip"]}, no dropout, seed {recipe["seed"]}.
 **Result.** Held-out accuracy {accuracy:.1%} ± {margin:.1%} (95 %, {n} images the training never saw; chance is
 {1 / world["n_classes"]:.0%}).
 
-**Made by** `vitlab experiment lab_weights --preset {about["preset"]}{of}`; code {made["code_hash"][:12]}, torch
+**Made by** `vitlab experiment lab_weights --preset {preset}{of}`; code {made["code_hash"][:12]}, torch
 {made["versions"]["torch"]}, {made["device"]}, {made["wall_s"] / 60:.0f} minutes of training on
 {made["threads"]} thread(s). The file's metadata holds all of this.
 

@@ -1,7 +1,7 @@
-"""The largest batch that memory holds, by doubling and bisection, out-of-memory survived (App. D.5, Fig. 12 right).
+"""The largest batch that fits in memory, by doubling and bisection (App. D.5, Fig. 12 right).
 
-On a GPU the batch is tried on the device, with all its memory. On a CPU running out would take the whole machine along:
-there a process of its own tries, which the system allows so much memory and no more; its death means "does not fit".
+On a GPU the batch is tried on the device, with all its memory. On a CPU running out of memory could stop the whole
+machine: there a separate process with a memory limit tries the batch, and its death means "does not fit".
 `python -m vitlab.experiments.largest_batch` starts them.
 """
 
@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import nn
 
-from vitlab.experiments.identity import cpu_count
 from vitlab.models import zoo
+from vitlab.sweep.identity import cpu_count
 from vitlab.training.cost import is_out_of_memory
 from vitlab.training.processes import default_device
 
@@ -73,23 +73,23 @@ def on_gpu(name: str, image_size: int) -> int:
         torch.cuda.empty_cache()  # not in the handler: the traceback holds the tensors that did fit
         return False
 
-    found = largest(fits)
+    batch = largest(fits)
     del model
-    torch.cuda.empty_cache()  # what follows, in other processes too, is to find all of the memory
-    return found
+    torch.cuda.empty_cache()  # later runs, in other processes too, need all of the memory
+    return batch
 
 
 def on_cpu(models: Sequence[str], image_sizes: Sequence[int], megabytes: int) -> dict[tuple[str, int], int]:
     """For each model and image size the largest batch of inference that needs `megabytes` (10⁶ bytes) at most.
 
-    What the loaded library and the models themselves need is not counted. Empty where the system cannot hold a process
-    to a limit (only Linux can).
+    What the loaded library and the models themselves need is not counted. Empty where the system cannot limit the
+    memory of a process (only Linux can).
     """
     if sys.platform != "linux":
         return {}
     with ThreadPoolExecutor(cpu_count()) as pool:  # each thread waits for a process of its own
-        found = pool.map(lambda name: _of_one(name, image_sizes, megabytes), models)
-        return {pair: size for sizes in found for pair, size in sizes.items()}
+        by_model = pool.map(lambda name: _of_one(name, image_sizes, megabytes), models)
+        return {pair: size for sizes in by_model for pair, size in sizes.items()}
 
 
 def _of_one(name: str, image_sizes: Sequence[int], megabytes: int) -> dict[tuple[str, int], int]:
@@ -99,18 +99,17 @@ def _of_one(name: str, image_sizes: Sequence[int], megabytes: int) -> dict[tuple
 
 @contextlib.contextmanager
 def _limited(megabytes: int) -> Iterator[Callable[[str, int, int], bool]]:
-    """A question to a process that tries under a memory limit: does this batch fit?"""
+    """A function (model, image size, batch) that asks a process with a memory limit whether the batch fits."""
     command = [sys.executable, "-m", "vitlab.experiments.largest_batch", str(megabytes)]
-    # The allocator is to give memory back at once, or what one attempt left would be another's for nothing.
+    # The allocator must return freed memory at once: reused, it would not count against the limit.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=kept | {"OMP_NUM_THREADS": "1"}, **pipes) as process:
+    kept["OMP_NUM_THREADS"] = "1"
+    with subprocess.Popen(command, env=kept, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
         def ask(name: str, image_size: int, batch: int) -> bool:
             with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(f"{name} {image_size} {batch}\n")
-                process.stdin.flush()
-            answer = process.stdout.readline()
+                print(name, image_size, batch, file=process.stdin, flush=True)
+            answer = process.stdout.readline() if process.stdout else ""
             if not answer:
                 raise RuntimeError(f"the process that tries batches ended at {batch} of {name} at {image_size} px")
             return json.loads(answer)
@@ -122,9 +121,9 @@ def _limited(megabytes: int) -> Iterator[Callable[[str, int, int], bool]]:
 
 
 def _serve(megabytes: int) -> None:
-    """Life of that process: model, image size and batch come in, a line each time; whether it fits goes out.
+    """Main loop of that process: reads lines of model, image size and batch; answers whether the batch fits.
 
-    Every batch is tried by a copy of it, which may die: what running out has left is not the next one's.
+    A forked copy tries each batch and may die, so that a failed attempt does not affect the next.
     """
     _return_freed_memory()
     torch.set_num_threads(1)
@@ -138,7 +137,7 @@ def _serve(megabytes: int) -> None:
 
 
 def _try(model: nn.Module, side: int, batch: int, megabytes: int) -> None:
-    """One forward pass with so much memory and no more; ends this process, with status 0 where it fits."""
+    """One forward pass under a memory limit; ends this process, with status 0 if the batch fits."""
     import resource
 
     fits = False
@@ -151,7 +150,7 @@ def _try(model: nn.Module, side: int, batch: int, megabytes: int) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _warm(name: str, image_size: int) -> nn.Module:
-    """A model that has seen one image: what is loaded and allocated once is not the batch's."""
+    """A model after one forward pass, so that one-time loading and allocation do not count as the batch's."""
     model = zoo.create(name, image_size=image_size).eval()
     forward(model, image_size, 1)
     return model

@@ -1,4 +1,4 @@
-"""Is our ViT the paper's? Its counts, and its logits against timm and the bare equations (§3.1, Table 1)."""
+"""Our ViT against the paper: parameter, token and FLOP counts; logits against timm and Eq. 1–8 (§3.1, Table 1)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from vitlab.experiments import presets, runner
 from vitlab.experiments.plain_vit import DEVIATIONS, Reading, equations
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.sweep import presets, runner
 
 PAPER_MILLIONS = {"ViT-B": 86, "ViT-L": 307, "ViT-H": 632}  # parameters, Table 1
 PAPER_TRAINING = {  # epochs on JFT-300M, exaFLOPs of the whole pre-training: Table 6
@@ -38,8 +38,8 @@ COLUMNS = ["check", "model", "part", "against", "seed", "ours", "theirs", "diffe
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One preset: what is counted, and what is compared how often."""
+class StudyConfig:
+    """One preset: the models that are counted, and those whose logits are compared."""
 
     counted: tuple[str, ...]  # models of Table 1
     compared: tuple[str, ...]  # keys of ARCHITECTURES
@@ -48,10 +48,10 @@ class Settings:
     n_control_images: int = 8  # in each draw, for the controls
 
 
-SETTINGS = {
-    "smoke": Settings(("ViT-B/16", "ViT-L/16", "ViT-H/14"), ("plain", "tanh head"), n_seeds=1, n_images=1),
-    "quick": Settings(tuple(PAPER_TRAINING), tuple(ARCHITECTURES)[:5], n_seeds=3, n_images=1),
-    "full": Settings(tuple(PAPER_TRAINING), tuple(ARCHITECTURES), n_seeds=10, n_images=4),
+CONFIGS = {
+    "smoke": StudyConfig(("ViT-B/16", "ViT-L/16", "ViT-H/14"), ("plain", "tanh head"), n_seeds=1, n_images=1),
+    "quick": StudyConfig(tuple(PAPER_TRAINING), tuple(ARCHITECTURES)[:5], n_seeds=3, n_images=1),
+    "full": StudyConfig(tuple(PAPER_TRAINING), tuple(ARCHITECTURES), n_seeds=10, n_images=4),
 }
 
 
@@ -63,21 +63,22 @@ def model_checks(
     Columns: `check` ("parameters", "part", "tokens", "FLOPs", "logits", "deviation"), `model`, `part` (which
     part, or which deviation), `against` (what is compared with), `seed`, `ours`, `theirs`, `difference`,
     `unit`. Of logits, `ours` and `theirs` are the largest absolute values, `difference` is the largest
-    absolute difference of any logit. `jobs` defaults to 1: a run is shorter than the start of a process.
+    absolute difference of any logit. `jobs` defaults to 1: a run takes less time than starting a process.
 
     Raises:
         ValueError: a preset that there is not, or that does not run here.
     """
-    settings = presets.choose(SETTINGS, preset)
-    draws = {"first_seed": seed, "n_seeds": settings.n_seeds, "n_images": settings.n_images}
-    configs = [{"task": "count", "model": name} for name in settings.counted]
-    configs += [{"task": "compare", "model": name, **draws} for name in settings.compared]
-    configs += [{"task": "deviate", "model": "plain", **draws, "n_images": settings.n_control_images}]
-    table = runner.run_all(_run_one, configs, folder or runner.run_folder("model_checks", preset), jobs if jobs else 1)
+    config = presets.choose(CONFIGS, preset)
+    draws = {"first_seed": seed, "n_seeds": config.n_seeds, "n_images": config.n_images}
+    configs: list[dict[str, Any]] = [{"task": "count", "model": name} for name in config.counted]
+    configs += [{"task": "compare", "model": name, **draws} for name in config.compared]
+    configs += [{"task": "deviate", "model": "plain", **draws, "n_images": config.n_control_images}]
+    table = runner.run_all(run_one, configs, folder or runner.run_folder("model_checks", preset), jobs if jobs else 1)
     return table[COLUMNS].astype({"seed": "Int64"})
 
 
-def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """All checks of one model: its counts, or its logits for every seed."""
     if config["task"] == "count":
         return [*_counts(config["model"])]
     rows = []
@@ -91,8 +92,8 @@ def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def randomise(model: nn.Module, seed: int) -> nn.Module:
-    """Fill every parameter with random numbers, in place, so that no part of the model is silent.
+def randomise(model: ViT, seed: int) -> ViT:
+    """Fill every parameter with random numbers, in place, so that every part of the model affects the logits.
 
     A fresh ViT's head is zero: all models, right or wrong, agree on its logits. Matrices get variance
     1 / fan-in, gains 1 ± 0.2, biases ± 0.2, position embeddings and class token ± 0.5 (standard deviations).
@@ -217,7 +218,7 @@ def _comparisons(model: ViT, images: Tensor) -> Iterator[dict[str, Any]]:
 
 
 def _deviations(model: ViT, images: Tensor) -> Iterator[dict[str, Any]]:
-    """The control: what the comparison says of models that are the paper's but for one thing."""
+    """The control: logits against equations that deviate from the paper's in one respect."""
     with torch.no_grad():
         ours = model(images).double()
     for part, reading in DEVIATIONS.items():

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 @dataclass(frozen=True)
 class Reading:
-    """A reading of Eq. 1–8. The defaults are the paper's (ε its code's); everything else is another model."""
+    """An interpretation of Eq. 1–8. The defaults are the paper's (ε is its code's); other values are other models."""
 
     epsilon: float = 1e-6  # in LayerNorm
     exact_gelu: bool = True  # False: the tanh approximation

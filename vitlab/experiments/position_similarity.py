@@ -15,25 +15,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vitlab.analysis import positions
-from vitlab.experiments import presets, runner
 from vitlab.experiments.embedding_filters import without_group
-from vitlab.experiments.intervals import jackknife_interval
+from vitlab.ledger.intervals import jackknife_interval
 from vitlab.models import zoo
+from vitlab.sweep import presets, runner
 
 MEASURES = ("rank correlation", "row excess", "column excess")
 RELATIONS = ("same row", "same column", "neither")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One preset: how many controls the trained table is compared with, and how its interval is made."""
+class StudyConfig:
+    """One preset: numbers of controls and of the jackknife's groups."""
 
     n_untrained: int  # random initialisations
     n_shuffled: int  # shufflings of the trained table's patches, of each of the two kinds
     n_groups: int  # of embedding dimensions; each group is left out once
 
 
-SETTINGS = {"smoke": Settings(3, 4, 6), "quick": Settings(20, 100, 24), "full": Settings(100, 500, 24)}
+CONFIGS = {"smoke": StudyConfig(3, 4, 6), "quick": StudyConfig(20, 100, 24), "full": StudyConfig(100, 500, 24)}
 
 
 def position_similarity(
@@ -46,8 +46,8 @@ def position_similarity(
     """How the cosine similarity of two patches' position embeddings depends on where the patches are.
 
     Returns rows of one number each. `model` is "trained", "untrained", "shuffled" (the trained table with its patches
-    in random places) or "ring-shuffled" (in random places equally far from the edge: what the table knows of middle
-    and edge is kept); `replicate` is 0 for the trained table as it is and 1, 2 … for it with one group of dimensions
+    in random places) or "ring-shuffled" (in random places equally far from the edge: the difference between middle and
+    edge is kept); `replicate` is 0 for the trained table as it is and 1, 2 … for it with one group of dimensions
     left out, or else numbers the controls. `quantity` is one of
     - "rank correlation": Spearman's, of similarity with nearness, over all pairs of patches;
     - "row excess", "column excess": how much more similar patches of one row (column) are than others as far apart;
@@ -58,35 +58,36 @@ def position_similarity(
         ValueError: a model without learned absolute position embeddings, fewer than three patches, or an unknown
             preset.
     """
-    settings = presets.choose(SETTINGS, preset)
-    pos = positions.position_embeddings(zoo.load(weights).model)  # here, so that bad weights fail at once
+    config = presets.choose(CONFIGS, preset)
+    pos = positions.position_embeddings(zoo.load(weights).model)  # before any run: unusable weights raise here
     shared = {
         "weights": weights,
         "table_sha256": hashlib.sha256(pos.cpu().contiguous().numpy().tobytes()).hexdigest(),
     }
     configs = [
-        shared | {"model": "trained", "n_groups": min(settings.n_groups, pos.shape[1])},
-        shared | {"model": "untrained", "seed": seed, "n_replicates": settings.n_untrained},
-        shared | {"model": "shuffled", "seed": seed, "n_replicates": settings.n_shuffled},
-        shared | {"model": "ring-shuffled", "seed": seed, "n_replicates": settings.n_shuffled},
+        shared | {"model": "trained", "n_groups": min(config.n_groups, pos.shape[1])},
+        shared | {"model": "untrained", "seed": seed, "n_replicates": config.n_untrained},
+        shared | {"model": "shuffled", "seed": seed, "n_replicates": config.n_shuffled},
+        shared | {"model": "ring-shuffled", "seed": seed, "n_replicates": config.n_shuffled},
     ]
     folder = folder or runner.run_folder("position_similarity", preset)
-    table = runner.run_all(_run_one, configs, folder, 1 if jobs is None else jobs)  # seconds: no workers
+    table = runner.run_all(run_one, configs, folder, 1 if jobs is None else jobs)  # takes seconds: no worker processes
     return table[["model", "replicate", "quantity", "distance", "value"]]
 
 
-def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Measures and curves of every table of one kind."""
     rows = []
     for replicate, similarity in _maps(config):
-        found = measures(similarity)
+        numbers = measures(similarity)
         if replicate == 0 or config["model"] == "untrained":
-            found += curves(similarity)
-        rows += [{"replicate": replicate, **row} for row in found]
+            numbers += curves(similarity)
+        rows += [{"replicate": replicate, **row} for row in numbers]
     return rows
 
 
 def _maps(config: dict[str, Any]) -> Iterator[tuple[int, Tensor]]:
-    """Similarity maps of every table of a run, with their numbers."""
+    """Number and similarity map of every table of a run."""
     if config["model"] == "untrained":
         for number in range(config["n_replicates"]):
             seed = config["seed"] * config["n_replicates"] + number
@@ -125,7 +126,7 @@ def rings(grid: tuple[int, int]) -> Int[Tensor, " N"]:
 
 
 def shuffled_within(groups: Int[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
-    """A random order of N things in which each stays within its group.
+    """A random permutation of N elements that keeps each within its group.
 
     >>> order = shuffled_within(torch.tensor([0, 1, 0, 1]), torch.Generator().manual_seed(0))
     >>> order[[0, 2]].sort().values, order[[1, 3]].sort().values

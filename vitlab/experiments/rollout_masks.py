@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import torch
@@ -14,23 +14,23 @@ from vitlab.analysis.capture import grid_size, n_prefix_tokens, reduce_attention
 from vitlab.analysis.geometry import has_class_token
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
-from vitlab.experiments import presets, runner
-from vitlab.experiments.intervals import images_interval
 from vitlab.experiments.subjects import pictures_hash, weights_hash, world_at
+from vitlab.ledger.intervals import images_interval
 from vitlab.models import zoo
+from vitlab.sweep import presets, runner
 from vitlab.training.processes import default_device
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One preset: how many images, and how many untrained models beside the trained one."""
+class StudyConfig:
+    """One preset: numbers of images and of untrained control models."""
 
     n_images: int
     n_controls: int
     batch_size: int = 32
 
 
-SETTINGS = {"smoke": Settings(16, 1), "quick": Settings(256, 2), "full": Settings(512, 5)}
+CONFIGS = {"smoke": StudyConfig(16, 1), "quick": StudyConfig(256, 2), "full": StudyConfig(512, 5)}
 
 
 def rollout_masks(
@@ -48,7 +48,7 @@ def rollout_masks(
 
     Args:
         seed: which images, and of the untrained controls' fresh weights.
-        jobs: worker processes; None computes here: a run is shorter than the start of a worker.
+        jobs: worker processes; None: in this process, because a run takes less time than starting a worker.
         weights: whatever `zoo.load` takes.
 
     Returns:
@@ -59,23 +59,24 @@ def rollout_masks(
     Raises:
         ValueError: an unknown preset, weights that cannot be used, or a model whose attention cannot be had.
     """
-    settings = presets.choose(SETTINGS, preset)
+    config = presets.choose(CONFIGS, preset)
     size = zoo.load(weights).image_size
     common = {
         "weights": weights,
         "weights_hash": weights_hash(weights),
-        "data_hash": pictures_hash(list(world_at(size, settings.n_images, seed).images)),
-        "n_images": settings.n_images,
-        "batch_size": settings.batch_size,
+        "data_hash": pictures_hash(list(world_at(size, config.n_images, seed).images)),
+        "n_images": config.n_images,
+        "batch_size": config.batch_size,
         "seed": seed,
     }
-    models = [("trained", seed), *(("untrained", seed + k) for k in range(settings.n_controls))]
+    models = [("trained", seed), *(("untrained", seed + k) for k in range(config.n_controls))]
     configs = [{**common, "model": model, "model_seed": model_seed} for model, model_seed in models]
     folder = folder or runner.run_folder("rollout_masks", preset)
-    return runner.run_all(_run_one, configs, folder, 1 if jobs is None else jobs)
+    return runner.run_all(run_one, configs, folder, 1 if jobs is None else jobs)
 
 
-def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rollout and last-block attention of one model against the masks of all images."""
     untrained = config["model"] == "untrained"
     pretrained = zoo.load(config["weights"], untrained=untrained, seed=config["model_seed"])
     pictures = world_at(pretrained.image_size, config["n_images"], config["seed"])
@@ -84,10 +85,10 @@ def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
         both_maps(model, pretrained.prepare(part).to(default_device()))
         for part in pictures.images.split(config["batch_size"])
     ]
-    rows = []
+    rows, masks = [], cast(Tensor, pictures.masks)  # the world's images have them
     for method in ("rollout", "last block"):
         maps = torch.cat([part[method] for part in parts]).cpu()
-        rows += _rows(method, maps, pictures.masks)
+        rows += _rows(method, maps, masks)
     return rows
 
 
@@ -95,21 +96,21 @@ def both_maps(model: torch.nn.Module, images: Tensor) -> dict[str, Tensor]:
     """Rollout and the last block's attention from the class token, [B rows cols] each, from one forward.
 
     >>> import timm
-    >>> found = both_maps(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160))
-    >>> {name: tuple(maps.shape) for name, maps in found.items()}
+    >>> maps = both_maps(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160))
+    >>> {name: tuple(each.shape) for name, each in maps.items()}
     {'rollout': (1, 10, 10), 'last block': (1, 10, 10)}
     """
     grid, n_prefix, class_token = grid_size(model, images), n_prefix_tokens(model), has_class_token(model)
     update, finish = rollout_reducer(grid, n_prefix, class_token)
 
-    def class_rows(layer: int, attn: Tensor) -> Tensor | None:
-        if layer < len(model.blocks) - 1:
+    def class_rows(block: int, attn: Tensor) -> Tensor | None:
+        if block < len(model.blocks) - 1:
             return None
         rows = attn[:, :, :1] if class_token else attn[:, :, n_prefix:]
-        return rows[..., n_prefix:].mean(2)  # [B h patches], for whichever heads come
+        return rows[..., n_prefix:].mean(2)  # [B h patches], h: the heads of this call
 
-    found = reduce_attention(model, images, {"rollout": update, "last block": class_rows}, by_heads=True)
-    return {"rollout": finish(), "last block": found["last block"][-1].mean(1).unflatten(-1, grid)}
+    by_block = reduce_attention(model, images, {"rollout": update, "last block": class_rows}, by_heads=True)
+    return {"rollout": finish(), "last block": by_block["last block"][-1].mean(1).unflatten(-1, grid)}
 
 
 def _rows(method: str, maps: Tensor, masks: Tensor) -> list[dict[str, Any]]:
@@ -130,7 +131,7 @@ def _rows(method: str, maps: Tensor, masks: Tensor) -> list[dict[str, Any]]:
 
 
 def per_image(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per method and image, with the untrained controls averaged: what paired comparisons are made of.
+    """One row per method and image, with the untrained controls averaged, for paired comparisons.
 
     Columns, as differences of shares: `trained` and `untrained` (mass − area), `shuffled` (the trained model's with
     another image's mask), and for the pointing game `hit` − `chance` as `trained_hit`, `untrained_hit`.
@@ -145,7 +146,7 @@ def per_image(table: pd.DataFrame) -> pd.DataFrame:
     )
     means = excess.groupby(["model", "method", "image"], sort=False).mean()
     trained, untrained = means.loc["trained"], means.loc["untrained"]
-    found = pd.DataFrame(
+    differences = pd.DataFrame(
         {
             "trained": trained["excess"],
             "untrained": untrained["excess"],
@@ -154,11 +155,11 @@ def per_image(table: pd.DataFrame) -> pd.DataFrame:
             "untrained_hit": untrained["hit"],
         }
     )
-    return found.reset_index()
+    return differences.reset_index()
 
 
 def comparisons(pairs: pd.DataFrame, method: str = "rollout", seed: int = 0) -> pd.DataFrame:
-    """Means over images of what decides claim C14, with 95 % intervals; rows named by `what`, in shares.
+    """Means over images of the quantities that decide claim C14, with 95 % intervals; named in `what`, in shares.
 
     The first three are a model's or a control's mass − area; the differences after them are paired by image.
     """

@@ -11,7 +11,7 @@ import pandas as pd
 import scipy.special
 from jaxtyping import Bool, Float
 
-from vitlab.experiments.intervals import Interval, mean_interval
+from vitlab.ledger.intervals import Interval, mean_interval
 
 
 def differences(runs: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
@@ -25,12 +25,12 @@ def differences(runs: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     [{'n_train': 10, 'seed': 0, 'difference': 0.1, 'low': 0.1, 'high': 0.1}]
     """
     wide = runs.pivot(index=["n_train", "seed"], columns="model", values="test_accuracy")
-    found = (wide[first] - wide[second]).rename("difference").reset_index()
-    groups = {size: rows.to_numpy() for size, rows in found.groupby("n_train")["difference"]}
+    paired = (wide[first] - wide[second]).rename("difference").reset_index()
+    groups = {size: rows.to_numpy() for size, rows in paired.groupby("n_train")["difference"]}
     intervals = {size: mean_interval(group) or (group.mean(), group.mean()) for size, group in groups.items()}
-    found["low"] = found["n_train"].map(lambda size: intervals[size][0])
-    found["high"] = found["n_train"].map(lambda size: intervals[size][1])
-    return found
+    paired["low"] = paired["n_train"].map(lambda size: intervals[size][0])
+    paired["high"] = paired["n_train"].map(lambda size: intervals[size][1])
+    return paired
 
 
 def crossing(sizes: Sequence[float] | np.ndarray, difference: Sequence[float] | np.ndarray) -> float | None:
@@ -73,11 +73,11 @@ def crossing_interval(
     """
     generator = np.random.default_rng(seed)
     draws = generator.integers(0, len(difference), size=(resamples, len(difference)))
-    found = [size for draw in draws if (size := crossing(sizes, difference[draw].mean(axis=0))) is not None]
-    if not found:
+    crossings = [size for draw in draws if (size := crossing(sizes, difference[draw].mean(axis=0))) is not None]
+    if not crossings:
         return None, 0.0
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    return (float(low), float(high)), len(found) / resamples
+    low, high = np.quantile(crossings, [(1 - level) / 2, (1 + level) / 2])
+    return (float(low), float(high)), len(crossings) / resamples
 
 
 def slope_per_decade(sizes: Sequence[float] | np.ndarray, accuracy: Sequence[float] | np.ndarray) -> float:
@@ -93,7 +93,7 @@ def slope_per_decade(sizes: Sequence[float] | np.ndarray, accuracy: Sequence[flo
 
 @dataclass(frozen=True)
 class Line:
-    """A frontier: logit(accuracy) = intercept + slope · log10(FLOPs) over its points' range, and level after it."""
+    """A frontier: logit(accuracy) = intercept + slope · log10(FLOPs) over its points' range, and constant beyond."""
 
     slope: float
     intercept: float
@@ -102,7 +102,7 @@ class Line:
     spent: float  # FLOPs of the most expensive run, on the frontier or not: up to there the line is known
 
     def at(self, flops: float) -> float:
-        """Accuracy (0…1) for so much compute: of the line, and of its end where more compute bought nothing."""
+        """Accuracy (0…1) for so much compute: of the line, and beyond its last point that of the point."""
         within = min(flops, self.flops[1])
         return float(scipy.special.expit(self.intercept + self.slope * math.log10(within)))
 
@@ -112,7 +112,7 @@ class Line:
 
 
 def frontier(flops: Sequence[float] | np.ndarray, accuracy: Sequence[float] | np.ndarray) -> Bool[np.ndarray, " n"]:
-    """Which points no other one beats: more accurate at equal or less compute, or as accurate at less.
+    """The Pareto frontier: points for which no other is more accurate at equal or less compute, or as accurate at less.
 
     >>> frontier([1, 2, 3, 3], [0.2, 0.1, 0.4, 0.3]).tolist()
     [True, False, True, False]
@@ -120,14 +120,14 @@ def frontier(flops: Sequence[float] | np.ndarray, accuracy: Sequence[float] | np
     x, y = np.asarray(flops, dtype=float), np.asarray(accuracy, dtype=float)
     cheaper, better = x[None] <= x[:, None], y[None] >= y[:, None]
     strictly = (x[None] < x[:, None]) | (y[None] > y[:, None])
-    return ~(cheaper & better & strictly).any(axis=1)
+    return ~np.any(cheaper & better & strictly, axis=1)
 
 
 def fitted_frontier(flops: Sequence[float] | np.ndarray, accuracy: Sequence[float] | np.ndarray) -> Line:
     """The least-squares line through the points of the frontier, in logit(accuracy) over log10(FLOPs).
 
     A logit, for an accuracy cannot pass 1; accuracies of 0 and 1 are taken as half a per mille from it. Through a
-    single point, the cheapest run that no other beat, the line is level.
+    single point the line is constant.
 
     Raises:
         ValueError: there are no points.

@@ -1,4 +1,4 @@
-"""Why a ResNet is or is not ahead on few images: the world, the tuning, the length of training, or the truth (§4.3)."""
+"""ViT against ResNet on few images: does the images' kind, the tuning or the length of training decide? (§4.3)."""
 
 from __future__ import annotations
 
@@ -11,90 +11,88 @@ from typing import Any
 import pandas as pd
 
 from vitlab.data import datasets
-from vitlab.data.loader import epoch_order
+from vitlab.data.loader import batches, epoch_order
 from vitlab.data.world import World, with_difficulty
-from vitlab.experiments import presets, runner, scaling
+from vitlab.experiments import scaling
+from vitlab.models import zoo
+from vitlab.sweep import presets, runner
 from vitlab.training.evaluate import evaluate
-from vitlab.training.pretrain import Splits, pretrain, subset, world_splits
+from vitlab.training.loop import train
+from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import Splits, subset, world_splits
 
-# What the images are. "limited" is the world of an early trial, without rotation and position; "easy" has half of
-# every strength; "default" is the world that notebooks 02 and 03 train on. The other names are real sets.
+# The painted images: "limited" has no rotation and one position, as the world of an early experiment; "easy" has half
+# of every strength; "default" is the world that notebooks 02 and 03 train on. Other sources are real sets.
 WORLDS = {
     "limited": World(position=0.0, rotation=0.0),
     "easy": with_difficulty(World(), 0.5),
     "default": World(),
 }
 MODELS = ("Lab-Ti/8", "BiT-Lab-Ti/8")  # a ViT and the ResNet of equal compute
-UNTUNED = 1e-3  # the learning rate of a trial without tuning, for both
+UNTUNED = 1e-3  # the learning rate of both models in the arm without tuning
 
 
 @dataclass(frozen=True)
-class Settings:
+class StudyConfig:
     """One preset."""
 
     cases: tuple[tuple[str, int], ...]  # source, steps; real sets are left out where they are not present
-    rates: tuple[float, ...]  # learning rates: both families the same trials
+    rates: tuple[float, ...]  # learning rates that are tried for both models
     n_train: int
-    n_test: int  # and as many to choose by, fewer where the set has fewer
+    n_test: int  # and as many for validation; fewer where the set has fewer
     n_seeds: int
     image_size: int = 32  # pixels
     batch_size: int = 64
 
 
 _SOURCES = ("limited", "easy", "default", "digits", "cifar10")
-SETTINGS = {
-    "smoke": Settings((("limited", 4), ("digits", 4)), (1e-3, 4e-3), n_train=32, n_test=60, n_seeds=2, image_size=16),
-    "rehearsal": Settings(
+CONFIGS = {
+    "smoke": StudyConfig(
+        (("limited", 4), ("digits", 4)), (1e-3, 4e-3), n_train=32, n_test=60, n_seeds=2, image_size=16
+    ),
+    "full": StudyConfig(
         (*((source, 192) for source in _SOURCES), ("default", 768)),
         (UNTUNED, 4e-3, 16e-3),
         n_train=500,
         n_test=1_000,
         n_seeds=3,
     ),
-    # Written for one large GPU and not yet run there.
-    "full": Settings(
-        tuple(itertools.product(_SOURCES, (200, 2_000, 20_000))),
-        (UNTUNED, 2e-3, 4e-3, 8e-3, 16e-3),
-        n_train=500,
-        n_test=5_000,
-        n_seeds=5,
-    ),
 }
 
 
 def small_data(
-    preset: str = "rehearsal", seed: int = 0, jobs: int | None = None, folder: Path | None = None
+    preset: str = "full", seed: int = 0, jobs: int | None = None, folder: Path | None = None
 ) -> pd.DataFrame:
     """Train both families on few images of every source: source, model, steps, seed, learning_rate, accuracies (0…1).
 
     `chosen` and `differences` make the comparison from it.
     """
-    presets.choose(SETTINGS, preset)
     folder = folder or runner.run_folder("small_data", preset)
-    return runner.run_all(_run_one, configs(preset, seed), folder, jobs)
+    return runner.run_all(run_one, planned_runs(preset, seed), folder, jobs)
 
 
-def configs(preset: str = "rehearsal", seed: int = 0) -> list[dict[str, Any]]:
+def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     """Every run there is to do; real sets that are not present are left out.
 
-    >>> len(configs("smoke"))
+    >>> len(planned_runs("smoke"))
     16
     """
-    settings = presets.choose(SETTINGS, preset)
-    there = {*WORLDS, *scaling.real_sets().split()}
-    cases = [case for case in settings.cases if case[0] in there]
-    sizes = {name: getattr(settings, name) for name in ("n_train", "n_test", "image_size", "batch_size")}
+    config = presets.choose(CONFIGS, preset)
+    present = {*WORLDS, *scaling.real_sets().split()}
+    cases = [case for case in config.cases if case[0] in present]
+    sizes = {name: getattr(config, name) for name in ("n_train", "n_test", "image_size", "batch_size")}
     return [
         {"source": source, "model": model, "steps": steps, "seed": 100 * seed + s, "learning_rate": rate} | sizes
         for (source, steps), s, model, rate in itertools.product(
-            sorted(cases, key=lambda case: -case[1]), range(settings.n_seeds), MODELS, settings.rates
+            sorted(cases, key=lambda case: -case[1]), range(config.n_seeds), MODELS, config.rates
         )
     ]
 
 
-def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
-    splits, steps = _splits(config), config["steps"]
+def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Train one model on one set of few images; one row."""
+    splits, steps, device = _splits(config), config["steps"], default_device()
     recipe = Recipe(
         steps=steps,
         batch_size=config["batch_size"],
@@ -102,9 +100,13 @@ def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
         warmup_steps=steps // 10,
         eval_every=max(1, steps // 8),
         patience=4,
+        seed=config["seed"],
     )
-    model, rows = pretrain(config["model"], splits.train, recipe, seed=config["seed"], watch=splits.validation)
-    best = max(row["val_accuracy"] for row in rows[1:])
+    shape = {"n_classes": len(splits.train.classes), "image_size": config["image_size"]}
+    model = zoo.create(config["model"], **shape, seed=recipe.seed).to(device)
+    feed = batches(splits.train, recipe.batch_size, recipe.seed, device)
+    rows = train(model, feed, recipe, validation=splits.validation)
+    best = max(row["val_accuracy"] for row in rows)
     accuracy = evaluate(model, splits.test)["accuracy"]
     return [{"validation_accuracy": best, "test_accuracy": accuracy, "train_loss": rows[-1]["train_loss"]}]
 

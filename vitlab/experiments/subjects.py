@@ -1,4 +1,4 @@
-"""What an analysis looks at, weights and pictures, with hashes that tell them from others (§4.5)."""
+"""The inputs of the analyses: images for a model, and hashes of images and weights (§4.5)."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def image_source(pretrained: Pretrained) -> str:
 def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int) -> list[Tensor]:
     """At most `count` pictures [3 H W] of bytes, for `pretrained.prepare`.
 
-    From the world, painted at the model's size; the first photographs there are; or some of a data set's test part,
-    drawn at random with `seed`.
+    From the world, painted at the model's size; the first of `datasets.photographs`; or a random choice, by `seed`,
+    from a data set's test images.
     """
     if images == "world":
         return list(world_at(pretrained.image_size, count, seed).images)
     if images == "photographs":
         return [picture for _, picture in datasets.photographs(limit=count)]
-    found = datasets.load(images, "test", image_size=max(pretrained.image_size)).images
-    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed))
-    return list(found[order[:count]])
+    available = datasets.load(images, "test", image_size=max(pretrained.image_size)).images
+    order = torch.randperm(len(available), generator=torch.Generator().manual_seed(seed))
+    return list(available[order[:count]])
 
 
 def world_at(size: tuple[int, int], count: int, seed: int = 0) -> ImageSet:
@@ -50,14 +50,15 @@ def world_at(size: tuple[int, int], count: int, seed: int = 0) -> ImageSet:
     torch.Size([3, 32, 48])
     """
     side = max(size)
-    found = image_set(World(image_size=side), count, HELD_OUT + seed * count)
+    square = image_set(World(image_size=side), count, HELD_OUT + seed * count)
     top, left = (side - size[0]) // 2, (side - size[1]) // 2
     kept = (..., slice(top, top + size[0]), slice(left, left + size[1]))
-    return ImageSet(found.images[kept], found.labels, found.classes, found.masks[kept])
+    masks = None if square.masks is None else square.masks[kept]
+    return ImageSet(square.images[kept], square.labels, square.classes, masks)
 
 
 def weights_hash(weights: str) -> str | None:
-    """Hash of the file or folder that `weights` names, for its content may change; None for a hub name.
+    """Hash of the file that `weights` names, because its content may change; None for a name of a hub.
 
     >>> weights_hash("vit_tiny_patch16_224") is None
     True

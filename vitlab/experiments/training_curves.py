@@ -12,81 +12,26 @@ import pandas as pd
 import torch
 from torch import nn
 
-from vitlab.data.loader import ImageSet, to_float
+from vitlab.data.loader import ImageSet, batches, to_float
 from vitlab.data.world import World
-from vitlab.experiments import presets, runner
-from vitlab.training.pretrain import Splits, digits_splits, pretrain, world_splits
+from vitlab.experiments.trials import TRIAL_SEED, stored_trials
+from vitlab.models import zoo
+from vitlab.sweep import presets, runner
+from vitlab.training.evaluate import untrained_row
+from vitlab.training.loop import train
+from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import Splits, digits_splits, world_splits
 
-# Validation accuracy of every trial made to choose learning rate and weight decay: all families the same trials, on
-# the same images, with the recipe of "quick" and a seed that no experiment uses. `sweep` makes these tables again.
-Rates = tuple[float, float]  # learning rate, weight decay
-SWEEP: dict[tuple[str, str], dict[Rates, float]] = {
-    ("digits", "Lab-Ti/2"): {
-        (1e-3, 0.1): 0.934,
-        (2e-3, 0.1): 0.958,
-        (4e-3, 0.1): 0.979,
-        (8e-3, 0.1): 0.948,
-        (1e-3, 1.0): 0.958,
-        (2e-3, 1.0): 0.972,
-        (4e-3, 1.0): 0.983,
-        (8e-3, 1.0): 0.969,
-    },
-    ("digits", "BiT-Lab-Ti/2"): {
-        (1e-3, 0.1): 0.979,
-        (2e-3, 0.1): 0.979,
-        (4e-3, 0.1): 0.979,
-        (8e-3, 0.1): 0.979,
-        (1e-3, 1.0): 0.972,
-        (2e-3, 1.0): 0.976,
-        (4e-3, 1.0): 0.990,
-        (8e-3, 1.0): 0.979,
-    },
-    ("digits", "R+Lab-Ti/2"): {
-        (1e-3, 0.1): 0.955,
-        (2e-3, 0.1): 0.979,
-        (4e-3, 0.1): 0.972,
-        (8e-3, 0.1): 0.969,
-        (1e-3, 1.0): 0.958,
-        (2e-3, 1.0): 0.962,
-        (4e-3, 1.0): 0.983,
-        (8e-3, 1.0): 0.976,
-    },
-    ("world", "Lab-Ti/8"): {
-        (1e-3, 0.1): 0.448,
-        (2e-3, 0.1): 0.490,
-        (4e-3, 0.1): 0.492,
-        (8e-3, 0.1): 0.395,
-        (16e-3, 0.1): 0.297,
-        (32e-3, 0.1): 0.152,
-    },
-    ("world", "BiT-Lab-Ti/8"): {
-        (1e-3, 0.1): 0.398,
-        (2e-3, 0.1): 0.552,
-        (4e-3, 0.1): 0.504,
-        (8e-3, 0.1): 0.575,
-        (16e-3, 0.1): 0.636,
-        (32e-3, 0.1): 0.635,
-    },
-    ("world", "R+Lab-Ti/8"): {
-        (1e-3, 0.1): 0.420,
-        (2e-3, 0.1): 0.320,
-        (4e-3, 0.1): 0.466,
-        (8e-3, 0.1): 0.451,
-        (16e-3, 0.1): 0.306,
-        (32e-3, 0.1): 0.104,
-    },
-}
-_SWEEP_SEED = 9_999
-_N_MISTAKES = 30  # that are kept of a run, to be looked at
+_N_MISTAKES = 30  # wrongly classified images that are stored for each run
 
 
 @dataclass(frozen=True)
 class Task:
-    """One data set and how everything is trained on it; learning rate and weight decay alone are each model's own."""
+    """One data set and how everything is trained on it; only learning rate and weight decay differ between models."""
 
     data: str  # "digits" or "world"
-    models: dict[str, Rates]
+    models: dict[str, tuple[float, float]]  # learning rate, weight decay
     recipe: Recipe
     n_train: int  # images; of the digits there are 1437
     n_test: int  # images of the world; the digits' test set has 360
@@ -94,22 +39,26 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Settings:
+class StudyConfig:
     """One preset."""
 
     tasks: tuple[Task, ...]
     n_seeds: int  # each with weights and order of its own
 
 
-def tuned(data: str) -> dict[str, Rates]:
-    """The models for a data set, each with the learning rate and weight decay that were best in `SWEEP`.
+def tuned(data: str) -> dict[str, tuple[float, float]]:
+    """The models for a data set, each with learning rate and weight decay of its best trial in training_curves_trials.
 
     A ViT, the ResNet that matches its compute, and of the hybrids of its size the one whose compute is nearest.
 
     >>> list(tuned("digits"))
     ['Lab-Ti/2', 'BiT-Lab-Ti/2', 'R+Lab-Ti/2']
     """
-    return {model: max(trials, key=trials.get) for (name, model), trials in SWEEP.items() if name == data}
+    trials = stored_trials("training_curves")
+    best = trials[trials["data"] == data].groupby("model", sort=False)["validation_accuracy"].idxmax()
+    chosen = trials.loc[best, ["learning_rate", "weight_decay"]]
+    pairs = zip(best.index, chosen.to_numpy(), strict=True)
+    return {model: (float(learning_rate), float(weight_decay)) for model, (learning_rate, weight_decay) in pairs}
 
 
 _DIGITS = Task(
@@ -130,23 +79,24 @@ _WORLD = Task(
 )
 _GPU_WORLD = Task(
     "world",
-    dict.fromkeys(("Lab-S/4", "BiT-Lab-S/4", "R+Lab-S/4"), (1e-3, 0.1)),  # not swept: one usual rate for all
+    dict.fromkeys(("Lab-S/4", "BiT-Lab-S/4", "R+Lab-S/4"), (1e-3, 0.1)),  # not tuned
     Recipe(steps=20_000, batch_size=256, warmup_steps=1_000, eval_every=1_000, precision="bf16"),
     n_train=1_000_000,
     n_test=20_000,
     image_size=32,
 )
 _FEW = Recipe(steps=6, batch_size=16, warmup_steps=2, eval_every=3)
-SETTINGS = {
-    "smoke": Settings(
+CONFIGS = {
+    "smoke": StudyConfig(
         (
             Task("digits", tuned("digits"), _FEW, n_train=64, n_test=360, image_size=8),
             Task("world", tuned("world"), _FEW, n_train=64, n_test=60, image_size=32),
         ),
         n_seeds=2,
     ),
-    "quick": Settings((_DIGITS, _WORLD), n_seeds=3),
-    "full": Settings((_DIGITS, _GPU_WORLD), n_seeds=5),
+    "quick": StudyConfig((_DIGITS, _WORLD), n_seeds=3),
+    "full": StudyConfig((_DIGITS, _WORLD), n_seeds=5),
+    "gpu": StudyConfig((_DIGITS, _GPU_WORLD), n_seeds=5),  # not run yet
 }
 
 
@@ -156,41 +106,50 @@ def training_curves(
     """Train the three families on both data sets with every seed.
 
     Rows are of three kinds: `curves`, `confusion` and `mistakes` take them apart. Nothing is chosen by the test set: no
-    run stops early, and the learning rates are those of `SWEEP`.
+    run stops early, and learning rates and weight decays are those of `tuned`.
     """
     folder = folder or runner.run_folder("training_curves", preset)
-    settings = presets.choose(SETTINGS, preset)
-    seeds = [100 * seed + s for s in range(settings.n_seeds)]
-    configs = [
-        _config(task, model, rates, s)
-        for task in reversed(settings.tasks)  # the long runs first
-        for s in seeds
-        for model, rates in task.models.items()
-    ]
-    return runner.run_all(_run_one, configs, folder, jobs)
+    return runner.run_all(run_one, planned_runs(preset, seed), folder, jobs)
 
 
 def sweep(data: str, jobs: int | None = None, folder: Path | None = None, preset: str = "quick") -> pd.DataFrame:
-    """The trials behind `SWEEP`: validation accuracy, a row per learning rate and weight decay, a column per model.
+    """Make the trials of training_curves_trials.json again: one row for each, with the accuracy as test_accuracy.
 
-    The validation images are every fifth training image (digits), or held-out ones that are not the test's (world).
+    It is measured on validation images: every fifth training image (digits), or held-out ones that are not the test's
+    (world).
     """
     folder = folder or runner.run_folder("training_curves_sweep", preset)
-    task = next(task for task in presets.choose(SETTINGS, preset).tasks if task.data == data)
-    trials = [(model, rates) for (name, model), trials in SWEEP.items() if name == data for rates in trials]
-    configs = [_config(task, model, rates, _SWEEP_SEED, tuning=True) for model, rates in trials]
-    last = finals(runner.run_all(_run_one, configs, folder, jobs))
-    return last.pivot(index=["learning_rate", "weight_decay"], columns="model", values="test_accuracy")
+    task = next(task for task in presets.choose(CONFIGS, preset).tasks if task.data == data)
+    rows = stored_trials("training_curves").query("data == @data").itertuples()
+    runs = [_planned_run(task, row.model, (row.learning_rate, row.weight_decay), TRIAL_SEED, True) for row in rows]
+    return finals(runner.run_all(run_one, runs, folder, jobs))
 
 
-def _config(task: Task, model: str, rates: Rates, seed: int, tuning: bool = False) -> dict[str, Any]:
+def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
+    """Every run of the study, the long ones first.
+
+    >>> len(planned_runs("quick"))
+    18
+    """
+    config = presets.choose(CONFIGS, preset)
+    return [
+        _planned_run(task, model, values, s)
+        for task in reversed(config.tasks)
+        for s in range(100 * seed, 100 * seed + config.n_seeds)
+        for model, values in task.models.items()
+    ]
+
+
+def _planned_run(
+    task: Task, model: str, values: tuple[float, float], seed: int, tuning: bool = False
+) -> dict[str, Any]:
     recipe = task.recipe
     return {
         "data": task.data,
         "model": model,
         "seed": seed,
-        "learning_rate": rates[0],
-        "weight_decay": rates[1],
+        "learning_rate": values[0],
+        "weight_decay": values[1],
         "steps": recipe.steps,
         "batch_size": recipe.batch_size,
         "warmup_steps": recipe.warmup_steps,
@@ -203,12 +162,16 @@ def _config(task: Task, model: str, rates: Rates, seed: int, tuning: bool = Fals
     }
 
 
-def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
-    splits = _splits(config)
-    names = ("steps", "batch_size", "learning_rate", "warmup_steps", "weight_decay", "eval_every", "precision")
+def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Train one model on one data set; rows of its curve, and of its confusions and mistakes after training."""
+    splits, device = _splits(config), default_device()
+    names = ("steps", "batch_size", "learning_rate", "warmup_steps", "weight_decay", "eval_every", "precision", "seed")
     recipe = Recipe(**{name: config[name] for name in names})
-    watch = splits.validation if config["tuning"] else splits.test
-    model, rows = pretrain(config["model"], splits.train, recipe, seed=config["seed"], watch=watch)
+    watched = splits.validation or splits.test  # there is a validation set when tuning
+    n_classes, side = len(splits.train.classes), splits.train.images.shape[-1]
+    model = zoo.create(config["model"], n_classes=n_classes, image_size=side, seed=config["seed"]).to(device)
+    rows = [untrained_row(model, watched)]
+    rows += train(model, batches(splits.train, recipe.batch_size, recipe.seed, device), recipe, validation=watched)
     kept = {
         "step": "step",
         "samples": "samples",
@@ -217,9 +180,9 @@ def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
         "val_loss": "test_loss",
         "val_accuracy": "test_accuracy",
     }
-    found = [{"kind": "curve"} | {new: row[old] for old, new in kept.items() if old in row} for row in rows]
-    predicted = predictions(model, watch)
-    return found + list(_confusion_rows(watch, predicted)) + list(_mistake_rows(watch, predicted))
+    curve = [{"kind": "curve"} | {new: row[old] for old, new in kept.items() if old in row} for row in rows]
+    predicted = predictions(model, watched)
+    return [*curve, *_confusion_rows(watched, predicted), *_mistake_rows(watched, predicted)]
 
 
 def _splits(config: dict[str, Any]) -> Splits:

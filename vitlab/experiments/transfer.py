@@ -13,58 +13,54 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
+from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.evaluation.probe import Probe
-from vitlab.experiments import frozen, presets, runner
-from vitlab.experiments.frozen import NEAR, target
-from vitlab.experiments.intervals import mean_interval
+from vitlab.experiments import frozen
+from vitlab.experiments.frozen import OTHER_CLASSES, target
+from vitlab.experiments.trials import TRIAL_SEED, stored_trials
+from vitlab.ledger.intervals import mean_interval
 from vitlab.models import zoo
+from vitlab.sweep import presets, runner
 from vitlab.training import paper
 from vitlab.training.finetune import finetune
-from vitlab.training.pretrain import pretrain, world_splits
+from vitlab.training.loop import train
 from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import world_splits
 
 ARMS = {"1x": 1.0, "1.5x": 1.5, "2x": 2.0, "scratch": 1.0}  # fine-tunings of a run → image side over pre-training's
 TABLE_4 = next(row for row in paper.TABLE_4 if row.data == "Flowers-102")  # the row for small sets
 _PROBE = Probe(max_steps=5_000)
-_SWEEP_SEED = 9_999
-
-# Accuracy on the held-out tenth of the digits' training set of every learning rate tried (for the paper's batch of 512,
-# as in Table 4): both families and all fine-tunings the same, with the recipe of "quick" and a seed that no experiment
-# uses. `sweep` makes the table again.
-SWEEP: dict[tuple[str, str], dict[float, float]] = {
-    ("Lab-Ti/8", "1x"): {0.3: 0.750, 1.0: 0.896, 3.0: 0.868, 10.0: 0.438, 30.0: 0.118},
-    ("Lab-Ti/8", "1.5x"): {0.3: 0.764, 1.0: 0.840, 3.0: 0.868, 10.0: 0.368, 30.0: 0.090},
-    ("Lab-Ti/8", "2x"): {0.3: 0.736, 1.0: 0.868, 3.0: 0.889, 10.0: 0.264, 30.0: 0.118},
-    ("Lab-Ti/8", "scratch"): {0.3: 0.868, 1.0: 0.896, 3.0: 0.840, 10.0: 0.424, 30.0: 0.125},
-    ("BiT-Lab-Ti/8", "1x"): {0.3: 0.701, 1.0: 0.854, 3.0: 0.979, 10.0: 0.951, 30.0: 0.951},
-    ("BiT-Lab-Ti/8", "scratch"): {0.3: 0.979, 1.0: 0.986, 3.0: 0.979, 10.0: 0.979, 30.0: 0.965},
-}
 
 
 @dataclass(frozen=True)
-class Settings:
+class StudyConfig:
     """One preset."""
 
     models: dict[str, float]  # a ViT and the ResNet of equal compute → learning rate of their pre-training
     pretraining: Recipe
     n_world: int  # images of pre-training
-    rates: dict[tuple[str, str], tuple[float, ...]]  # model, arm → learning rates; the best of several is chosen
+    rates: dict[tuple[str, str], tuple[float, ...]]  # model, arm → learning rates (for a batch of 512, as in Table 4)
     epochs: int  # of fine-tuning
     batch_size: int  # of fine-tuning
     n_train: int  # images of the target, at most
     n_test: int  # images of the target, at most
-    n_near: int  # images of the near target, to learn from and as many to test on
+    n_near: int  # images of the world's other classes, for training, and as many for testing
     n_seeds: int  # each with weights, order and draws of its own
     image_size: int = 32  # pixels, of pre-training
 
 
+def _best_rates() -> dict[tuple[str, str], tuple[float, ...]]:
+    trials = stored_trials("transfer").set_index("learning_rate").groupby(["model", "arm"], sort=False)
+    return {key: (float(rate),) for key, rate in trials["held_out_accuracy"].idxmax().items()}
+
+
 _GRID = (0.3, 1.0, 3.0, 10.0, 30.0)
-_QUICK = {"Lab-Ti/8": 4e-3, "BiT-Lab-Ti/8": 16e-3}  # the best of `training_curves.SWEEP`
-_FULL = dict.fromkeys(("Lab-S/4", "BiT-Lab-S/4"), 1e-3)  # not swept
-SETTINGS = {
-    "smoke": Settings(
+_QUICK = {"Lab-Ti/8": 4e-3, "BiT-Lab-Ti/8": 16e-3}  # the best of `training_curves`' trials
+_GPU = dict.fromkeys(("Lab-S/4", "BiT-Lab-S/4"), 1e-3)  # not tuned
+CONFIGS = {
+    "smoke": StudyConfig(
         models=_QUICK,
         pretraining=Recipe(steps=4, batch_size=16, warmup_steps=1),
         n_world=64,
@@ -77,11 +73,11 @@ SETTINGS = {
         n_seeds=2,
         image_size=16,
     ),
-    "quick": Settings(
+    "quick": StudyConfig(
         models=_QUICK,
         pretraining=Recipe(steps=300, batch_size=128, warmup_steps=30),
         n_world=15_000,
-        rates={arm: (max(trials, key=trials.get),) for arm, trials in SWEEP.items()},
+        rates=_best_rates(),
         epochs=6,
         batch_size=32,
         n_train=1_500,
@@ -89,11 +85,11 @@ SETTINGS = {
         n_near=1_000,
         n_seeds=3,
     ),
-    "full": Settings(
-        models=_FULL,
+    "gpu": StudyConfig(  # not run yet
+        models=_GPU,
         pretraining=Recipe(steps=20_000, batch_size=256, warmup_steps=1_000, precision="bf16"),
         n_world=1_000_000,
-        rates={(model, arm): _GRID for model in _FULL for arm in ARMS},
+        rates={(model, arm): _GRID for model in _GPU for arm in ARMS},
         epochs=20,
         batch_size=128,
         n_train=50_000,
@@ -102,81 +98,83 @@ SETTINGS = {
         n_seeds=5,
     ),
 }
+CONFIGS["full"] = dataclasses.replace(CONFIGS["quick"], n_seeds=5)
 
 
 def transfer(
     preset: str = "quick", seed: int = 0, jobs: int | None = None, folder: Path | None = None, data: str = "digits"
 ) -> pd.DataFrame:
-    """Pre-train every family with every seed on the world, and from these weights learn `data` in every way.
+    """Pre-train every family with every seed on the world, and fine-tune these weights on `data` in every arm.
 
     `evaluations`, `trials`, `few_shots` and `probes` take the rows apart. `data` is any set that `datasets.load` knows,
-    or "world": the world's look with other classes. Nothing is chosen by the test set.
+    or "world": images in the world's style of other classes. Nothing is chosen by the test set.
     """
-    folder = folder or runner.run_folder("transfer", preset)
-    settings = presets.choose(SETTINGS, preset)
-    configs = [
-        _config(settings, model, data, 100 * seed + s, settings.rates)
-        for model in settings.models
-        for s in range(settings.n_seeds)
+    config, folder = presets.choose(CONFIGS, preset), folder or runner.run_folder("transfer", preset)
+    runs = [
+        _planned_run(config, model, data, s, config.rates)
+        for model in config.models
+        for s in range(100 * seed, 100 * seed + config.n_seeds)
     ]
-    return runner.run_all(_run_one, configs, folder, jobs)
+    return runner.run_all(run_one, runs, folder, jobs)
 
 
 def sweep(jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
-    """The trials behind `SWEEP`: held-out accuracy, a row per learning rate, a column per model and arm."""
-    settings = SETTINGS["quick"]
-    grids = dict.fromkeys(SWEEP, _GRID)
-    configs = [_config(settings, model, "digits", _SWEEP_SEED, grids) for model in settings.models]
-    found = trials(runner.run_all(_run_one, configs, folder or runner.run_folder("transfer_sweep", "quick"), jobs))
-    return found.pivot(index="learning_rate", columns=["model", "arm"], values="held_out_accuracy")
+    """Make the trials of transfer_trials.json again, a row for each, as `trials` gives them."""
+    config, folder = CONFIGS["quick"], folder or runner.run_folder("transfer_sweep", "quick")
+    grids = dict.fromkeys(config.rates, _GRID)
+    runs = [_planned_run(config, model, "digits", TRIAL_SEED, grids) for model in config.models]
+    return trials(runner.run_all(run_one, runs, folder, jobs))
 
 
-def _config(settings: Settings, model: str, data: str, seed: int, rates: dict) -> dict[str, Any]:
-    recipe = settings.pretraining
+def _planned_run(config: StudyConfig, model: str, data: str, seed: int, rates: dict) -> dict[str, Any]:
+    recipe = config.pretraining
     return {
         "data": data,
         "model": model,
         "seed": seed,
-        "pretraining_rate": settings.models[model],
+        "pretraining_rate": config.models[model],
         "pretraining_steps": recipe.steps,
         "pretraining_batch": recipe.batch_size,
         "pretraining_warmup": recipe.warmup_steps,
         "pretraining_precision": recipe.precision,
-        "pretraining_size": settings.image_size,
-        "n_world": settings.n_world,
-        "epochs": settings.epochs,
-        "batch_size": settings.batch_size,
-        "n_train": settings.n_train,
-        "n_test": settings.n_test,
-        "n_near": settings.n_near,
+        "pretraining_size": config.image_size,
+        "n_world": config.n_world,
+        "epochs": config.epochs,
+        "batch_size": config.batch_size,
+        "n_train": config.n_train,
+        "n_test": config.n_test,
+        "n_near": config.n_near,
     } | {f"rates_{arm}": " ".join(map(str, rates.get((model, arm), ()))) for arm in ARMS}
 
 
-def _run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
-    side, seed = config["pretraining_size"], config["seed"]
-    world = world_splits(World(image_size=side), config["n_world"], 0, config["n_near"])
+def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Pre-train one model with one seed, fine-tune it in every arm, and evaluate its frozen features."""
+    side, seed, device = config["pretraining_size"], config["seed"], default_device()
+    splits = world_splits(World(image_size=side), config["n_world"], 0, config["n_near"])
     recipe = Recipe(
         steps=config["pretraining_steps"],
         batch_size=config["pretraining_batch"],
         learning_rate=config["pretraining_rate"],
         warmup_steps=config["pretraining_warmup"],
         precision=config["pretraining_precision"],
+        seed=seed,
     )
-    trained, rows = pretrain(config["model"], world.train, recipe, seed=seed, watch=world.test)
-    # The weights that pre-training began with: all that differs is the pre-training.
-    untrained = zoo.create(config["model"], n_classes=len(world.train.classes), image_size=side, seed=seed)
-    untrained = untrained.to(default_device())
-    found = [{"kind": "pretraining", "test_accuracy": rows[-1]["val_accuracy"]}]
+    shape = {"n_classes": len(splits.train.classes), "image_size": side}
+    trained = zoo.create(config["model"], **shape, seed=seed).to(device)
+    pretraining = train(trained, batches(splits.train, recipe.batch_size, seed, device), recipe, validation=splits.test)
+    # The initial weights of the pre-training: nothing but the pre-training differs.
+    untrained = zoo.create(config["model"], **shape, seed=seed).to(device)
+    rows = [{"kind": "pretraining", "test_accuracy": pretraining[-1]["val_accuracy"]}]
     for arm in ARMS:
         if config[f"rates_{arm}"]:
-            found += _finetuned(config, arm, untrained if arm == "scratch" else trained)
+            rows += _finetuned(config, arm, untrained if arm == "scratch" else trained)
     for weights, model in (("pre-trained", trained), ("untrained", untrained)):
-        found += _frozen(config, weights, model)
-    return found
+        rows += _frozen(config, weights, model)
+    return rows
 
 
 def _finetuned(config: dict[str, Any], arm: str, source: nn.Module) -> Iterator[dict[str, Any]]:
-    """Rows of one fine-tuning: an evaluation after every epoch, and the trials where a rate was chosen."""
+    """Rows of one fine-tuning: an evaluation after every epoch, and every learning rate tried."""
     side = round(ARMS[arm] * config["pretraining_size"])
     train = target(config["data"], "train", side, config["n_train"])
     test = target(config["data"], "test", side, config["n_test"])
@@ -192,7 +190,7 @@ def _finetuned(config: dict[str, Any], arm: str, source: nn.Module) -> Iterator[
 
 
 def lab_recipe(n_train: int, batch_size: int, epochs: int, learning_rate: float) -> Recipe:
-    """Table 4 for a small set: so many epochs in smaller batches, the rate (for a batch of 512) going with the batch.
+    """Table 4 for a small set: smaller batches, and the learning rate (for a batch of 512) scaled with them.
 
     >>> recipe = lab_recipe(n_train=1437, batch_size=32, epochs=6, learning_rate=1.6)
     >>> recipe.optimizer, recipe.steps, recipe.learning_rate, recipe.weight_decay, recipe.grad_clip
@@ -204,8 +202,11 @@ def lab_recipe(n_train: int, batch_size: int, epochs: int, learning_rate: float)
 
 
 def _frozen(config: dict[str, Any], weights: str, model: nn.Module) -> Iterator[dict[str, Any]]:
-    """Rows of few-shot least squares and linear probe, on the target and on the near one."""
-    targets = {config["data"]: (config["n_train"], config["n_test"]), NEAR: (config["n_near"], config["n_near"])}
+    """Rows of few-shot least squares and linear probe, on the target and on the world's other classes."""
+    targets = {
+        config["data"]: (config["n_train"], config["n_test"]),
+        OTHER_CLASSES: (config["n_near"], config["n_near"]),
+    }
     for row in frozen.evaluations(model, targets, config["pretraining_size"], config["seed"], probe=_PROBE):
         yield row | {"weights": weights}
 
@@ -219,20 +220,19 @@ def evaluations(table: pd.DataFrame) -> pd.DataFrame:
     return rows[columns].assign(share=rows["test_accuracy"] / last).reset_index(drop=True)
 
 
-def outcomes(table: pd.DataFrame) -> pd.DataFrame:
+def accuracies(table: pd.DataFrame) -> pd.DataFrame:
     """The last row of `evaluations` for every fine-tuning."""
     return evaluations(table).groupby(["model", "seed", "arm"], sort=False).tail(1).reset_index(drop=True)
 
 
 def trials(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for every learning rate tried: model, seed, arm, learning_rate, held_out_accuracy; of `SWEEP` where the
-    runs tried none."""
+    """One row for every learning rate tried: model, seed, arm, learning_rate, held_out_accuracy; the stored
+    trials where the runs tried one rate only."""
     columns = ["model", "seed", "arm", "learning_rate", "held_out_accuracy"]
     rows = table[table["kind"] == "trial"]
     if len(rows):
         return rows[columns].reset_index(drop=True)
-    swept = [(m, _SWEEP_SEED, arm, rate, found) for (m, arm), row in SWEEP.items() for rate, found in row.items()]
-    return pd.DataFrame(swept, columns=columns)
+    return stored_trials("transfer").assign(seed=TRIAL_SEED)[columns]
 
 
 def few_shots(table: pd.DataFrame) -> pd.DataFrame:
@@ -266,9 +266,9 @@ def summary(rows: pd.DataFrame, by: Sequence[str], value: str = "test_accuracy")
     >>> summary(rows, ["model"]).round(2).to_dict("records")
     [{'model': 'a', 'mean': 0.6, 'low': 0.35, 'high': 0.85, 'n': 3}]
     """
-    found = []
+    means = []
     for key, values in rows.groupby(list(by), sort=False)[value]:
         mean = float(values.mean())
         low, high = mean_interval(values.to_numpy()) or (mean, mean)
-        found.append((*key, mean, low, high, len(values)))
-    return pd.DataFrame(found, columns=[*by, "mean", "low", "high", "n"])
+        means.append((*key, mean, low, high, len(values)))
+    return pd.DataFrame(means, columns=[*by, "mean", "low", "high", "n"])

@@ -55,8 +55,6 @@ def build(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> n
         raise ValueError(f"head {settings['head']!r} is not for timm's models ({name}); leave it out")
     renamed = {"n_classes": "num_classes", "image_size": "img_size"}
     arguments |= {renamed[key]: settings[key] for key in renamed if key in settings}
-    if "drop_path" in settings:
-        arguments["drop_path_rate"] = settings["drop_path"]
     if "dropout" in settings:
         arguments |= dict.fromkeys(("proj_drop_rate", "pos_drop_rate"), settings["dropout"])
     with torch.random.fork_rng(devices=[]):

@@ -85,7 +85,7 @@ class ResNetEmbed(nn.Module):
         if not self.proj.weight.is_meta:
             with torch.no_grad():
                 _lecun_normal_(self.proj.weight, torch.Generator().manual_seed(seed ^ _PROJECTION))
-                self.proj.bias.zero_()
+                self.proj.bias.zero_()  # type: ignore[union-attr]
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         expected = (3, *self.img_size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -9,7 +11,7 @@ from torch import Tensor
 
 # How F.interpolate is called by each. "paper": the authors' spline zoom of order 1; "timm": models resized when
 # weights are loaded or images vary; "timm-npz": its loader of the authors' files; "hf": transformers' ViT.
-CONVENTIONS = {
+CONVENTIONS: dict[str, dict[str, Any]] = {
     "paper": {"mode": "bilinear", "align_corners": True},
     "timm": {"mode": "bicubic", "align_corners": False, "antialias": True},
     "timm-npz": {"mode": "bilinear", "align_corners": False},

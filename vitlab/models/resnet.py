@@ -83,7 +83,7 @@ class BiT(nn.Module):
             self.stem = _stem(config)
             self.stages = _stages(widths, config.layers)
             self.norm = GroupNormAct(widths[-1], group_size=GROUP_SIZE)  # followed by ReLU
-            self.head = ClassifierHead(widths[-1], config.n_classes)  # mean over positions, then linear
+            self.head: nn.Module = ClassifierHead(widths[-1], config.n_classes)  # mean over positions, then linear
         if not self.stem.weight.is_meta:  # on the meta device there is nothing to fill: shapes and counts only
             _init_weights(self, torch.Generator().manual_seed(seed))
 

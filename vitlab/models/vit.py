@@ -1,8 +1,6 @@
 """The paper's Vision Transformer, Eq. 1-8 (§3.1, App. A), under timm's names: weights move both ways."""
 
-import contextlib
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,7 +40,6 @@ class ViTConfig:
     head: Literal["linear", "tanh"] = "linear"  # fine-tuning head; "tanh" is the pre-training head
     pool: Literal["class", "gap"] = "class"  # class token, or mean over patches and no class token (Fig. 9)
     dropout: float = 0.0  # probability of dropping, after every dense layer but q, k, v and after adding positions
-    drop_path: float = 0.0  # probability of skipping the last block's branches; it rises from 0 (stochastic depth)
 
     def __post_init__(self) -> None:
         for name in ("image_size", "patch_size", "dim", "depth", "n_heads", "mlp_dim", "n_classes"):
@@ -62,9 +59,8 @@ class ViTConfig:
             raise ValueError(f"head {self.head!r} is unknown; use 'linear' or 'tanh'")
         if self.pool not in ("class", "gap"):
             raise ValueError(f"pool {self.pool!r} is unknown; use 'class' or 'gap'")
-        for name in ("dropout", "drop_path"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} {getattr(self, name)} is not a probability; use 0 <= {name} < 1")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout {self.dropout} is not a probability; use 0 <= dropout < 1")
 
     @property
     def n_patches(self) -> int:
@@ -113,24 +109,17 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
         self.proj_drop = nn.Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "B T D"], n_read: int | None = None) -> Float[Tensor, "B t D"]:
-        """Every token after it has attended to all; with `n_read` only so many, the first, of which all is the same."""
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         B, T, D = x.shape
-        if n_read is None:
-            qkv = self.qkv(x).reshape(B, T, 3, self.num_heads, self.head_dim)
-            q, k, v = qkv.permute(2, 0, 3, 1, 4)  # [3 B heads T D_h]
-        else:
-            (of_q, of_kv), (bias_q, bias_kv) = (p.split([D, 2 * D]) for p in (self.qkv.weight, self.qkv.bias))
-            q = F.linear(x[:, :n_read], of_q, bias_q).reshape(B, -1, self.num_heads, self.head_dim).transpose(1, 2)
-            kv = F.linear(x, of_kv, bias_kv).reshape(B, T, 2, self.num_heads, self.head_dim)
-            k, v = kv.permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(x).reshape(B, T, 3, self.num_heads, self.head_dim)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # Eq. 5; [3 B heads T D_h]
         if self.fused_attn:
             x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.attn_drop.p if self.training else 0.0)
         else:
-            attn = (q * self.scale @ k.transpose(-2, -1)).softmax(dim=-1)  # [B heads query key]
-            x = self.attn_drop(attn) @ v
-        x = x.transpose(1, 2).flatten(2)  # [B heads T D_h] -> [B T D]: heads side by side
-        return self.proj_drop(self.proj(x))
+            attn = (q * self.scale @ k.transpose(-2, -1)).softmax(dim=-1)  # Eq. 6; [B heads query key]
+            x = self.attn_drop(attn) @ v  # Eq. 7
+        x = x.transpose(1, 2).reshape(B, T, D)  # [B heads T D_h] -> [B T D]: heads side by side
+        return self.proj_drop(self.proj(x))  # Eq. 8
 
 
 class Mlp(nn.Module):
@@ -148,36 +137,19 @@ class Mlp(nn.Module):
         return self.drop2(self.fc2(self.drop1(self.act(self.fc1(x)))))
 
 
-class Skip(nn.Module):
-    """Stochastic depth (Huang et al. 2016): leaves a branch out for an image with probability p, while training."""
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        if self.p == 0 or not self.training:
-            return x
-        kept = torch.rand(len(x), 1, 1, device=x.device) >= self.p
-        return x * (kept / (1 - self.p)).to(x.dtype)
-
-
 class Block(nn.Module):
     """One pre-norm encoder block, Eq. 2 and 3."""
 
-    def __init__(self, config: ViTConfig, drop_path: float = 0.0) -> None:
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(config.dim, eps=1e-6)
         self.attn = Attention(config.dim, config.n_heads, config.dropout)
         self.norm2 = nn.LayerNorm(config.dim, eps=1e-6)
         self.mlp = Mlp(config.dim, config.mlp_dim, config.dropout)
-        self.skip = Skip(drop_path)
 
-    def forward(self, x: Float[Tensor, "B T D"], n_read: int | None = None) -> Float[Tensor, "B t D"]:
-        """Every token; with `n_read` only so many, the first, of which all is the same."""
-        read = () if n_read is None else (n_read,)  # an attention of another make takes one argument
-        x = x[:, :n_read] + self.skip(self.attn(self.norm1(x), *read))
-        return x + self.skip(self.mlp(self.norm2(x)))
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        x = x + self.attn(self.norm1(x))  # Eq. 2
+        return x + self.mlp(self.norm2(x))  # Eq. 3
 
 
 class ViT(nn.Module):
@@ -198,7 +170,6 @@ class ViT(nn.Module):
         self.config = config
         self.embed_dim = config.dim
         self.num_prefix_tokens = 1 if config.pool == "class" else 0
-        self.lean = False  # see `lean`
         with torch.random.fork_rng(devices=[]):  # the layers' constructors draw; those draws are thrown away
             self.patch_embed = patch_embed or PatchEmbed(config.image_size, config.patch_size, config.dim)
             rows, cols = self.patch_embed.grid_size
@@ -206,8 +177,7 @@ class ViT(nn.Module):
             self.cls_token = nn.Parameter(torch.zeros(1, 1, config.dim)) if config.pool == "class" else None
             self.pos_embed = nn.Parameter(torch.zeros(1, n_tokens, config.dim))
             self.pos_drop = nn.Dropout(config.dropout)
-            rates = (config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth))
-            self.blocks = nn.Sequential(*(Block(config, rate) for rate in rates))
+            self.blocks = nn.Sequential(*(Block(config) for _ in range(config.depth)))
             self.norm = nn.LayerNorm(config.dim, eps=1e-6)
             self.pre_logits = nn.Identity() if config.head == "linear" else _tanh_layer(config)
             self.head = nn.Linear(config.dim, config.n_classes)
@@ -216,14 +186,11 @@ class ViT(nn.Module):
 
     def forward_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
         """Tokens after the last LayerNorm, the class token (if any) first: Eq. 1-3 and the norm of Eq. 4."""
-        return self.norm(self.blocks(self._embedded(images)))
-
-    def _embedded(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
-        """The tokens that go into the first block: Eq. 1."""
         x = self.patch_embed(images)
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
-        return self.pos_drop(x + self.pos_embed)
+        x = self.pos_drop(x + self.pos_embed)  # Eq. 1
+        return self.norm(self.blocks(x))
 
     def forward_head(self, tokens: Float[Tensor, "B T D"], pre_logits: bool = False) -> Float[Tensor, "B K"]:
         """Logits from the class token (y of Eq. 4) or, with pool="gap", from the mean over the patches.
@@ -235,36 +202,7 @@ class ViT(nn.Module):
         return x if pre_logits else self.head(x)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
-        if not (self.lean and self.training and self.config.pool == "class"):
-            return self.forward_head(self.forward_features(images))
-        *blocks, last = self.blocks
-        x = self._embedded(images)
-        for block in blocks:
-            x = block(x)
-        return self.forward_head(self.norm(last(x, n_read=1)))
-
-
-@contextlib.contextmanager
-def lean(model: nn.Module) -> Iterator[None]:
-    """In the body a ViT in training mode works out no more than its head reads: of the last block the class token.
-
-    Logits and gradients are the same but for rounding; of 12 blocks it saves a fourteenth of the work, of 6 a seventh.
-    Hooks on the last block see what is left of it. Models of other classes, with pool="gap", or with an attention of
-    another make are left as they are.
-
-    >>> model = ViT(ViTConfig(32, patch_size=8, dim=64, depth=2, n_heads=4, mlp_dim=256, n_classes=10))
-    >>> with lean(model):
-    ...     model(torch.zeros(5, 3, 32, 32)).shape
-    torch.Size([5, 10])
-    """
-    if not isinstance(model, ViT) or type(model.blocks[-1].attn) is not Attention:
-        yield
-        return
-    before, model.lean = model.lean, True
-    try:
-        yield
-    finally:
-        model.lean = before
+        return self.forward_head(self.forward_features(images))
 
 
 def _tanh_layer(config: ViTConfig) -> nn.Sequential:

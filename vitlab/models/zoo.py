@@ -61,7 +61,6 @@ def create(
     image_size: int | None = None,
     head: str | None = None,
     dropout: float | None = None,
-    drop_path: float | None = None,
     seed: int = 0,
 ) -> nn.Module:
     """A model with fresh weights, drawn from `seed` alone.
@@ -78,7 +77,6 @@ def create(
     Linear(in_features=64, out_features=3, bias=True)
     """
     settings = {"n_classes": n_classes, "image_size": image_size, "head": head, "dropout": dropout}
-    settings["drop_path"] = drop_path
     return _build(name, {key: value for key, value in settings.items() if value is not None}, seed)
 
 
@@ -107,8 +105,8 @@ def _build_bit(size: str, patch: int, settings: dict[str, Any], seed: int) -> nn
 
     if patch != 2 and (patch < 4 or patch % 4):
         raise ValueError(f"{size}/{patch} has no stem to match a ViT's patch of {patch}; use 2, 4, 8, 12, 16 …")
-    if settings.get("head", "linear") != "linear" or settings.get("dropout", 0.0) or settings.get("drop_path", 0.0):
-        raise ValueError(f"{size} has a linear head and no dropout (Table 3); leave out head, dropout, drop_path")
+    if settings.get("head", "linear") != "linear" or settings.get("dropout", 0.0):
+        raise ValueError(f"{size} has a linear head and no dropout (Table 3); leave out head and dropout")
     body = dict(BIT_SIZES[size])
     if patch == 2:  # the stem cannot be finer than a pixel, so twice the width makes up for it
         body["width"] *= 2
@@ -147,7 +145,7 @@ def save(
 
     from vitlab import files
 
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     kind = type(model).__name__ if dataclasses.is_dataclass(config) else "timm"
     settings = dataclasses.asdict(config) if kind != "timm" else hub.settings_of(model)
     record = {"model": name, "class": kind, "config": settings, "about": dict(about)}
@@ -160,6 +158,7 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
     """A model with its weights, in eval mode.
 
     `weights` is one of
+
     - "lab": the weights that come with the project;
     - "ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32" or "ViT-H/14": the paper's own, pre-trained on ImageNet-21k and
       published without a head, which is zero here, as at the start of fine-tuning;
@@ -181,20 +180,20 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
     text = str(weights)
     name, _, file = text.partition("@")
     if text.lower() in BUNDLED:
-        found = _from_file(_bundled(text.lower()), untrained, seed)
-        found = dataclasses.replace(found, source=f"data/{BUNDLED[text.lower()]}")  # the same on every machine
+        loaded = _from_file(_bundled(text.lower()), untrained, seed)
+        loaded = dataclasses.replace(loaded, source=f"data/{BUNDLED[text.lower()]}")  # the same on every machine
     elif Path(text).expanduser().is_dir():
-        found = dataclasses.replace(_from_name(f"{hub.FOLDER_PREFIX}{text}", untrained, seed), name=text)
+        loaded = dataclasses.replace(_from_name(f"{hub.FOLDER_PREFIX}{text}", untrained, seed), name=text)
     elif file and not text.startswith(hub.PREFIXES) and not Path(text).is_file():
-        found = _from_named_file(name, Path(file).expanduser(), untrained, seed)
+        loaded = _from_named_file(name, Path(file).expanduser(), untrained, seed)
     elif text.endswith(_FILE_ENDINGS) or Path(text).is_file():
-        found = _from_file(Path(text).expanduser(), untrained, seed)
+        loaded = _from_file(Path(text).expanduser(), untrained, seed)
     else:
-        found = _from_name(text, untrained, seed)
-    found.model.eval()
+        loaded = _from_name(text, untrained, seed)
+    loaded.model.eval()
     if untrained:
-        return dataclasses.replace(found, source=f"fresh weights, seed {seed}, for {found.source}", about={})
-    return found
+        return dataclasses.replace(loaded, source=f"fresh weights, seed {seed}, for {loaded.source}", about={})
+    return loaded
 
 
 def _bundled(name: str) -> Path:
@@ -234,8 +233,9 @@ def _rebuild(text: str, path: Path, seed: int) -> tuple[nn.Module, dict[str, Any
     """The model a file of ours describes, and the whole description."""
     try:
         record = json.loads(text)
-        settings = {key: tuple(v) if isinstance(v, list) else v for key, v in record["config"].items()}
+        settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record["config"].items()}
         record["model"], record["about"]  # must be there too
+        settings.pop("drop_path", None)  # of stochastic depth: in files of version 0.1, without effect on the logits
         if record["class"] == "ViT":
             return ViT(ViTConfig(**settings), seed), record
         if record["class"] == "BiT":
@@ -288,8 +288,8 @@ def _from_name(name: str, untrained: bool, seed: int) -> Pretrained:
     if size:
         return _from_paper(f"{size}/{patch}", name, seed)
     build_name, path, source = hub.published(hub.spelled(name, names()))
-    found = _from_named_file(build_name, path, untrained, seed)
-    return dataclasses.replace(found, name=name, source=source)
+    loaded = _from_named_file(build_name, path, untrained, seed)
+    return dataclasses.replace(loaded, name=name, source=source)
 
 
 def _from_paper(name: str, asked: str, seed: int) -> Pretrained:
@@ -299,7 +299,7 @@ def _from_paper(name: str, asked: str, seed: int) -> Pretrained:
             f"{', '.join(hub.PAPERS_OWN)}, a timm name such as 'vit_base_patch16_224.orig_in21k', or untrained=True"
         )
     _, path, where = hub.published(hub.PAPERS_OWN[name], asked)
-    found = _from_named_file(name, path, False, seed)
-    note = found.source.removeprefix(str(path))  # on the head
+    loaded = _from_named_file(name, path, False, seed)
+    note = loaded.source.removeprefix(str(path))  # on the head
     source = f"the paper's own weights, pre-trained on ImageNet-21k, {where}{note}"
-    return dataclasses.replace(found, name=asked, source=source)
+    return dataclasses.replace(loaded, name=asked, source=source)

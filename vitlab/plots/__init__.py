@@ -13,7 +13,6 @@ from vitlab.plots.attention import (
 )
 from vitlab.plots.collection import plot_scenes, plot_verdicts
 from vitlab.plots.curves import (
-    family,
     plot_captioned,
     plot_confusion,
     plot_data_scaling,
@@ -22,6 +21,8 @@ from vitlab.plots.curves import (
     plot_schedules,
     plot_training_curves,
 )
+from vitlab.plots.families import family, labels, sizes_table
+from vitlab.plots.heads import plot_head_maps
 from vitlab.plots.knobs import (
     plot_grid,
     plot_learning,
@@ -38,7 +39,7 @@ from vitlab.plots.model import (
     plot_tokens,
 )
 from vitlab.plots.scaling import plot_causes, plot_compute_scaling, plot_largest_batches, plot_speeds
-from vitlab.plots.style import COLOURS, MUTED, paper_line, style
+from vitlab.plots.style import COLOURS, MUTED, figure, paper_line, style
 from vitlab.plots.transfer import plot_epochs, plot_few_shots, plot_rates, plot_resolutions
 from vitlab.plots.weights import (
     plot_explained_variance,
@@ -55,6 +56,8 @@ __all__ = [
     "COLOURS",
     "MUTED",
     "family",
+    "figure",
+    "labels",
     "paper_line",
     "plot_attention_distances",
     "plot_captioned",
@@ -71,6 +74,7 @@ __all__ = [
     "plot_filter_grid",
     "plot_flops",
     "plot_grid",
+    "plot_head_maps",
     "plot_histories",
     "plot_largest_batches",
     "plot_learning",
@@ -101,5 +105,6 @@ __all__ = [
     "plot_tokens",
     "plot_training_curves",
     "plot_verdicts",
+    "sizes_table",
     "style",
 ]

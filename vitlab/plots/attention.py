@@ -31,28 +31,30 @@ def plot_attention_distances(
     """Fig. 7 right: one dot per head, its mean attention distance in pixels over the number of its block.
 
     Args:
-        data: one row per `model` ("trained", "untrained"), `layer` and `head`; with `low` and `high` the first
+        data: one row per `model` ("trained", "untrained"), `block` and `head`; with `low` and `high` the first
             model's dots of "distance_px" carry their interval.
         column: which distance.
         uniform: distance of a head that looks everywhere alike, drawn as a dashed grey line.
         image_px: side of the images, for the label of the axis.
 
-    >>> rows = [{"model": "trained", "layer": k, "head": 1, "distance_px": 9.0 * k} for k in (1, 2)]
+    >>> rows = [{"model": "trained", "block": k, "head": 1, "distance_px": 9.0 * k} for k in (1, 2)]
     >>> plot_attention_distances(pd.DataFrame(rows), image_px=64).get_ylabel()
     'mean attention distance (px of 64)'
     """
     ax = ax or plt.gca()
     if uniform is not None:
         paper_line(ax, uniform, "uniform attention")
+    largest = data[column].max()
     for model, group in data.groupby("model", sort=False):
         colour, marker, offset, order = _MODELS[model]
-        x = group["layer"] + offset
+        x = group["block"] + offset
         if model == "trained" and column == "distance_px" and "low" in group:
+            largest = max(largest, group["high"].max())
             ax.vlines(x, group["low"], group["high"], color=colour, linewidth=1, alpha=0.6, zorder=order)
         ax.scatter(x, group[column], s=26, color=colour, marker=marker, linewidth=1, label=model, zorder=order)
     ax.set(xlabel="block (1 = first)", ylabel="mean attention distance" + _of_pixels(image_px))
-    ax.set_ylim(bottom=0, top=_room_above(data[column].max(), uniform))
-    _block_ticks(ax, data["layer"].max())
+    ax.set_ylim(bottom=0, top=_upper_limit(largest, uniform))
+    _block_ticks(ax, data["block"].max())
     _legend_above(ax)
     return ax
 
@@ -61,20 +63,20 @@ def plot_prefix_mass(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Share of the patches' attention that goes to prefix tokens (the class token), per head and block.
 
     Args:
-        data: one row per `model`, `layer` and `head` with `prefix_mass`, 0…1.
+        data: one row per `model`, `block` and `head` with `prefix_mass`, 0…1.
 
-    >>> rows = [{"model": "trained", "layer": 1, "head": 1, "prefix_mass": 0.1}]
+    >>> rows = [{"model": "trained", "block": 1, "head": 1, "prefix_mass": 0.1}]
     >>> plot_prefix_mass(pd.DataFrame(rows)).get_ylabel()
     'attention to the class token'
     """
     ax = ax or plt.gca()
     for model, group in data.groupby("model", sort=False):
         colour, marker, offset, order = _MODELS[model]
-        x = group["layer"] + offset
+        x = group["block"] + offset
         ax.scatter(x, group["prefix_mass"], s=26, color=colour, marker=marker, linewidth=1, label=model, zorder=order)
     ax.set(xlabel="block (1 = first)", ylabel="attention to the class token")
     ax.set_ylim(bottom=0)
-    _block_ticks(ax, data["layer"].max())
+    _block_ticks(ax, data["block"].max())
     _legend_above(ax)
     return ax
 
@@ -107,10 +109,10 @@ def plot_query_attention(
         ax.imshow(image)
     else:
         ax.imshow(0.7 * image.mean(-1), cmap="gray", vmin=0, vmax=1)
-        layer = np.empty((rows, cols, 4))
-        layer[..., :3] = to_rgb(_GLOW)
-        layer[..., 3] = np.sqrt(attention / max(float(attention.max()), 1e-12))
-        ax.imshow(layer, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
+        glow = np.empty((rows, cols, 4))
+        glow[..., :3] = to_rgb(_GLOW)
+        glow[..., 3] = np.sqrt(attention / max(float(attention.max()), 1e-12))
+        ax.imshow(glow, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
     corner = (query[1] * width / cols - 0.5, query[0] * height / rows - 0.5)
     ax.add_patch(Rectangle(corner, width / cols, height / rows, fill=False, color=COLOURS["vermilion"], linewidth=2))
     ax.set_axis_off()
@@ -232,7 +234,7 @@ def plot_mass_against_area(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def plot_comparisons(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Means with their intervals, one line each from the top down; the zero line is where nothing is found.
+    """Means with their intervals, one line each from the top down; on the zero line there is no difference.
 
     Args:
         data: `what`, `mean`, `low`, `high`, in shares; drawn in percentage points.
@@ -265,7 +267,7 @@ def _block_ticks(ax: Axes, depth: int | np.integer) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _room_above(largest: float, uniform: float | None) -> float:
+def _upper_limit(largest: float, uniform: float | None) -> float:
     return 1.08 * max(largest, uniform or 0.0)
 
 

@@ -17,6 +17,7 @@ VERDICTS = {
     "reproduced": (COLOURS["green"], "o"),
     "partly reproduced": (COLOURS["orange"], "^"),
     "not reproduced": (COLOURS["vermilion"], "X"),
+    "inconclusive": (COLOURS["purple"], "D"),
     "not testable at this scale": (COLOURS["sky"], "s"),
     "not yet": ("#B5B5B5", "o"),
 }

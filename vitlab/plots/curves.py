@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -11,22 +10,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
+from vitlab.plots.families import FAMILIES, family, labels
 from vitlab.plots.style import COLOURS, MUTED, axes
 
-# Colour and marker of a family, in every figure.
-FAMILIES = {"ViT": ("blue", "o"), "BiT": ("vermilion", "s"), "hybrid": ("black", "^")}
 _X_LABELS = {"samples": "training images seen (thousands)", "seconds": "training time (s)"}
-
-
-def family(model: str) -> str:
-    """Family of a zoo model: "BiT" for the ResNets, "hybrid" for a ResNet + ViT (§3.1), "ViT" for the transformers.
-
-    >>> family("BiT-Lab-Ti/8"), family("R+Lab-Ti/8"), family("R50+ViT-B/16"), family("Lab-Ti/8")
-    ('BiT', 'hybrid', 'hybrid', 'ViT')
-    """
-    if model.startswith("BiT"):
-        return "BiT"
-    return "hybrid" if re.match(r"R\d*\+", model) else "ViT"
 
 
 def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "samples") -> Axes:
@@ -40,12 +27,13 @@ def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "
     if x not in _X_LABELS:
         raise ValueError(f"x={x!r}: expected one of {', '.join(_X_LABELS)}")
     ax = axes(ax)
+    named = labels(table["model"])
     for model, rows in table.groupby("model", sort=False):
         at = rows.groupby("step")[[x, "test_accuracy"]]
         scale = 1000 if x == "samples" else 1
         colour, marker = FAMILIES[family(model)]
         where, mean = at.mean()[x] / scale, at.mean()["test_accuracy"]
-        ax.plot(where, mean, marker=marker, markersize=4, color=COLOURS[colour], label=model)
+        ax.plot(where, mean, marker=marker, markersize=4, color=COLOURS[colour], label=named[model])
         low, high = at.min()["test_accuracy"], at.max()["test_accuracy"]
         ax.fill_between(where, low, high, color=COLOURS[colour], alpha=0.2, linewidth=0)
     ax.set(xlabel=_X_LABELS[x], ylabel="test accuracy (%)", xlim=(0, None))
@@ -135,13 +123,15 @@ def plot_data_scaling(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     line is solid, its second's dashed with open marks.
     """
     ax = axes(ax)
-    models = list(table["model"].unique())
+    models, named = list(table["model"].unique()), labels(table["model"])
     before = {model: sum(family(other) == family(model) for other in models[:i]) for i, model in enumerate(models)}
     for model, rows in table.groupby("model", sort=False):
         colour, marker = FAMILIES[family(model)]
         at = rows.groupby("n_train")["test_accuracy"]
         look = {"linestyle": ("-", "--", ":")[before[model] % 3], "markerfacecolor": "white" if before[model] else None}
-        ax.plot(at.mean().index, at.mean(), color=COLOURS[colour], marker=marker, markersize=5, label=model, **look)
+        ax.plot(
+            at.mean().index, at.mean(), color=COLOURS[colour], marker=marker, markersize=5, label=named[model], **look
+        )
         ax.fill_between(at.min().index, at.min(), at.max(), color=COLOURS[colour], alpha=0.15, linewidth=0)
         ax.scatter(rows["n_train"], rows["test_accuracy"], s=8, color=COLOURS[colour], alpha=0.7, zorder=3)
     _size_axis(ax, sorted(table["n_train"].unique().tolist()))
@@ -152,7 +142,7 @@ def plot_data_scaling(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def plot_family_difference(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """ViT − BiT in percentage points at each size: mean and interval, zero as a dashed line, seeds as points.
+    """ViT − ResNet in percentage points at each size: mean and interval, zero as a dashed line, seeds as points.
 
     `table` has a row per size and seed: n_train, seed, difference (0…1), low and high (the interval of the mean of
     that size, the same in all its rows).
@@ -165,7 +155,7 @@ def plot_family_difference(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
                 label="mean, 95 % interval")  # fmt: skip
     ax.scatter(table["n_train"], 100 * table["difference"], s=12, color=COLOURS["green"], zorder=3, label="each seed")
     _size_axis(ax, sorted(table["n_train"].unique().tolist()))
-    ax.set_ylabel("ViT − BiT (percentage points)")
+    ax.set_ylabel("ViT − ResNet (percentage points)")
     ax.legend(loc="best")
     return ax
 

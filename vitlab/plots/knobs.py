@@ -10,7 +10,7 @@ from jaxtyping import Float, UInt8
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from vitlab.plots.curves import FAMILIES, family
+from vitlab.plots.families import FAMILIES, family, labels
 from vitlab.plots.style import COLOURS, MUTED, axes
 
 
@@ -60,13 +60,13 @@ def plot_learning(table: pd.DataFrame, ax: Axes | None = None, y: str = "val_acc
     `table` has a row per evaluation: model, seed, step, and `y`: val_accuracy (0…1) or train_loss (nats).
     """
     ax = axes(ax)
-    styles = ("-", "--", ":", "-.")
+    styles, named = ("-", "--", ":", "-."), labels(table["model"])
     for number, (model, rows) in enumerate(table.dropna(subset=[y]).groupby("model", sort=False)):
         colour, line = COLOURS[FAMILIES[family(model)][0]], styles[number % len(styles)]
         for _, one in rows.groupby("seed"):
             ax.plot(one["step"], one[y], line, color=colour, linewidth=0.7, alpha=0.5)
         mean = rows.groupby("step")[y].mean()
-        ax.plot(mean.index, mean, line, color=colour, label=model)
+        ax.plot(mean.index, mean, line, color=colour, label=named[model])
     ax.set(xlabel="training step", xlim=(0, None), ylim=(0, None))
     if y == "val_accuracy":
         ax.set_ylabel("validation accuracy (%)")

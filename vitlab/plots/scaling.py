@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator, PercentFormatter
 
-from vitlab.plots.curves import FAMILIES, family
+from vitlab.plots.families import FAMILIES, family, labels
 from vitlab.plots.style import COLOURS, MUTED, axes
 
 # A frontier: accuracy (0…1) for a compute in FLOPs, and the range of computes it was fitted on.
@@ -37,6 +37,9 @@ def plot_compute_scaling(
             ax.plot(x, drawn.mean(axis=0), color=COLOURS[colour], linewidth=1.5)
             ax.fill_between(x, drawn.min(axis=0), drawn.max(axis=0), color=COLOURS[colour], alpha=0.15, linewidth=0)
     ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_major_formatter(LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(3, 3)))
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.set(xlabel="training compute (FLOPs, log scale)", ylabel="accuracy (%)")
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
     ax.legend(loc="upper left")
@@ -59,7 +62,7 @@ def plot_causes(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ax.errorbar(at["mean"], where, xerr=spread, fmt="o", color=COLOURS[colour], capsize=4, label=arm)
     ax.set_yticks(range(len(cases)), [f"{source}, {steps} steps" for source, steps in cases])
     ax.invert_yaxis()
-    ax.set_xlabel("ViT − BiT (percentage points; bars from the lowest to the highest seed)")
+    ax.set_xlabel("ViT − ResNet (percentage points; bars from the lowest to the highest seed)")
     ax.legend()
     return ax
 
@@ -69,11 +72,11 @@ def plot_speeds(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     `table` has a row per round: model, image_size (pixels), round, images_per_second.
     """
-    ax = axes(ax)
+    ax, named = axes(ax), labels(table["model"])
     for model, rows in table.groupby("model", sort=False):
         colour, marker = FAMILIES[family(model)]
         at = rows.groupby("image_size")["images_per_second"]
-        ax.plot(at.median().index, at.median(), color=COLOURS[colour], marker=marker, markersize=5, label=model)
+        ax.plot(at.median().index, at.median(), color=COLOURS[colour], marker=marker, markersize=5, label=named[model])
         ax.fill_between(at.min().index, at.min(), at.max(), color=COLOURS[colour], alpha=0.2, linewidth=0)
     _input_sizes(ax, table["image_size"])
     ax.set_ylabel("inference (images per second, log scale)")
@@ -82,10 +85,10 @@ def plot_speeds(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 def plot_largest_batches(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Largest batch against input size, a line for each model. `table`: model, image_size (pixels), largest_batch."""
-    ax = axes(ax)
+    ax, named = axes(ax), labels(table["model"])
     for model, rows in table.groupby("model", sort=False):
         colour, marker = FAMILIES[family(model)]
-        ax.plot(rows["image_size"], rows["largest_batch"], color=COLOURS[colour], marker=marker, label=model)
+        ax.plot(rows["image_size"], rows["largest_batch"], color=COLOURS[colour], marker=marker, label=named[model])
     if table.empty:
         ax.text(0.5, 0.5, "not measured on this system", ha="center", color=MUTED, transform=ax.transAxes)
     else:
@@ -95,10 +98,10 @@ def plot_largest_batches(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def _input_sizes(ax: Axes, sizes: pd.Series) -> None:
-    found = sorted(sizes.unique().tolist())
+    ticks = sorted(sizes.unique().tolist())
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.minorticks_off()
-    ax.set_xticks(found, [str(size) for size in found])
+    ax.set_xticks(ticks, [str(size) for size in ticks])
     ax.set_xlabel("input size (pixels a side, log scale)")
     ax.legend()

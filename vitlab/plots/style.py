@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 from cycler import cycler
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 # Okabe & Ito's palette, told apart by every common form of colour blindness and in grey print.
 COLOURS = {
@@ -60,6 +62,38 @@ def style() -> Iterator[None]:
             # That has to outlast this block, or no later cell shows any.
             interactive = mpl.is_interactive()
     mpl.interactive(interactive)
+
+
+@runtime_checkable
+class Saves(Protocol):
+    """What keeps figures: a notebook's study."""
+
+    def save(self, fig: Figure, name: str, alt: str) -> Any:
+        """Write `fig` under a name, with words for those who cannot see it."""
+
+
+@contextlib.contextmanager
+def figure(study: Saves, name: str, *shape: int, alt: str, **options: Any) -> Iterator[Any]:
+    """A figure in the one style: yields its axes, then saves it under `name` and shows it.
+
+    `shape` is rows and columns; `options` are those of `plt.subplots`. What fails inside is neither saved nor shown.
+
+    >>> class Folder:
+    ...     def save(self, fig, name, alt):
+    ...         print(f"{name}: {alt}")
+    >>> with figure(Folder(), "lines", 1, 2, alt="Two lines.", figsize=(6, 2)) as (left, right):
+    ...     lines = left.plot([0, 1]), right.plot([1, 0])
+    lines: Two lines.
+    """
+    with style():
+        fig, axes = plt.subplots(*shape, **options)
+        try:
+            yield axes
+            study.save(fig, name, alt)
+            if mpl.get_backend().lower() != "agg":  # a program without a screen
+                plt.show()
+        finally:
+            plt.close(fig)
 
 
 def axes(ax: Axes | None) -> Axes:

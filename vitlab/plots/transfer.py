@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from vitlab.plots.curves import FAMILIES, family
+from vitlab.plots.families import FAMILIES, family, labels
 from vitlab.plots.style import COLOURS, MUTED, axes
 
 _LINES = ("-", "--", ":", "-.")
@@ -30,7 +30,7 @@ def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes | None = 
     `runs` has a row per run: model, seed, image_size (pixels), test_accuracy (0…1); `means` one per model and
     image_size: mean, low, high. Below each side stands the number of patches of `patch_size` pixels.
     """
-    ax = axes(ax)
+    ax, named = axes(ax), labels(means["model"])
     for (_, model), rows in runs.sort_values("image_size").groupby(["seed", "model"]):
         colour, marker = FAMILIES[family(model)]
         ax.plot(rows["image_size"], rows["test_accuracy"], color=COLOURS[colour], marker=marker, markersize=4,
@@ -40,7 +40,7 @@ def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes | None = 
         errors = [rows["mean"] - rows["low"], rows["high"] - rows["mean"]]
         beside = 0.025 * i * runs["image_size"].max()
         ax.errorbar(rows["image_size"] + beside, rows["mean"], yerr=errors, color=COLOURS[colour], marker=marker,
-                    capsize=4, linestyle="none", markersize=7, label=model)  # fmt: skip
+                    capsize=4, linestyle="none", markersize=7, label=named[model])  # fmt: skip
     sides = sorted(means["image_size"].unique())
     ax.set_xticks(sides, [f"{side} px\n{(side // patch_size) ** 2} patches" for side in sides])
     ax.set_xlabel("image side in fine-tuning")
@@ -55,14 +55,14 @@ def plot_few_shots(means: pd.DataFrame, ax: Axes | None = None, chance: float | 
 
     `means` has a row per model, weights ("pre-trained" or another word) and shots: mean, low, high (0…1).
     """
-    ax = axes(ax)
+    ax, named = axes(ax), labels(means["model"])
     for i, ((model, weights), rows) in enumerate(means.groupby(["model", "weights"], sort=False)):
         colour, marker = FAMILIES[family(model)]
         errors = [rows["mean"] - rows["low"], rows["high"] - rows["mean"]]
         dashed = weights != "pre-trained"
         ax.errorbar(rows["shots"] * 1.04 ** (i - 1.5), rows["mean"], yerr=errors, color=COLOURS[colour], capsize=3,
                     marker=marker, linestyle=_LINES[dashed], fillstyle="none" if dashed else "full",
-                    label=f"{model}, {weights}")  # fmt: skip
+                    label=f"{named[model]}, {weights}")  # fmt: skip
     if chance is not None:
         ax.axhline(chance, color=MUTED, linewidth=1.0, zorder=1)
     shots = sorted(means["shots"].unique())
@@ -82,7 +82,7 @@ def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[fl
     `trials` has a row per trial: model, arm, learning_rate, held_out_accuracy (0…1). `published` (lowest, highest) is
     shaded: the learning rates of the paper.
     """
-    ax = axes(ax)
+    ax, named = axes(ax), labels(trials["model"])
     if published is not None:
         ax.axvspan(*published, color=MUTED, alpha=0.2, linewidth=0, label="Table 4's learning rates")
     arms = list(trials["arm"].unique())
@@ -90,7 +90,9 @@ def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[fl
         colour, marker = FAMILIES[family(model)]
         mean = rows.groupby("learning_rate")["held_out_accuracy"].mean()
         shown = (*_LINES, *_LINES)[arms.index(arm)]
-        ax.plot(mean.index, mean, shown, color=COLOURS[colour], marker=marker, markersize=4, label=f"{model}, {arm}")
+        ax.plot(
+            mean.index, mean, shown, color=COLOURS[colour], marker=marker, markersize=4, label=f"{named[model]}, {arm}"
+        )
         ax.plot(mean.idxmax(), mean.max(), "o", color=COLOURS[colour], markersize=11, fillstyle="none")
     ax.set_xscale("log")
     ax.set_xlabel("learning rate for a batch of 512 (log scale)")
@@ -105,12 +107,12 @@ def plot_epochs(rows: pd.DataFrame, ax: Axes | None = None, y: str = "test_accur
     `rows` has a row per evaluation: model, arm ("scratch" or another word), seed, epoch, and `y`, test_accuracy or
     share (both 0…1).
     """
-    ax = axes(ax)
-    for (model, arm), found in rows.groupby(["model", "arm"], sort=False):
+    ax, named = axes(ax), labels(rows["model"])
+    for (model, arm), evaluations in rows.groupby(["model", "arm"], sort=False):
         colour, marker = FAMILIES[family(model)]
-        at = found.groupby("epoch")[y]
+        at = evaluations.groupby("epoch")[y]
         dashed = arm == "scratch"
-        name = f"{model}, from scratch" if dashed else model
+        name = f"{named[model]}, from scratch" if dashed else named[model]
         ax.plot(at.mean().index, at.mean(), _LINES[dashed], color=COLOURS[colour], marker=marker, markersize=4,
                 fillstyle="none" if dashed else "full", label=name)  # fmt: skip
         ax.fill_between(at.min().index, at.min(), at.max(), color=COLOURS[colour], alpha=0.12, linewidth=0)

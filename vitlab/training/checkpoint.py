@@ -1,4 +1,4 @@
-"""Checkpoints: weights and all that a killed training needs to go on as if nothing had happened. No section."""
+"""Files of a checkpoint: weights, what else a training needs to go on, and checksums of both. No section."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WEIGHTS, REST, SUMS = "model.safetensors", "resume.pt", "sha256.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read and found whole."""
+    """A checkpoint as it was read from disk; its checksums are right."""
 
     path: Path
     weights: dict[str, Tensor]
@@ -30,7 +30,7 @@ class Checkpoint:
 
 
 def save_weights(path: Path, model: nn.Module, state: dict[str, Tensor], name: str | None, about: dict) -> None:
-    """A model's weights as safetensors; with what `zoo.load` needs where its name, `zoo.create`'s, is known."""
+    """Write weights as safetensors; where `name` is what `zoo.create` made the model from, `zoo.load` can read them."""
     if name is None:
         save_file({key: value.detach().cpu().contiguous() for key, value in state.items()}, path)
     else:
@@ -46,10 +46,10 @@ def save(
     name: str | None = None,
     keep: int = 2,
 ) -> Path:
-    """Write the checkpoint of `rest["step"]` into `folder`, whole or not at all; older ones but the last `keep` go.
+    """Write the checkpoint of step `rest["step"]` into `folder`, whole or not at all; delete all but the last `keep`.
 
-    `state` is the model's, `model` says what it is a state of; `rest` holds tensors and plain values. The weights'
-    file is one that `zoo.load` reads where `name` is given. A checksum stands beside both files.
+    `state` is the state dict of the whole `model`; `rest` holds tensors and plain values. `zoo.load` can read the file
+    of the weights where `name` is given. The folder also has a checksum of both files.
 
     >>> import tempfile
     >>> folder, model = Path(tempfile.mkdtemp()), nn.Linear(2, 1)
@@ -69,9 +69,9 @@ def save(
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint in `folder` that is whole, None where there is none at all.
+    """The newest checkpoint in `folder` that is not damaged, None where there is no checkpoint.
 
-    A damaged one is passed over, which is said on stderr. Nothing in a checkpoint is unpickled.
+    Damaged ones are skipped, with a message on stderr. Nothing in a checkpoint is unpickled.
 
     Raises:
         ValueError: there are checkpoints and every one of them is damaged.
@@ -92,10 +92,10 @@ def newest(folder: Path) -> Checkpoint | None:
 
 
 def read(path: Path) -> Checkpoint:
-    """One checkpoint.
+    """Read the checkpoint whose folder is `path`.
 
     Raises:
-        ValueError: naming the file that is missing, truncated, changed, foreign or carries code.
+        ValueError: a file is missing, truncated, changed or no checkpoint's, or holds code; the message names it.
     """
     try:
         sums = files.read_json(path / SUMS)

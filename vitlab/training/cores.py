@@ -1,4 +1,4 @@
-"""A batch's parts side by side on a CPU's cores: faster for a ViT than all cores on one operation (§4.1)."""
+"""Data parallelism on one CPU: each core computes a part of the batch, which is faster for a ViT (§4.1)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 @contextlib.contextmanager
 def side_by_side(model: nn.Module, images: Callable[[], Tensor]) -> Iterator[ThreadPoolExecutor | None]:
-    """A thread for each core that torch may use; None where parts had better follow one another.
+    """A pool of one thread for each core that torch may use; None where the batch is better computed as a whole.
 
-    `images` gives one or two images of a batch, to try the model on.
-
-    That is on one core, for models with convolutions that overlap (the library shares those out well), and
-    for models that draw random numbers while they train, as dropout does, for threads draw in any order.
+    It is None where torch may use one core only; for models with overlapping convolutions, which torch's own threads
+    compute well; and for models that draw random numbers while they train, as dropout does, because the order in which
+    threads draw is not determined. `images` returns one or two images of a batch, on which the model is tried for that.
 
     >>> with side_by_side(nn.Dropout(0.5), lambda: torch.ones(2, 3)) as pool:
     ...     pool is None
@@ -37,7 +36,7 @@ def _has_overlaps(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def _draws(model: nn.Module, images: Tensor) -> bool:
-    """Whether a forward pass in training takes random numbers."""
+    """Whether a forward pass in training mode draws random numbers."""
     before = torch.get_rng_state()
     model(images)
     return not torch.equal(before, torch.get_rng_state())
@@ -50,9 +49,10 @@ def backward(
     labels: Tensor,
     parameters: list[nn.Parameter],
 ) -> Tensor:
-    """The loss of a batch, a mean over its images, with its gradient added to `parameters`: a part in every thread.
+    """The loss of a batch, a mean over its images; its gradient is added to that of `parameters`.
 
-    The parts' gradients are added up in their order, so the result does not depend on which thread was first.
+    Every thread computes a part of the batch. Losses and gradients are added up in the order of the parts, so the
+    result does not depend on which thread ends first.
 
     >>> weight = nn.Parameter(torch.ones(1))
     >>> with ThreadPoolExecutor(2) as pool:

@@ -1,4 +1,4 @@
-"""What a training costs: FLOPs, memory, and which batch fits when memory is not enough (§4.1, Table 6)."""
+"""What training costs, FLOPs and memory, and how many images fit into memory at once (§4.1, Table 6)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab.models.vit import lean
+from vitlab.models import zoo
+from vitlab.training.lean import lean
 from vitlab.training.recipe import Recipe
 
-# What libraries say, on a CPU and on a GPU nearly full, beside torch's own error.
+# Words of the errors that libraries raise, instead of torch.OutOfMemoryError, where memory is not enough.
 _NO_MEMORY = ("allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "unable to find an engine")
 
 
@@ -33,17 +34,27 @@ def forward_flops(model: nn.Module, images: Tensor) -> int:
     return counter.get_total_flops()
 
 
-def training_bytes(model: nn.Module, images: Tensor, recipe: Recipe) -> tuple[int, int]:
-    """An estimate of what training keeps in memory: for the model as a whole, and for each image of a part.
+def multiply_adds(name: str, image_size: int, n_classes: int = 10) -> int:
+    """Multiply-adds of one image's forward pass, counted by torch while it runs: 1 multiply-add is 2 FLOPs.
 
-    The first is weights, gradients and the optimiser's state (and the average's); the second is measured on a forward
-    pass of `images`: what autograd keeps for the backward pass, every tensor once.
+    >>> multiply_adds("Lab-Ti/8", 32)
+    3687552
+    """
+    model = zoo.create(name, n_classes=n_classes, image_size=image_size)
+    return forward_flops(model, torch.zeros(1, 3, image_size, image_size)) // 2
+
+
+def training_bytes(model: nn.Module, images: Tensor, recipe: Recipe) -> tuple[int, int]:
+    """An estimate of the bytes that training keeps in memory: for the model, and for each image computed at once.
+
+    The first is weights, gradients, the optimiser's state and the weights' moving average, if any. The second is
+    measured on a forward pass of `images`: what autograd keeps for the backward pass, every tensor once.
 
     >>> model = nn.Linear(10, 10, bias=False)
     >>> training_bytes(model, torch.ones(4, 10), Recipe(steps=1))
     (1600, 40)
     """
-    n_states = (2 if recipe.optimizer == "adam" else 1) + (recipe.average is not None)
+    n_states = (2 if recipe.optimizer == "adam" else 1) + (recipe.ema_decay is not None)
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -65,7 +76,7 @@ def training_bytes(model: nn.Module, images: Tensor, recipe: Recipe) -> tuple[in
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free on the device.
+    """Bytes of memory that are free on the device.
 
     >>> free_bytes(torch.device("cpu")) > 10**6
     True
@@ -78,7 +89,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def peak_gigabytes(device: torch.device) -> float:
-    """The most memory (10⁹ bytes) that was in use at once: tensors on a GPU, this whole process on a CPU.
+    """The largest memory in use so far, in 10⁹ bytes: by tensors on a GPU, by this whole process on a CPU.
 
     >>> 0 < peak_gigabytes(torch.device("cpu")) < 1000
     True
@@ -94,11 +105,10 @@ def peak_gigabytes(device: torch.device) -> float:
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep the memory that it frees, up to 2 GiB, for the next step: a tenth faster on a CPU.
+    """Let this process keep buffers of up to 2 GiB that it frees, for its next training step: a tenth faster on a CPU.
 
-    A training step frees and takes the same large buffers again and again, and by default the C library gives them
-    back to the system, which has to clear every page anew. Returns whether the library did as asked: glibc does,
-    others have no such setting.
+    Every step allocates and frees the same large buffers. By default the C library returns them to the system, which
+    fills every page with zeros before it hands it out again. Returns whether the C library has this setting: glibc has.
 
     >>> import platform
     >>> keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
@@ -112,7 +122,7 @@ def keep_freed_memory() -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception of torch's says that memory was not enough, on a GPU or a CPU.
+    """Whether an exception raised by torch says that memory was not enough, on a GPU or a CPU.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
     True
@@ -126,12 +136,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def explained(part: int, batch_size: int, attempt: Callable[[int], None]) -> Iterator[None]:
-    """Turn an out-of-memory error into one that says what would fit, found by trying halves.
+    """Turn an out-of-memory error in the body into a MemoryError that says how many images would fit.
 
-    `part`: images that went through the model at once. `attempt` takes that number of images forward and back.
+    `part`: how many images went through the model at once, of `batch_size`. `attempt(n)` computes the loss and the
+    gradient of n images; it is called with half of `part`, a quarter and so on until one fits.
 
     Raises:
-        MemoryError: with the largest part that fits and the `accumulate` that gives it.
+        MemoryError: with the largest number that fits, and the `accumulate` that gives it.
     """
     try:
         yield
@@ -140,7 +151,7 @@ def explained(part: int, batch_size: int, attempt: Callable[[int], None]) -> Ite
         if not is_out_of_memory(error):
             raise
         words = str(error).splitlines()[0]
-    # Outside the handler: the traceback above holds the tensors that did not fit.
+    # Not in the except clause: until it is left, the traceback keeps the tensors of the failed pass in memory.
     fits = _largest_half(part, attempt)
     advice = (
         f"{fits} at once do: set accumulate={batch_size // fits} (the same result), or a smaller batch_size or model"
@@ -151,7 +162,7 @@ def explained(part: int, batch_size: int, attempt: Callable[[int], None]) -> Ite
 
 
 def _largest_half(part: int, attempt: Callable[[int], None]) -> int:
-    """The largest of part/2, part/4 … that `attempt` can do; 0 where it can do none."""
+    """The largest of part/2, part/4 … for which `attempt` does not run out of memory; 0 where there is none."""
     while part % 2 == 0:
         part //= 2
         if torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Accuracy and loss over a whole set, by one process or several (§4.1)."""
+"""Accuracy and loss of a model over a whole set of images, in one process or several (§4.1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Top-1 accuracy (0…1) and mean cross-entropy (nats) over every image, the last partial batch included.
 
-    The processes of a `group` share the images out, and each gets the result for all of them.
+    Each process of a `group` evaluates a part of the images, and returns the result for all of them.
 
     >>> from vitlab.data.world import World, image_set
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
@@ -50,8 +50,28 @@ def evaluate(
     return {"accuracy": right / len(images), "loss": nats / len(images)}
 
 
+def untrained_row(model: nn.Module, images: ImageSet | None) -> dict[str, float]:
+    """The row of step 0, to stand before those of `loop.train`: the evaluation of a model that has not been trained.
+
+    Without images it has no val_accuracy and val_loss.
+
+    >>> from vitlab.data.world import World, image_set
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
+    >>> sorted(untrained_row(model, image_set(World(image_size=8), 20, 0)))
+    ['samples', 'seconds', 'step', 'val_accuracy', 'val_loss']
+    """
+    row = {"step": 0, "samples": 0, "seconds": 0.0}
+    if images is not None:
+        row |= {f"val_{metric}": value for metric, value in evaluate(model, images).items()}
+    return row
+
+
 def _shared_out(images: ImageSet | FolderSet, batch_size: int, group: Group) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """This process's chunks. Every process gets as many, for sharded models compute together; spares do not count."""
+    """This process's chunks, and whether each counts.
+
+    Under FSDP a forward pass needs all processes, so each gets the same number of
+    chunks: one that has a chunk fewer evaluates the first once more, which does not count.
+    """
     n_chunks = math.ceil(len(images) / batch_size)
     mine = 0
     for chunk in itertools.islice(images.chunks(batch_size), group.rank, None, group.size):

@@ -14,16 +14,17 @@ from vitlab.data.augment import Augmentation
 from vitlab.data.loader import ImageSet, batches, epoch_order
 from vitlab.models.pretrained import Pretrained
 from vitlab.models.transfer import with_new_head
-from vitlab.training.evaluate import evaluate
-from vitlab.training.loop import DivergedError, train
-from vitlab.training.pretrain import subset
+from vitlab.training.divergence import DivergedError
+from vitlab.training.evaluate import untrained_row
+from vitlab.training.loop import train
 from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import subset
 
 
 @dataclass(frozen=True)
 class Finetuned:
-    """A fine-tuned model and how it came about."""
+    """A fine-tuned model, the rows of its training, and how its learning rate was chosen."""
 
     model: nn.Module
     rows: list[dict]  # of `loop.train`, with one of step 0 before
@@ -54,7 +55,7 @@ def finetune(
         ValueError: no learning rate, a share that leaves no image on one of the two sides.
         DivergedError: every learning rate diverges.
 
-    >>> from vitlab.training.pretrain import digits_splits
+    >>> from vitlab.training.splits import digits_splits
     >>> from vitlab.models import zoo
     >>> digits = digits_splits(n_train=40)
     >>> few = lambda rate: Recipe(steps=2, batch_size=8, optimizer="sgd", learning_rate=rate)
@@ -72,15 +73,15 @@ def finetune(
                 trials[rate] = last["val_accuracy"]
         if not trials:
             raise DivergedError(f"every learning rate of {tuple(learning_rates)} diverges; try lower ones")
-    best = max(trials, key=trials.get) if trials else learning_rates[0]
+    best = max(trials, key=trials.__getitem__) if trials else learning_rates[0]
     model, rows = _one(source, images, recipe(best), seed, watch, augmentation, convention)
     return Finetuned(model, rows, best, trials)
 
 
 def split(images: ImageSet, held_out: float, seed: int) -> tuple[ImageSet, ImageSet]:
-    """A set without a random share of it, and that share.
+    """Split a set of images at random in two: all but the share `held_out`, and that share.
 
-    >>> from vitlab.training.pretrain import digits_splits
+    >>> from vitlab.training.splits import digits_splits
     >>> [len(part) for part in split(digits_splits().train, 0.02, seed=0)]
     [1408, 29]
     """
@@ -92,14 +93,12 @@ def split(images: ImageSet, held_out: float, seed: int) -> tuple[ImageSet, Image
 
 
 def _one(source, images: ImageSet, recipe: Recipe, seed: int, watch, augmentation, convention) -> tuple:
-    """One training from the pre-trained weights on."""
+    """Fine-tune with one recipe; the model and the rows."""
     device, side = default_device(), images.images.shape[-1]
     pretrained = source.model if isinstance(source, Pretrained) else source
     model = with_new_head(pretrained, len(images.classes), side, convention).to(device)
     with _normalised(model, source):
-        start = {"step": 0, "samples": 0, "seconds": 0.0}
-        if watch is not None:
-            start |= {f"val_{metric}": value for metric, value in evaluate(model, watch).items()}
+        start = untrained_row(model, watch)
         feed = batches(images, recipe.batch_size, seed, device, augmentation)
         rows = train(model, feed, recipe, validation=watch)
     return model, [start, *rows]
@@ -107,7 +106,7 @@ def _one(source, images: ImageSet, recipe: Recipe, seed: int, watch, augmentatio
 
 @contextlib.contextmanager
 def _normalised(model: nn.Module, source: Pretrained | nn.Module) -> Iterator[None]:
-    """Images come as −1…1; a model that was pre-trained with another normalisation gets them in that one."""
+    """In the body the model takes images in −1…1 and converts them to the normalisation it was pre-trained with."""
     if not isinstance(source, Pretrained) or {*source.mean, *source.std} == {0.5}:
         yield
         return

@@ -1,4 +1,4 @@
-"""An interrupt that waits for the end of a training step, so that what it leaves is whole. No section of the paper."""
+"""Ctrl-C while training: the step is finished and a checkpoint written before the training stops. No section."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from vitlab.training.processes import Group
 
 
 class Stopped(KeyboardInterrupt):
-    """A training that an interrupt ended after a whole step: `step` are done, `rows` are those of `train` so far.
+    """An interrupt stopped the training at the end of a step: `step` updates are done, `rows` are the rows so far.
 
     >>> print(Stopped(7, [], saved="step_00000007"))
     stopped after step 7; its checkpoint is step_00000007: run the same again to go on
     """
 
     def __init__(self, step: int, rows: list[dict], saved: str | None) -> None:
-        way = f"its checkpoint is {saved}: run the same again to go on"
-        super().__init__(f"stopped after step {step}; {way if saved else 'there is no folder, so nothing was saved'}")
+        saved_as = f"its checkpoint is {saved}: run the same again to go on"
+        unsaved = "there is no folder, so nothing was saved"
+        super().__init__(f"stopped after step {step}; {saved_as if saved else unsaved}")
         self.step, self.rows = step, rows
 
 
 @contextlib.contextmanager
 def waiting(group: Group) -> Iterator[threading.Event]:
-    """An event that the first interrupt (SIGINT) sets instead of raising; the second is raised at once.
+    """In the body, the first interrupt (SIGINT) sets the event that is given; a second one raises KeyboardInterrupt.
 
-    An interrupt that the body did not end by is raised when it has ended. Interrupts reach the main thread alone, and
-    of several processes none can stop without the others: there the event is never set, and an interrupt does what it
-    always did.
+    Where the event is set and the body ends all the same without an exception, KeyboardInterrupt is raised after it.
+    Outside the main thread, which alone receives signals, and in a group of several processes, of which none can stop
+    without the others, the event is never set and interrupts are handled as before.
 
     >>> from vitlab.training import processes
     >>> with waiting(processes.group()) as asked:

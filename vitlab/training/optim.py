@@ -1,4 +1,4 @@
-"""The paper's optimisers, Adam and SGD with momentum, and Polyak averaging (§4.1, Tables 2, 3, 4, 7)."""
+"""The paper's optimisers, Adam and SGD with momentum, and the weights' moving average (§4.1, Tables 2, 3, 4, 7)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from vitlab.training.recipe import Recipe
 
-_NO_DECAY = ("pos_embed", "cls_token", "gain")  # no matrices, whatever their number of dimensions
+_NO_DECAY = (
+    "pos_embed",
+    "cls_token",
+    "gain",
+)  # embeddings and gains, not decayed though they have two dimensions or more
 
 
 def optimizer_for(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
@@ -23,7 +27,8 @@ def optimizer_for(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     >>> [(len(group["params"]), group["weight_decay"]) for group in groups]
     [(1, 0.3), (1, 0.0)]
     """
-    decayed, free = [], []
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             matrix = parameter.ndim >= 2 and name.split(".")[-1] not in _NO_DECAY
@@ -36,43 +41,45 @@ def optimizer_for(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 @torch.no_grad()
-def update_average(average: Sequence[Tensor], model: nn.Module, decay: float) -> None:
-    """Move the Polyak average, one tensor for each of the model's parameters, towards the model: in place.
+def update_ema(ema: Sequence[Tensor], model: nn.Module, decay: float) -> None:
+    """Update the exponential moving average (EMA) of the weights in place; Table 2 calls it Polyak averaging.
 
-    >>> model, average = nn.Linear(1, 1, bias=False), [torch.zeros(1, 1)]
+    `ema` has one tensor for each of the model's parameters; each becomes decay × itself + (1 − decay) × the parameter.
+
+    >>> model, ema = nn.Linear(1, 1, bias=False), [torch.zeros(1, 1)]
     >>> _ = nn.init.ones_(model.weight)
-    >>> update_average(average, model, decay=0.75)
-    >>> average[0]
+    >>> update_ema(ema, model, decay=0.75)
+    >>> ema[0]
     tensor([[0.2500]])
     """
-    get_ema_multi_avg_fn(decay)(list(average), [p.detach() for p in model.parameters()], 1)
+    get_ema_multi_avg_fn(decay)(list(ema), [p.detach() for p in model.parameters()], 1)
 
 
 @contextlib.contextmanager
-def averaged(model: nn.Module, average: Sequence[Tensor] | None) -> Iterator[None]:
-    """The model with the averaged weights in the body, its own again after it; nothing changes where `average` is None.
+def ema_weights(model: nn.Module, ema: Sequence[Tensor] | None) -> Iterator[None]:
+    """In the body the model has the moving average of its weights, after it its own again; None changes nothing.
 
     >>> model = nn.Linear(1, 1, bias=False)
     >>> before = model.weight.item()
-    >>> with averaged(model, [torch.full((1, 1), 7.0)]):
+    >>> with ema_weights(model, [torch.full((1, 1), 7.0)]):
     ...     model.weight.item()
     7.0
     >>> model.weight.item() == before
     True
     """
-    if average is None:
+    if ema is None:
         yield
         return
     own = [parameter.detach().clone() for parameter in model.parameters()]
-    put(model, average)
+    copy_into(model, ema)
     try:
         yield
     finally:
-        put(model, own)
+        copy_into(model, own)
 
 
 @torch.no_grad()
-def put(model: nn.Module, values: Sequence[Tensor]) -> None:
+def copy_into(model: nn.Module, values: Sequence[Tensor]) -> None:
     """Copy values into the model's parameters, in their order."""
     for parameter, value in zip(model.parameters(), values, strict=True):
         parameter.copy_(value)

@@ -1,4 +1,4 @@
-"""The paper's training settings as data, Tables 3 and 4, and the rules by which the lab's derive from them (§4.1)."""
+"""The paper's hyper-parameters, Tables 3 and 4, and the rules that scale them to small batches and runs (§4.1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pretraining:
     image_size: int = 224  # pixels
 
     def recipe(self, epochs: int | None = None) -> Recipe:
-        """The whole training; of two numbers of epochs the larger unless one is chosen.
+        """The recipe of this row; where it has two numbers of epochs, `epochs` chooses one, and None is the larger.
 
         Raises ValueError for a number of epochs that the row does not have.
 
@@ -66,7 +66,7 @@ class Finetuning:
     image_size: int = 384  # pixels
 
     def recipe(self, learning_rate: float) -> Recipe:
-        """The training with one learning rate.
+        """The recipe of this row with one of its learning rates.
 
         >>> TABLE_4[-1].recipe(0.01).optimizer
         'sgd'
@@ -107,12 +107,10 @@ TABLE_4 = (
     Finetuning("Flowers-102", 500, (0.001, 0.003, 0.01, 0.03), held_out=0.1),
     Finetuning("VTAB", 2_500, (0.01,), held_out=0.2),  # 800 of each task's 1,000 images, as VTAB prescribes
 )
-TABLE_2_AVERAGE = 0.9999  # Polyak, in the ImageNet rows of Table 2
-TABLE_2_IMAGE_SIZE = {"ViT-L/16": 512, "ViT-H/14": 518}  # pixels, in the same rows
 
 
 def lab(recipe: Recipe, batch_size: int, samples: int) -> Recipe:
-    """A recipe of the paper's for a smaller batch and fewer images, by three rules.
+    """Scale a recipe of the paper's to a smaller batch and fewer images, by three rules.
 
     The learning rate goes with the square root of the batch for Adam and with the batch for SGD, as the noise of their
     steps does; the warm-up keeps its share of the run, and at most a tenth; all else stays.
@@ -155,7 +153,7 @@ def tables() -> str:
         )
     lines += ["", "Table 4: fine-tuning. SGD, momentum 0.9, batch 512, cosine, no weight decay, clip 1, 384 px"]
     lines.append(f"{'data':14}{'steps':>8}  {'learning rates':28}held out to choose one")
-    for row in TABLE_4:
-        rates = ", ".join(f"{rate:g}" for rate in row.learning_rates)
-        lines.append(f"{row.data:14}{row.steps:>8,}  {rates:28}{row.held_out:.0%}")
+    for target in TABLE_4:
+        rates = ", ".join(f"{rate:g}" for rate in target.learning_rates)
+        lines.append(f"{target.data:14}{target.steps:>8,}  {rates:28}{target.held_out:.0%}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Several processes that train one model: one a GPU, on one machine or many, started by torchrun (§4.1, batch 4096)."""
+"""Several processes that train one model, with DDP or FSDP: one process per GPU, started by torchrun (§4.1)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-Spread = Literal["copies", "shards"]  # a whole model in every process (DDP), or a share of it (FSDP2)
+Parallel = Literal["ddp", "fsdp"]  # every process holds the whole model (DDP), or a shard of its weights (FSDP2)
+_FORMERLY = {"copies": "ddp", "shards": "fsdp"}
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that train together, and which of them this is."""
+    """The processes that train together: how many they are, and the number of this one."""
 
     rank: int = 0
     size: int = 1
@@ -29,7 +30,7 @@ class Group:
 
 
 def group() -> Group:
-    """The group this process has joined, or one of its own.
+    """The group that this process has joined; a group of one where it has joined none.
 
     >>> group()
     Group(rank=0, size=1)
@@ -41,9 +42,9 @@ def group() -> Group:
 
 @contextlib.contextmanager
 def joined() -> Iterator[Group]:
-    """Join the processes that torchrun started, and leave them at the end; alone, nothing happens.
+    """In the body, this process and the others that torchrun started are one group; without torchrun it is alone.
 
-    An exception in the body ends this process without waiting for the others, and torchrun then ends those.
+    An exception in the body ends this process without waiting for the others; torchrun then ends those.
 
     >>> with joined() as alone:
     ...     alone.size
@@ -67,14 +68,26 @@ def default_device() -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
-def spread(model: nn.Module, forward: nn.Module, how: Spread) -> nn.Module:
+def check_parallel(parallel: str) -> None:
+    """Raises ValueError unless `parallel` is "ddp" or "fsdp".
+
+    >>> check_parallel("shards")
+    Traceback (most recent call last):
+    ValueError: parallel is 'shards'; it is one of 'ddp', 'fsdp' ('shards' is now called 'fsdp')
+    """
+    if parallel not in ("ddp", "fsdp"):
+        now = f" ({parallel!r} is now called {_FORMERLY[parallel]!r})" if parallel in _FORMERLY else ""
+        raise ValueError(f"parallel is {parallel!r}; it is one of 'ddp', 'fsdp'{now}")
+
+
+def distributed(model: nn.Module, forward: nn.Module, parallel: Parallel) -> nn.Module:
     """What to call in place of `forward`, which is `model` or a compiled form of it, in a group of processes.
 
-    "shards" changes `model` in place: its parameters are spread over the processes from then on.
+    "fsdp" changes `model` in place: from then on each process holds a shard of every parameter.
     """
     if group().size == 1:
         return forward
-    if how == "copies":
+    if parallel == "ddp":
         return nn.parallel.DistributedDataParallel(forward)
     from torch.distributed.fsdp import fully_shard
 
@@ -85,10 +98,10 @@ def spread(model: nn.Module, forward: nn.Module, how: Spread) -> nn.Module:
 
 
 def without_exchange(forward: nn.Module) -> contextlib.AbstractContextManager:
-    """Backward passes in the body keep their gradients to this process: all but the last part of a batch."""
+    """Backward passes in the body do not add up gradients over the processes; with DDP only the last part has to."""
     if isinstance(forward, nn.parallel.DistributedDataParallel):
         return forward.no_sync()
-    return contextlib.nullcontext()  # shards exchange every time: they have no room for the whole gradient
+    return contextlib.nullcontext()  # FSDP adds up every time: no process has the memory for a whole gradient
 
 
 def total(value: Tensor) -> Tensor:
@@ -99,26 +112,26 @@ def total(value: Tensor) -> Tensor:
 
 
 def wait() -> None:
-    """Let every process of the group come to this line."""
+    """Wait until every process of the group has come to this line."""
     if group().size > 1:
         dist.barrier()
 
 
-def gathered(model: nn.Module, optimizer: torch.optim.Optimizer, how: Spread) -> tuple[dict, dict]:
-    """The whole state of a model and its optimiser; with shards every process must ask, and the first gets it.
+def gathered(model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Parallel) -> tuple[dict, dict]:
+    """The state dicts of a whole model and its optimiser.
 
-    The other ones then get empty dictionaries.
+    With FSDP every process has to call this; the first gets the state dicts, the others get empty dictionaries.
     """
-    if how == "copies" or group().size == 1:
+    if parallel == "ddp" or group().size == 1:
         return model.state_dict(), optimizer.state_dict()
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
     return get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
 
-def scatter_weights(model: nn.Module, weights: dict, how: Spread) -> None:
-    """Put a whole state dict into a model."""
-    if how == "copies" or group().size == 1:
+def scatter_weights(model: nn.Module, weights: dict, parallel: Parallel) -> None:
+    """Load the state dict of a whole model into it."""
+    if parallel == "ddp" or group().size == 1:
         model.load_state_dict(weights)
         return
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
@@ -127,9 +140,9 @@ def scatter_weights(model: nn.Module, weights: dict, how: Spread) -> None:
     set_model_state_dict(model, weights, options=options)
 
 
-def scatter(model: nn.Module, optimizer: torch.optim.Optimizer, states: tuple[dict, dict], how: Spread) -> None:
-    """Put what `gathered` gave back into a model and its optimiser."""
-    if how == "copies" or group().size == 1:
+def scatter(model: nn.Module, optimizer: torch.optim.Optimizer, states: tuple[dict, dict], parallel: Parallel) -> None:
+    """Load what `gathered` returned into a model and its optimiser."""
+    if parallel == "ddp" or group().size == 1:
         model.load_state_dict(states[0])
         optimizer.load_state_dict(states[1])
         return

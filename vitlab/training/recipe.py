@@ -1,4 +1,4 @@
-"""How to train, as data: the columns of Tables 3 and 4, and what a modern machine adds to them (§4.1)."""
+"""Hyper-parameters of a training: the columns of Tables 3 and 4, and settings of speed and evaluation (§4.1)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from vitlab.training.schedule import Decay, learning_rate
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything about a training but the model, the images and the machines.
+    """The hyper-parameters of a training: all that determines it but the model, the images and the machine.
 
-    The batch is that of one update. `accumulate` cuts it into so many parts, one after the other through the model,
-    with the same result; so do several processes (see `processes`).
+    `batch_size` is the number of images of one update. With `accumulate` parts, each part of the batch goes through the
+    model in turn and their gradients are added up, to the same result; several processes (see `processes`) each take a
+    part of the batch.
 
     >>> Recipe(steps=1000).samples
     128000
@@ -29,13 +30,13 @@ class Recipe:
     momentum: float = 0.9  # of SGD
     grad_clip: float | None = 1.0  # global norm
     label_smoothing: float = 0.0
-    average: float | None = None  # decay of the Polyak average that is evaluated and kept: 0.9999 in Table 2
+    ema_decay: float | None = None  # of the moving average of the weights, which is evaluated and kept; Table 2: 0.9999
     accumulate: int = 1
     precision: str = "fp32"  # or "bf16": mixed, the weights stay fp32
-    compile: bool = False  # by torch.compile: half a minute at the start; pays on a GPU, hardly on a CPU
+    compile: bool = False  # use torch.compile: takes half a minute at the start; worth it on a GPU, hardly on a CPU
     eval_every: int = 0  # steps between evaluations; 0: at the end only
     patience: int | None = None  # evaluations without a new best before stopping; None: never stop early
-    seed: int = 0  # of dropout and stochastic depth
+    seed: int = 0  # of the random draws in the model, that is of dropout
 
     @property
     def samples(self) -> int:
@@ -54,6 +55,8 @@ class Recipe:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {known}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing is {self.label_smoothing}; it is a share of at least 0, less than 1")
-        if self.average is not None and not 0 < self.average < 1:
-            raise ValueError(f"average is {self.average}; it is a decay between 0 and 1, such as 0.9999, or None")
+        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
+            raise ValueError(
+                f"ema_decay is {self.ema_decay}; expected a decay between 0 and 1, such as 0.9999, or None"
+            )
         learning_rate(0, base=1.0, total=self.steps, warmup=self.warmup_steps, decay=self.decay)  # checks

@@ -1,9 +1,9 @@
-"""One training by name, as the command line starts it: planned, checked, then run alone or under torchrun (§4.1)."""
+"""The trainings of `vitlab train`: a model and data by name, checked, estimated, then trained (§4.1)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,17 @@ from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set, stream
 from vitlab.models import zoo
-from vitlab.training import cost, paper, processes
+from vitlab.training import checkpoint, cost, paper, processes, progress
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 
 _WORLD_TEST = 2_000  # held-out images of the world
+_EVALUATIONS = 10  # over a training, unless `eval_every` says otherwise
 
 
 @dataclass(frozen=True)
 class Session:
-    """What is trained on what, and how."""
+    """One training: the model and the data by name, the recipe and all other settings."""
 
     model: str
     data: str  # "world", a named set, or a folder with train/ and test/ in it
@@ -35,7 +36,6 @@ class Session:
     image_size: int = 32  # pixels
     head: str = "linear"
     dropout: float = 0.0
-    drop_path: float = 0.0
     workers: int = 2  # processes that decode a folder's images
 
 
@@ -53,7 +53,7 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
     """A session whose recipe is Table 3's for `model` on the data called `like`, or the lab's 1,000 steps of 128.
 
     `settings` change any value of `Recipe`, `Augmentation` and `Session`. The lab's recipe is derived from that for
-    ImageNet by `paper.lab`.
+    ImageNet by `paper.lab`. There are ten evaluations unless `eval_every` is set.
 
     Raises ValueError for a setting there is not, or a model or data that Table 3 does not have.
 
@@ -63,16 +63,19 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
     3200
     """
     left = dict(settings or {})
-    found = _of_the_paper(model, data, like) if like else _of_the_lab(model, data, left)
-    parts = {}
-    for name, part in (("recipe", found.recipe), ("augmentation", found.augmentation)):
+    default = _of_the_paper(model, data, like) if like else _of_the_lab(model, data, left)
+    left.setdefault("eval_every", -(-left.get("steps", default.recipe.steps) // _EVALUATIONS))
+    parts: dict[str, Any] = {}
+    for name, part in (("recipe", default.recipe), ("augmentation", default.augmentation)):
         known = {each.name for each in dataclasses.fields(part)}
         parts[name] = dataclasses.replace(part, **{key: left.pop(key) for key in list(left) if key in known})
     if unknown := set(left) - set(DEFAULTS):
         raise ValueError(f"a training has no setting {', '.join(sorted(unknown))}; there are: {', '.join(DEFAULTS)}")
     if data == "world" and parts["augmentation"] != Augmentation():
-        raise ValueError("the world is not augmented: no image of it comes twice; leave out crop, flip and mixup")
-    return dataclasses.replace(found, **parts, **left)
+        raise ValueError(
+            "the world is not augmented, because no image of it is seen twice; leave out crop, flip and mixup"
+        )
+    return dataclasses.replace(default, **parts, **left)
 
 
 def _of_the_lab(model: str, data: str, settings: Mapping[str, Any]) -> Session:
@@ -96,30 +99,30 @@ def prepared(chosen: Session, device: torch.device) -> tuple[nn.Module, Batches,
     Raises what `zoo.create` and the data sets raise: an unknown name, data that is not there.
     """
     size, recipe = chosen.image_size, chosen.recipe
-    batches: Callable[..., Batches] = loader.batches
+    how = (recipe.batch_size, recipe.seed, device, chosen.augmentation)
+    feed: Batches
+    test: ImageSet | FolderSet
     if chosen.data == "world":
         world = World(image_size=size)
         test, classes = image_set(world, _WORLD_TEST, HELD_OUT, device), world.n_classes
         feed = stream(world, recipe.batch_size, device)
+    elif chosen.data in datasets.NAMES:
+        held, test = (datasets.load(chosen.data, split, image_size=size) for split in ("train", "test"))
+        feed, classes = loader.batches(held, *how), len(held.classes)
     else:
-        if chosen.data in datasets.NAMES:
-            learn, test = (datasets.load(chosen.data, split, image_size=size) for split in ("train", "test"))
-        else:
-            learn, test = (folders.open_folder(chosen.data, split, image_size=size) for split in ("train", "test"))
-            batches = lambda *args: folders.batches(*args, workers=chosen.workers)  # noqa: E731
-        classes = len(learn.classes)
-        feed = batches(learn, recipe.batch_size, recipe.seed, device, chosen.augmentation)
-    given = {"head": chosen.head, "dropout": chosen.dropout, "drop_path": chosen.drop_path}
+        read, test = (folders.open_folder(chosen.data, split, image_size=size) for split in ("train", "test"))
+        feed, classes = folders.batches(read, *how, workers=chosen.workers), len(read.classes)
+    given: dict[str, Any] = {"head": chosen.head, "dropout": chosen.dropout}
     options = {name: value for name, value in given.items() if value not in ("linear", 0.0)}
     model = zoo.create(chosen.model, n_classes=classes, image_size=size, seed=recipe.seed, **options)
     return model.to(device), feed, test
 
 
 def plan(chosen: Session, device: torch.device | None = None) -> str:
-    """What the training would take, in words, before anything starts.
+    """The training's parameters, images, FLOPs and estimated memory, in words, before anything starts.
 
-    Raises MemoryError where the estimate is above what the device has free, naming an `accumulate` that would do, and
-    what `prepared` raises.
+    Raises MemoryError where the estimate is above the free memory of the device, naming an `accumulate` with which it
+    fits, and what `prepared` raises.
 
     >>> print(plan(session("Lab-Ti/8", "digits", settings={"steps": 100})).splitlines()[0])
     Lab-Ti/8 (214,218 parameters) on digits, 32 px, 10 classes
@@ -144,7 +147,7 @@ def plan(chosen: Session, device: torch.device | None = None) -> str:
             fits //= 2
         way = f"set accumulate={recipe.batch_size // (fits * group.size)}"
         if fixed + fits * per_image > free:
-            way = "take a smaller model or a larger device, or spread the model over several (--spread shards)"
+            way = "take a smaller model or a larger device, or share the model out over several (--parallel fsdp)"
         raise MemoryError(f"{chosen.model} does not fit into memory: {memory}; {way}")
     return (
         f"{chosen.model} ({n_parameters:,} parameters) on {chosen.data}, {chosen.image_size} px, "
@@ -154,32 +157,52 @@ def plan(chosen: Session, device: torch.device | None = None) -> str:
     )
 
 
-def run(chosen: Session, folder: Path, *, spread: processes.Spread = "copies", save_every: int = 500) -> list[dict]:
+def run(chosen: Session, folder: Path, *, parallel: processes.Parallel = "ddp", save_every: int = 500) -> list[dict]:
     """Check the plan, then train; the folder has the log, checkpoints and weights. Returns the rows of `loop.train`.
 
-    A killed session goes on when it is run again. Under torchrun every process calls this.
+    Prints the plan, lines about the training (see `progress.in_lines`), and where its weights are. A killed session
+    goes on when it is run again; of a finished one it is said that it is. Under torchrun every process calls this.
     """
+    recipe, new = chosen.recipe, []
     with processes.joined() as group:
         device = processes.default_device()
         text = plan(chosen, device)
         if group.writes:
             print(text, flush=True)
         model, feed, test = prepared(chosen, device)
-        return train(
-            model,
-            feed,
-            chosen.recipe,
-            validation=test,
-            folder=folder,
-            name=chosen.model,
-            save_every=save_every,
-            spread=spread,
-            report=lambda row: print(_line(row), flush=True),
-        )
+        with progress.in_lines(recipe.steps, recipe.batch_size) as (watch, say):
+
+            def report(row: dict) -> None:
+                new.append(row)
+                say(row)
+
+            rows = train(
+                model,
+                watch(feed) if group.writes else feed,
+                recipe,
+                validation=test,
+                folder=folder,
+                name=chosen.model,
+                save_every=save_every,
+                parallel=parallel,
+                report=report,
+            )
+        if group.writes:
+            print(_ended(rows, folder / checkpoint.WEIGHTS) if new else _was_finished(rows, recipe, folder), flush=True)
+    return rows
 
 
-def _line(row: dict) -> str:
+def _ended(rows: list[dict], weights: Path) -> str:
+    last = rows[-1]
     return (
-        f"step {row['step']:>7,}  loss {row['train_loss']:.4f}  test accuracy {row['val_accuracy']:.4f}  "
-        f"{row['images_per_second']:,.0f} images/s  {row['flops']:.3g} FLOPs  {row['peak_memory_gb']:.2f} GB"
+        f"trained for {progress.in_words(last['seconds'])}, {last['flops']:.3g} FLOPs, up to "
+        f"{last['peak_memory_gb']:.2f} GB; weights in {weights}"
+    )
+
+
+def _was_finished(rows: list[dict], recipe: Recipe, folder: Path) -> str:
+    kept = rows[-1] if recipe.patience is None else max(rows, key=lambda row: row["val_accuracy"])
+    return (
+        f"finished before: step {kept['step']:,}, test accuracy {100 * kept['val_accuracy']:.1f} %, weights in "
+        f"{folder / checkpoint.WEIGHTS}; nothing to do. Another training: --out FOLDER, or delete {folder}"
     )

@@ -1,4 +1,4 @@
-"""The attention viewer: point at a patch and see where every head of every layer looks (§4.5, Fig. 6, 7 right)."""
+"""The attention viewer: point at a patch and see where every head of every block looks (§4.5, Fig. 6, 7 right)."""
 
 from vitlab.viewer.view import View, attention_view, fitting, view
 

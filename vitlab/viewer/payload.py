@@ -26,13 +26,13 @@ _LEVELS = 255
 def tables(
     maps: Float[Tensor, "L H T T"],
     grid: tuple[int, int],
-    patch_size: int | tuple[int, int],
+    stride: int | tuple[int, int],
     n_prefix: int,
     class_token: bool,
-    layers: Sequence[int],
+    blocks: Sequence[int],
     pool: int = 1,
 ) -> dict[str, np.ndarray]:
-    """What the viewer shows, by name: M = len(layers) · H maps and, last, rollout through all layers.
+    """What the viewer shows, by name: M = len(blocks) · H maps and, last, rollout through all blocks.
 
     Queries Q are the prefix tokens and then the patches; a model with no class token has the mean over all patches
     as query 0, as rollout has. `pool` merges pool × pool patches into one of the N cells: attention to them is added
@@ -44,13 +44,13 @@ def tables(
         prefix tokens; head_distance [M], over all query patches; code [M Q N], as `encode` makes it.
 
     >>> uniform = torch.full((2, 3, 5, 5), 1 / 5)
-    >>> found = tables(uniform, (2, 2), 16, 1, True, [0, 1])
-    >>> found["code"].shape, found["head_distance"].shape
+    >>> arrays = tables(uniform, (2, 2), 16, 1, True, [0, 1])
+    >>> arrays["code"].shape, arrays["head_distance"].shape
     ((7, 5, 4), (7,))
     """
     rolled = rollout_matrix(list(maps[:, None]))  # [1 T T]
-    chosen = torch.cat([maps[list(layers)].flatten(0, 1), rolled])  # [M T T]
-    distance = (chosen[:, n_prefix:, n_prefix:] * pixel_distances(grid, patch_size)).sum(-1)  # [M patches]
+    chosen = torch.cat([maps[list(blocks)].flatten(0, 1), rolled])  # [M T T]
+    distance = (chosen[:, n_prefix:, n_prefix:] * pixel_distances(grid, stride)).sum(-1)  # [M patches]
     to_cells = _merged(chosen[..., n_prefix:], grid, pool, -1).sum(-1)  # [M T N]
     on_prefix = chosen[..., :n_prefix].sum(-1)  # [M T]
 
@@ -62,14 +62,14 @@ def tables(
 
     nowhere = torch.full((len(chosen), n_prefix), torch.nan)
     code, peak = encode(queries(to_cells))
-    found = {
+    arrays = {
         "peak": peak,
         "distance": queries(torch.cat([nowhere, distance], 1)),
         "on_prefix": queries(on_prefix),
         "head_distance": distance.mean(1),
         "code": code,
     }
-    return {name: values.numpy() for name, values in found.items()}
+    return {name: values.numpy() for name, values in arrays.items()}
 
 
 def encode(rows: Float[Tensor, "... N"]) -> tuple[UInt8[Tensor, "... N"], Float[Tensor, "..."]]:
@@ -114,8 +114,8 @@ def unpack(packed: bytes, listed: Sequence[dict[str, Any]]) -> dict[str, np.ndar
     data, start, arrays = zlib.decompress(packed), 0, {}
     for entry in listed:
         count, kind = int(np.prod(entry["shape"])), np.dtype(entry["type"]).newbyteorder("<")
-        found = np.frombuffer(data, kind, count, start).reshape(entry["shape"])
-        arrays[entry["name"]] = found.astype(entry["type"])
+        values = np.frombuffer(data, kind, count, start).reshape(entry["shape"])
+        arrays[entry["name"]] = values.astype(entry["type"])
         start += count * kind.itemsize
     return arrays
 

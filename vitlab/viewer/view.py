@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -23,11 +22,11 @@ from vitlab import files
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_stride
 from vitlab.analysis.geometry import check_attention, has_class_token
 from vitlab.viewer import payload
+from vitlab.viewer.assets import SHOWS, asset
 
 if TYPE_CHECKING:
     from vitlab.viewer.widget import AttentionWidget
 
-SHOWS = ("heads", "layer", "head", "rollout")  # all heads of all layers, one layer's, one head, rollout
 MAX_BYTES = 2_000_000  # of a page: a notebook with two of them still opens at once
 _BESIDE = 250_000  # of a page, for all but the maps: script, picture, distances
 _DEFLATED = 0.92  # of their size that maps take at the most, whatever the model: softmax leaves no white noise
@@ -70,20 +69,31 @@ class View:
         """The same viewer with a kernel behind it: what is selected can be read and set in Python."""
         from vitlab.viewer.widget import AttentionWidget  # brings ipywidgets
 
-        return AttentionWidget(self)
+        return AttentionWidget(self.meta, self.packed)
 
-    def _repr_html_(self) -> str:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
+        """The viewer, and a still of it where scripts do not run: front ends take HTML or PNG, and may clean the HTML.
+
+        A notebook that is not trusted loses the frame and the style from the HTML, and keeps the still in it.
+        """
+        from vitlab.viewer.still import still  # brings matplotlib
+
+        png, words = still(self.meta, self.arrays)
+        picture = base64.b64encode(png).decode()
         name = html.escape(f"Attention viewer: {self.meta['title']}", quote=True)
-        return (
+        page = (
+            "<style>img.vitlab-still:has(+ iframe) { display: none }</style>"
+            f'<img class="vitlab-still" alt="{html.escape(words, quote=True)}" src="data:image/png;base64,{picture}">'
             f'<iframe title="{name}" style="width: 100%; height: 640px; border: 0" '
             f'srcdoc="{html.escape(self.page(), quote=True)}"></iframe>'
-            '<p style="font-size: 85%; margin: 0">Attention viewer. Nothing above this line? Run the cell: '
-            "notebooks show what others ran only once they are trusted.</p>"
+            '<p style="font-size: 85%; margin: 0">Attention viewer. It does not follow the pointer? Then it is a still '
+            "picture, which notebooks show in its place until they are trusted: run the cell.</p>"
         )
+        return {"text/html": page, "image/png": picture, "text/plain": repr(self)}, {"image/png": {"alt": words}}
 
     def __repr__(self) -> str:
         rows, cols = self.meta["grid"]
-        shown = f"{len(self.meta['layers'])} layers × {self.meta['heads']} heads, {rows} × {cols}"
+        shown = f"{len(self.meta['blocks'])} blocks × {self.meta['heads']} heads, {rows} × {cols}"
         return f"View({self.meta['title']!r}, {shown})"
 
 
@@ -91,12 +101,12 @@ def attention_view(
     maps: Sequence[Float[Tensor, "B H T T"]],
     image: Shaped[Tensor, "channels height width"],
     grid: tuple[int, int],
-    patch_size: int | tuple[int, int],
+    stride: int | tuple[int, int],
     n_prefix: int = 1,
     *,
     class_token: bool | None = None,
     index: int = 0,
-    layers: Sequence[int] | None = None,
+    blocks: Sequence[int] | None = None,
     pool: int = 1,
     show: str = "heads",
     title: str = "attention",
@@ -105,41 +115,41 @@ def attention_view(
     """The viewer of attention that was captured (`capture.attention_maps`), for one image of the batch.
 
     Args:
-        maps: one per layer, first layer first; any floating point.
+        maps: one per block, first block first; any floating point.
         image: what the model saw, to look at, in colour or grey: bytes, or 0…1 (normalisation undone).
-        grid, patch_size: rows and columns of patches, and pixels from one to the next, as for `pixel_distances`.
+        grid, stride: rows and columns of patches, and pixels from one to the next, as for `pixel_distances`.
         n_prefix: tokens before the patches.
         class_token: whether token 0 is a class token; None takes any prefix token for one.
         index: which image of the batch the maps are taken of.
-        layers: those to show, from 0; None shows all. Rollout goes through all layers either way.
+        blocks: those to show, from 0; None shows all. Rollout goes through all blocks either way.
         pool: merge pool × pool patches into one, for large grids.
         show: what is seen first, one of `SHOWS`: every head from the middle patch, or "rollout" from the class token.
         max_bytes: largest size of the page.
 
     Raises:
-        ValueError: no maps, maps that do not fit the grid, hold NaN or are no attention; layers of unequal numbers
-            of heads; an index, a layer, a pool or a view that there is not; a picture that is none; a page that is
+        ValueError: no maps, maps that do not fit the grid, hold NaN or are no attention; blocks of unequal numbers
+            of heads; an index, a block, a pool or a view that there is not; a picture that is none; a page that is
             larger than max_bytes.
 
     >>> uniform = torch.full((1, 2, 5, 5), 1 / 5)
     >>> attention_view([uniform] * 3, torch.zeros(3, 32, 32), (2, 2), 16, title="even")
-    View('even', 3 layers × 2 heads, 2 × 2)
+    View('even', 3 blocks × 2 heads, 2 × 2)
     """
     _check_maps(maps, grid, n_prefix, index)
-    chosen = list(range(len(maps)) if layers is None else layers)
+    chosen = list(range(len(maps)) if blocks is None else blocks)
     _check_choice(chosen, len(maps), pool, grid, show)
     has_class = n_prefix > 0 if class_token is None else class_token
     own = torch.stack([attn[index].detach().cpu().float() for attn in maps])  # [L H T T]
-    arrays = payload.tables(own, grid, patch_size, n_prefix, has_class, chosen, pool)
+    arrays = payload.tables(own, grid, stride, n_prefix, has_class, chosen, pool)
     packed, listed = payload.pack({**arrays, "colours": _colours()})
-    meta = {
+    meta: dict[str, Any] = {
         "title": title,
         "show": show,
         "picture": _picture(image),
         "size": list(image.shape[1:]),
         "grid": [grid[0] // pool, grid[1] // pool],
         "pool": pool,
-        "layers": chosen,
+        "blocks": chosen,
         "heads": own.shape[1],
         "tokens": _token_names(n_prefix, has_class),
         "prefix": _prefix_name(n_prefix, has_class),
@@ -148,9 +158,9 @@ def attention_view(
     made = View(meta, packed)
     if (size := len(made.page())) > max_bytes:
         raise ValueError(
-            f"the viewer of {len(chosen)} layers × {own.shape[1]} heads on {meta['grid'][0]} × {meta['grid'][1]} "
-            f"patches has {size / 1e6:.1f} MB, expected at most {max_bytes / 1e6:.1f} MB; choose layers "
-            "(layers=[0, 5, 11]), merge patches (pool=2), do both (**fitting(maps, grid)), or raise max_bytes"
+            f"the viewer of {len(chosen)} blocks × {own.shape[1]} heads on {meta['grid'][0]} × {meta['grid'][1]} "
+            f"patches has {size / 1e6:.1f} MB, expected at most {max_bytes / 1e6:.1f} MB; choose blocks "
+            "(blocks=[0, 5, 11]), merge patches (pool=2), do both (**fitting(maps, grid)), or raise max_bytes"
         )
     return made
 
@@ -170,14 +180,14 @@ def view(
         model: what `zoo.load` gives, with a picture of bytes [3 H W]; or any ViT that `capture` sees into, with an
             image normalised as it expects, shown from its darkest to its brightest value.
         image: [3 H W], or a batch [B 3 H W] of which `index` says the one.
-        fit: show fewer layers, or merge patches, where the page would be too large (`fitting`).
+        fit: show fewer blocks, or merge patches, where the page would be too large (`fitting`).
 
     Raises:
         ValueError: as `attention_view` and `capture.attention_maps`.
 
     >>> import timm
     >>> view(timm.create_model("test_vit"), torch.zeros(3, 160, 160))
-    View('VisionTransformer', 6 layers × 2 heads, 10 × 10)
+    View('VisionTransformer', 6 blocks × 2 heads, 10 × 10)
     """
     batch = image if image.ndim == 4 else image[None]
     if not 0 <= index < len(batch):
@@ -202,45 +212,40 @@ def view(
 def fitting(
     maps: Sequence[Float[Tensor, "B H T T"]], grid: tuple[int, int], n_prefix: int = 1, max_bytes: int = MAX_BYTES
 ) -> dict[str, Any]:
-    """`layers` and `pool` with which any model's viewer fits: patches are merged only if not even three layers would.
+    """`blocks` and `pool` with which any model's viewer fits: patches are merged only if not even three blocks would.
 
     >>> fitting([torch.zeros(1, 12, 197, 197)] * 12, (14, 14))
-    {'layers': [0, 6, 11], 'pool': 1}
+    {'blocks': [0, 6, 11], 'pool': 1}
     """
     depth, n_heads, common = len(maps), maps[0].shape[1], math.gcd(*grid)
     for pool in (pool for pool in range(1, common + 1) if common % pool == 0):
         n_cells = grid[0] * grid[1] // pool**2
-        layer_bytes = n_heads * (n_prefix + 1 + n_cells) * n_cells * _DEFLATED * 4 / 3
-        count = min(depth, int((max_bytes - _BESIDE) / layer_bytes))
+        block_bytes = n_heads * (n_prefix + 1 + n_cells) * n_cells * _DEFLATED * 4 / 3
+        count = min(depth, int((max_bytes - _BESIDE) / block_bytes))
         if count >= min(depth, 3):
             break
-    return {"layers": sorted({round(layer) for layer in np.linspace(0, depth - 1, max(count, 1))}), "pool": pool}
-
-
-def asset(name: str) -> str:
-    """One of the files of this folder that a browser reads."""
-    return (resources.files("vitlab.viewer") / name).read_text(encoding="utf-8")
+    return {"blocks": sorted({round(block) for block in np.linspace(0, depth - 1, max(count, 1))}), "pool": pool}
 
 
 def _check_maps(maps: Sequence[Tensor], grid: tuple[int, int], n_prefix: int, index: int) -> None:
     if len(maps) == 0:
-        raise ValueError("no attention maps given, expected one per layer")
+        raise ValueError("no attention maps given, expected one per block")
     for attn in maps:
         check_attention(attn, grid, n_prefix)
     shapes = {tuple(attn.shape[:2]) for attn in maps}
     if len(shapes) > 1:
         raise ValueError(
-            f"layers have (images, heads) {sorted(shapes)}, expected the same in all: the viewer is one table of "
-            "layers and heads; give layers that are alike"
+            f"blocks have (images, heads) {sorted(shapes)}, expected the same in all: the viewer is one table of "
+            "blocks and heads; give blocks that are alike"
         )
     count = maps[0].shape[0]
     if not 0 <= index < count:
         raise ValueError(f"index {index} given, expected 0…{count - 1} for maps of {count} image(s)")
 
 
-def _check_choice(layers: list[int], depth: int, pool: int, grid: tuple[int, int], show: str) -> None:
-    if not layers or len(set(layers)) < len(layers) or not all(0 <= layer < depth for layer in layers):
-        raise ValueError(f"layers {layers} given, expected different numbers from 0 to {depth - 1}")
+def _check_choice(blocks: list[int], depth: int, pool: int, grid: tuple[int, int], show: str) -> None:
+    if not blocks or len(set(blocks)) < len(blocks) or not all(0 <= block < depth for block in blocks):
+        raise ValueError(f"blocks {blocks} given, expected different numbers from 0 to {depth - 1}")
     if pool < 1 or grid[0] % pool or grid[1] % pool:
         raise ValueError(f"pool {pool} given, expected a number that divides both sides of the grid {grid}")
     if show not in SHOWS:

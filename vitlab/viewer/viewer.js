@@ -1,14 +1,14 @@
-/* The attention viewer: one query patch, and where every head of every layer looks from there.
+/* The attention viewer: one query patch, and where every head of every block looks from there.
  *
  * One file for both homes. In a page (page.html) `openPage` starts it; as an anywidget `renderWidget` does. Nothing is
  * loaded from anywhere: the maps come as deflated bytes, which payload.py describes.
  *
- * State is {show, layer, head, query}: positions in the tables, from 0. A query is a token (below `tokens.length`) or,
+ * State is {show, block, head, query}: positions in the tables, from 0. A query is a token (below `tokens.length`) or,
  * after those, a patch, row by row. Rollout is one more map, behind those of all heads.
  */
 
-const SHOWS = [["heads", "All heads"], ["layer", "Layer"], ["head", "Head"], ["rollout", "Rollout"]];
-const HELP = [["← ↑ ↓ →", "patch, or map"], ["L", "layer"], ["H", "head"], ["V", "view"], ["C", "token"],
+const SHOWS = [["heads", "All heads"], ["block", "Block"], ["head", "Head"], ["rollout", "Rollout"]];
+const HELP = [["← ↑ ↓ →", "patch, or map"], ["B", "block"], ["H", "head"], ["V", "view"], ["C", "token"],
   ["M", "map on picture"], ["S", "scale"], ["Enter", "hold"]];
 
 /** Make an element: attributes by name, listeners as on…, then its children. */
@@ -54,7 +54,7 @@ class AttentionViewer {
     this.queries = meta.tokens.length + this.patches;
     const middle = Math.floor(this.rows / 2) * this.cols + Math.floor(this.cols / 2);
     const query = meta.show === "rollout" ? 0 : meta.tokens.length + middle;
-    this.state = { show: meta.show, layer: 0, head: 0, query, ...start };
+    this.state = { show: meta.show, block: 0, head: 0, query, ...start };
     this.held = false; // a held patch does not follow the pointer
     this.overlay = true; // the chosen map lies on the picture
     this.shared = false; // one colour scale for all maps shown, in place of each its own
@@ -72,11 +72,11 @@ class AttentionViewer {
 
   // ---- what is selected -------------------------------------------------------------------------------------------
 
-  /** Change any of show, layer, head, query; what lies outside the tables is drawn back to their edge. */
+  /** Change any of show, block, head, query; what lies outside the tables is drawn back to their edge. */
   select(change) {
     const next = { ...this.state, ...change };
     const within = (value, count) => Math.max(0, Math.min(count - 1, value));
-    next.layer = within(next.layer, this.meta.layers.length);
+    next.block = within(next.block, this.meta.blocks.length);
     next.head = within(next.head, this.meta.heads);
     next.query = within(next.query, this.queries);
     const before = this.state;
@@ -89,11 +89,11 @@ class AttentionViewer {
 
   /** The map on the picture: its place in the tables. */
   chosen() {
-    const { show, layer, head } = this.state;
-    return show === "rollout" ? this.meta.layers.length * this.meta.heads : this.mapOf(layer, head);
+    const { show, block, head } = this.state;
+    return show === "rollout" ? this.meta.blocks.length * this.meta.heads : this.mapOf(block, head);
   }
 
-  mapOf(layer, head) { return layer * this.meta.heads + head; }
+  mapOf(block, head) { return block * this.meta.heads + head; }
 
   peak(map) { return this.arrays.peak[map * this.queries + this.state.query]; }
 
@@ -117,8 +117,8 @@ class AttentionViewer {
   // ---- names ------------------------------------------------------------------------------------------------------
 
   nameOf(map) {
-    if (map === this.meta.layers.length * this.meta.heads) return "Rollout through all layers";
-    return `Layer ${this.meta.layers[Math.floor(map / this.meta.heads)] + 1}, head ${map % this.meta.heads + 1}`;
+    if (map === this.meta.blocks.length * this.meta.heads) return "Rollout through all blocks";
+    return `Block ${this.meta.blocks[Math.floor(map / this.meta.heads)] + 1}, head ${map % this.meta.heads + 1}`;
   }
 
   queryName() {
@@ -131,7 +131,7 @@ class AttentionViewer {
     return Number.isNaN(distance) ? "no distance, a token has no place" : `mean distance ${pixels(distance)}`;
   }
 
-  /** "layer 3, head 2, patch row 4 column 5, mean distance 61 px": for those who listen. */
+  /** "block 3, head 2, patch row 4 column 5, mean distance 61 px": for those who listen. */
   spoken() {
     const place = this.place();
     const from = place ? `patch row ${place[0] + 1} column ${place[1] + 1}` : this.queryName();
@@ -147,7 +147,7 @@ class AttentionViewer {
     const choice = (name, numbers) => element("select", {
       "aria-label": name, onchange: ({ target }) => this.select({ [name]: Number(target.value) }) },
     ...numbers.map((number, k) => element("option", { value: k }, `${number + 1}`)));
-    this.layerChoice = choice("layer", this.meta.layers);
+    this.blockChoice = choice("block", this.meta.blocks);
     this.headChoice = choice("head", [...Array(this.meta.heads).keys()]);
     this.showButtons = SHOWS.map(([show, label]) =>
       element("button", { type: "button", onclick: () => this.select({ show }) }, label));
@@ -170,7 +170,7 @@ class AttentionViewer {
     this.root.replaceChildren(
       element("div", { class: "controls" },
         group("View", ...this.showButtons),
-        group("Map", element("label", {}, "layer ", this.layerChoice), element("label", {}, "head ", this.headChoice)),
+        group("Map", element("label", {}, "block ", this.blockChoice), element("label", {}, "head ", this.headChoice)),
         group("Query token", "from ", ...this.tokenButtons),
         group("Drawing", element("label", {}, this.overlayBox, " map on the picture"),
           element("label", {}, this.sharedBox, " one scale for all maps"))),
@@ -186,47 +186,47 @@ class AttentionViewer {
     return element("input", { type: "checkbox", onchange: ({ target }) => { set(target.checked); this.draw(); } });
   }
 
-  /** The maps of this view as buttons: layers across and heads down, the heads of a layer, or one map. */
+  /** The maps of this view as buttons: blocks across and heads down, the heads of a block, or one map. */
   layOut() {
     const focused = this.maps.contains(document.activeElement);
     const { show } = this.state;
-    const { layers, heads } = this.meta;
-    const ofLayer = (layer) => [...Array(heads).keys()].map((head) => [layer, head]);
-    const all = show === "heads" ? [...layers.keys()].flatMap(ofLayer)
-      : show === "layer" ? ofLayer(null) : [[null, null]]; // null: whichever is chosen
-    this.cells = all.map(([layer, head]) => this.cell(layer, head));
+    const { blocks, heads } = this.meta;
+    const ofBlock = (block) => [...Array(heads).keys()].map((head) => [block, head]);
+    const all = show === "heads" ? [...blocks.keys()].flatMap(ofBlock)
+      : show === "block" ? ofBlock(null) : [[null, null]]; // null: whichever is chosen
+    this.cells = all.map(([block, head]) => this.cell(block, head));
     const labels = [];
     if (show === "heads") {
-      labels.push(element("span", { class: "corner" }, "layer"));
+      labels.push(element("span", { class: "corner" }, "block"));
       const label = (row, column, text) =>
         labels.push(element("span", { style: `grid-area: ${row} / ${column}` }, text));
-      layers.forEach((layer, k) => label(1, k + 2, `${layer + 1}`));
+      blocks.forEach((block, k) => label(1, k + 2, `${block + 1}`));
       for (let head = 0; head < heads; head++) label(head + 2, 1, `head ${head + 1}`);
     }
     this.maps.className = `maps ${show}`;
-    this.maps.style.setProperty("--layers", layers.length);
-    this.maps.setAttribute("aria-label", show === "heads" ? "Maps of all heads: layers across, heads down"
-      : show === "layer" ? "Maps of the layer's heads" : "The chosen map");
+    this.maps.style.setProperty("--blocks", blocks.length);
+    this.maps.setAttribute("aria-label", show === "heads" ? "Maps of all heads: blocks across, heads down"
+      : show === "block" ? "Maps of the block's heads" : "The chosen map");
     this.maps.replaceChildren(...labels, ...this.cells.map((cell) => cell.button));
     this.draw();
     if (focused) this.cells.find((cell) => cell.button.tabIndex === 0)?.button.focus();
   }
 
-  cell(layer, head) {
+  cell(block, head) {
     const canvas = element("canvas", { width: this.cols, height: this.rows });
     const note = element("span", { class: "note" });
     const shape = `aspect-ratio: ${this.meta.size[1]} / ${this.meta.size[0]}`;
     const button = element("button", { type: "button", class: "map", onclick: () => this.select({
-      layer: layer ?? this.state.layer, head: head ?? this.state.head }) },
+      block: block ?? this.state.block, head: head ?? this.state.head }) },
     element("span", { class: "sheet", style: shape }, canvas, element("i")), note);
-    if (layer !== null) button.style.gridArea = `${head + 2} / ${layer + 2}`;
+    if (block !== null) button.style.gridArea = `${head + 2} / ${block + 2}`;
     const context = canvas.getContext("2d");
     const sheet = context.createImageData(this.cols, this.rows);
-    return { layer, head, button, note, context, sheet, pixels: new Uint32Array(sheet.data.buffer) };
+    return { block, head, button, note, context, sheet, pixels: new Uint32Array(sheet.data.buffer) };
   }
 
-  mapOfCell({ layer, head }) {
-    return head === null ? this.chosen() : this.mapOf(layer ?? this.state.layer, head);
+  mapOfCell({ block, head }) {
+    return head === null ? this.chosen() : this.mapOf(block ?? this.state.block, head);
   }
 
   // ---- drawing ----------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class AttentionViewer {
       const picked = maps[k] === chosen;
       cell.button.setAttribute("aria-pressed", picked);
       cell.button.tabIndex = picked ? 0 : -1;
-      if (this.state.show === "layer") cell.note.textContent = this.noteOf(maps[k]);
+      if (this.state.show === "block") cell.note.textContent = this.noteOf(maps[k]);
     });
     const place = this.place();
     this.maps.classList.toggle("no-patch", !place);
@@ -326,9 +326,9 @@ class AttentionViewer {
   write() {
     this.writeReadout(this.chosen());
     this.writeScale(this.top ?? this.peak(this.chosen()));
-    this.layerChoice.value = this.state.layer;
+    this.blockChoice.value = this.state.block;
     this.headChoice.value = this.state.head;
-    this.layerChoice.disabled = this.headChoice.disabled = this.linear();
+    this.blockChoice.disabled = this.headChoice.disabled = this.linear();
     this.showButtons.forEach((button, k) => button.setAttribute("aria-pressed", SHOWS[k][0] === this.state.show));
     this.tokenButtons.forEach((button, query) => button.setAttribute("aria-pressed", query === this.state.query));
   }
@@ -402,10 +402,10 @@ class AttentionViewer {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
     const step = event.shiftKey ? -1 : 1;
     const arrow = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    const { layers, heads, tokens } = this.meta;
+    const { blocks, heads, tokens } = this.meta;
     const shows = SHOWS.map(([show]) => show);
     const actions = {
-      l: () => this.cycle("layer", layers.length, step),
+      b: () => this.cycle("block", blocks.length, step),
       h: () => this.cycle("head", heads, step),
       v: () => this.select({ show: shows[(shows.indexOf(this.state.show) + step + shows.length) % shows.length] }),
       c: () => this.select({ query: this.place() ? 0 : (this.state.query + step + tokens.length) % tokens.length }),
@@ -414,7 +414,7 @@ class AttentionViewer {
       escape: () => this.hold(false),
     };
     if (event.target === this.canvas) actions.enter = () => this.hold(!this.held);
-    const among = this.maps.contains(event.target) && ["heads", "layer"].includes(this.state.show);
+    const among = this.maps.contains(event.target) && ["heads", "block"].includes(this.state.show);
     const action = !arrow ? actions[event.key.toLowerCase()]
       : among ? () => this.moveMap(...arrow) : () => this.moveQuery(...arrow);
     if (!action) return;
@@ -423,9 +423,9 @@ class AttentionViewer {
     event.stopPropagation();
   }
 
-  /** Arrows among the maps: in the table of all heads across layers and down heads, in a layer along its heads. */
+  /** Arrows among the maps: in the table of all heads across blocks and down heads, in a block along its heads. */
   moveMap(down, right) {
-    if (this.state.show === "heads") this.select({ layer: this.state.layer + right, head: this.state.head + down });
+    if (this.state.show === "heads") this.select({ block: this.state.block + right, head: this.state.head + down });
     else this.select({ head: this.state.head + down + right });
     this.cells.find((cell) => cell.button.tabIndex === 0)?.button.focus();
   }
@@ -460,14 +460,14 @@ async function openPage() {
   }
 }
 
-/** As a widget: traits count layers in the model, and name a query (row, column) or the token. */
+/** As a widget: traits count blocks in the model, and name a query (row, column) or the token. */
 async function renderWidget({ model, el }) {
   const meta = model.get("_meta");
-  const { tokens, layers, grid } = meta;
+  const { tokens, blocks, grid } = meta;
   const fromTraits = () => {
     const query = model.get("query");
     return {
-      show: model.get("show"), head: model.get("head"), layer: layers.indexOf(model.get("layer")),
+      show: model.get("show"), head: model.get("head"), block: blocks.indexOf(model.get("block")),
       query: typeof query === "string" ? tokens.indexOf(query) : tokens.length + query[0] * grid[1] + query[1],
     };
   };
@@ -478,17 +478,17 @@ async function renderWidget({ model, el }) {
   const viewer = await mountViewer(root, meta, packed, fromTraits());
   if (!viewer) return undefined;
   let telling = false; // traits are set one by one: half a selection must not come back
-  viewer.onselect = ({ show, layer, head, query }) => {
+  viewer.onselect = ({ show, block, head, query }) => {
     telling = true;
     model.set("show", show);
-    model.set("layer", layers[layer]);
+    model.set("block", blocks[block]);
     model.set("head", head);
     model.set("query", viewer.place() ?? tokens[query]);
     telling = false;
     model.save_changes();
   };
   const follow = () => { if (!telling) viewer.select(fromTraits()); };
-  const traits = ["show", "layer", "head", "query"].map((name) => `change:${name}`).join(" ");
+  const traits = ["show", "block", "head", "query"].map((name) => `change:${name}`).join(" ");
   model.on(traits, follow);
   return () => model.off(traits, follow);
 }

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import anywidget
 import traitlets
 
-from vitlab.viewer.view import SHOWS, View, asset
+from vitlab.viewer import payload
+from vitlab.viewer.assets import SHOWS, asset
 
 
 class AttentionWidget(anywidget.AnyWidget):
-    """A `View` whose selection can be read, set and observed; layers, heads and patches count from 0, as in Python.
+    """A `View` whose selection can be read, set and observed; blocks, heads and patches count from 0, as in Python.
 
     A class because ipywidgets asks for one: what the browser and Python share are its traits.
 
     Traits:
         query: (row, column) of a patch, or the name of a token ("class token"); see `tokens`.
-        layer: number of the layer in the model; head: number of the head in it.
+        block: number of the block in the model; head: number of the head in it.
         show: what the page shows, one of `SHOWS`.
 
     >>> import torch
     >>> from vitlab.viewer import attention_view
     >>> made = attention_view([torch.full((1, 2, 5, 5), 1 / 5)], torch.zeros(3, 32, 32), (2, 2), 16).widget()
     >>> made.query = (1, 0)
-    >>> made.layer, made.head, made.query, round(made.distance_px, 2)
+    >>> made.block, made.head, made.query, round(made.distance_px, 2)
     (0, 0, (1, 0), 10.93)
     """
 
@@ -33,17 +35,17 @@ class AttentionWidget(anywidget.AnyWidget):
     _meta = traitlets.Dict().tag(sync=True)
     _packed = traitlets.Bytes().tag(sync=True)
     query = traitlets.Union([traitlets.Tuple(traitlets.Int(), traitlets.Int()), traitlets.Unicode()]).tag(sync=True)
-    layer = traitlets.Int().tag(sync=True)
+    block = traitlets.Int().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
     show = traitlets.Enum(SHOWS, "heads").tag(sync=True)
 
-    def __init__(self, view: View, **options: Any) -> None:
-        self._arrays = view.arrays
-        meta = dict(view.meta)
+    def __init__(self, meta: Mapping[str, Any], packed: bytes, **options: Any) -> None:
+        self._arrays = payload.unpack(packed, meta["arrays"])
+        meta = dict(meta)
         rows, cols = meta["grid"]
         query = meta["tokens"][0] if meta["show"] == "rollout" else (rows // 2, cols // 2)
-        start = {"show": meta["show"], "query": query, "layer": meta["layers"][0], "head": 0}
-        super().__init__(_meta=meta, _packed=view.packed, **(start | options))
+        start = {"show": meta["show"], "query": query, "block": meta["blocks"][0], "head": 0}
+        super().__init__(_meta=meta, _packed=packed, **(start | options))
 
     @property
     def tokens(self) -> list[str]:
@@ -58,7 +60,7 @@ class AttentionWidget(anywidget.AnyWidget):
     def _map(self) -> int:
         if self.show == "rollout":
             return len(self._arrays["distance"]) - 1
-        return self._meta["layers"].index(self.layer) * self._meta["heads"] + self.head
+        return self._meta["blocks"].index(self.block) * self._meta["heads"] + self.head
 
     def _query(self) -> int:
         if isinstance(self.query, str):
@@ -75,10 +77,10 @@ class AttentionWidget(anywidget.AnyWidget):
             )
         return value
 
-    @traitlets.validate("layer")
-    def _check_layer(self, proposal: Any) -> Any:
-        if proposal["value"] not in self._meta["layers"]:
-            raise traitlets.TraitError(f"layer {proposal['value']} given, shown are {self._meta['layers']}")
+    @traitlets.validate("block")
+    def _check_block(self, proposal: Any) -> Any:
+        if proposal["value"] not in self._meta["blocks"]:
+            raise traitlets.TraitError(f"block {proposal['value']} given, shown are {self._meta['blocks']}")
         return proposal["value"]
 
     @traitlets.validate("head")

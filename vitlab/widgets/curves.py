@@ -23,8 +23,8 @@ def data_sizes(runs: pd.DataFrame, histories: pd.DataFrame) -> Knobs:
     >>> runs = pd.DataFrame([run | {"test_accuracy": 0.4, "train_accuracy": 0.9}])
     >>> histories = pd.DataFrame([run | {"step": step, "val_accuracy": 0.4, "train_loss": 1.0} for step in (1, 2)])
     >>> data_sizes(runs, histories).picture()[1]
-    'Learned from 50 images (mean of 1 seed): Lab-Ti/8 gets 40.0% of the test images right and 90.0% of its own, 50.0
-    points learned by heart.'
+    'Learned from 50 images (mean of 1 seed): ViT-Ti/8 gets 40.0% of the test images right and 90.0% of its own: a
+    generalization gap of 50.0 points.'
     """
     if runs.empty:
         raise ValueError("no runs given, expected a row for each; run the experiment first")
@@ -49,11 +49,11 @@ def data_sizes(runs: pd.DataFrame, histories: pd.DataFrame) -> Knobs:
 
 
 def _in_words(runs: pd.DataFrame, n_train: int) -> str:
-    n_seeds = runs["seed"].nunique()
+    n_seeds, named = runs["seed"].nunique(), plots.labels(runs["model"])
     means = runs.groupby("model", sort=False)[["test_accuracy", "train_accuracy"]].mean()
     models = "; ".join(
-        f"{model} gets {test:.1%} of the test images right and {train:.1%} of its own, "
-        f"{100 * (train - test):.1f} points learned by heart"
+        f"{named[model]} gets {test:.1%} of the test images right and {train:.1%} of its own: "
+        f"a generalization gap of {100 * (train - test):.1f} points"
         for model, test, train in means.itertuples()
     )
     return f"Learned from {n_train:,} images (mean of {n_seeds} seed{'s' * (n_seeds > 1)}): {models}."

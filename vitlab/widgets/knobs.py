@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,9 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
-import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
 
+from vitlab.plots.png import as_png, still
 from vitlab.plots.style import style
 
 if TYPE_CHECKING:
@@ -103,11 +100,15 @@ class Knobs:
             shown.value = _image(png, f"{self.title}. {words}")
             said.value = f'<p role="status" style="margin: 0">{html.escape(words)}</p>'
 
+        def heard(change: dict[str, Any]) -> None:
+            if change["new"]:
+                complain(change["new"])
+
         turn()
         for control in made.values():
             control.observe(turn, "value")
             if control.has_trait("complaint"):
-                control.observe(lambda change: change["new"] and complain(change["new"]), "complaint")
+                control.observe(heard, "complaint")
         box = ipywidgets.VBox([*made.values(), shown, said])
         box.add_class(_LIVE)
         return box
@@ -173,23 +174,6 @@ def _control(knob: Knob | Upload) -> Any:
         return PictureUpload(label=knob.label)
     numbers = all(isinstance(option, Real) for option in knob.options)
     return Choice(knob.options, knob.value, label=knob.label, slider=numbers)
-
-
-def as_png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG file, drawn once."""
-    canvas, file = FigureCanvasAgg(figure), io.BytesIO()
-    canvas.draw()  # once; savefig draws twice where the layout is constrained, and a knob is not to wait
-    Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(file, "PNG", compress_level=3)
-    return file.getvalue()
-
-
-def still(png: bytes, alt: str) -> tuple[dict, dict]:
-    """What a cell shows of a picture, data and metadata: the picture, and the words for those who do not see it.
-
-    >>> still(b"", "Nothing.")[1]
-    {'image/png': {'alt': 'Nothing.'}}
-    """
-    return {"image/png": base64.b64encode(png).decode(), "text/plain": alt}, {"image/png": {"alt": alt}}
 
 
 def _image(png: bytes, alt: str) -> str:

@@ -14,15 +14,16 @@ from matplotlib.ticker import PercentFormatter
 from torch import nn
 
 from vitlab.data.loader import Batches
+from vitlab.plots.png import as_png, still
 from vitlab.plots.style import COLOURS, style
 from vitlab.training.interrupts import Stopped
 from vitlab.training.loop import train
+from vitlab.training.progress import in_words, progress, seconds_left
 from vitlab.training.recipe import Recipe
-from vitlab.widgets.knobs import as_png, somebody_is_there, still
+from vitlab.widgets.knobs import somebody_is_there
 
 _PAUSE = 0.5  # seconds between two drawings, at least
 _SHARE = 10  # times what a drawing takes is left to the training before the next one
-_UNITS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}  # in seconds
 Say = Callable[[list[dict], str, bool], None]  # the rows so far, a line about them, whether it is the last
 
 
@@ -73,45 +74,6 @@ def watched(
             last = f"stopped at step {stopped.step:,} of {recipe.steps:,}; {way}"
         say(rows, last, True)
     return rows
-
-
-def progress(row: dict, steps: int, left: float | None = None) -> str:
-    """One line about a row of `loop.train`; `left` is in seconds.
-
-    >>> row = {"step": 30, "train_loss": 1.25, "val_accuracy": 0.5, "images_per_second": 2345.6}
-    >>> progress(row, 1200, left=78)
-    'step 30 of 1,200: loss 1.250, accuracy 50.0 %, 2,346 images/s, about 78 seconds left'
-    """
-    parts = [f"loss {row['train_loss']:.3f}"]
-    if "val_accuracy" in row:
-        parts.append(f"accuracy {100 * row['val_accuracy']:.1f} %")
-    parts.append(f"{row['images_per_second']:,.0f} images/s")
-    if left is not None:
-        parts.append(f"about {in_words(left)} left")
-    return f"step {row['step']:,} of {steps:,}: {', '.join(parts)}"
-
-
-def seconds_left(marks: Sequence[tuple[int, float]], steps: int) -> float | None:
-    """Time to the last step at the pace so far, evaluations and drawing included; None before there is a pace.
-
-    `marks` are (step, seconds on a clock).
-
-    >>> seconds_left([(100, 7.0)], 400), seconds_left([(100, 7.0), (150, 8.0), (200, 9.0)], 400)
-    (None, 4.0)
-    """
-    (first, start), (step, now) = marks[0], marks[-1]
-    return (now - start) / (step - first) * (steps - step) if step > first else None
-
-
-def in_words(seconds: float) -> str:
-    """A time in its largest fitting unit, rounded.
-
-    >>> [in_words(seconds) for seconds in (0.2, 1, 89, 90, 5_399, 5_400, 200_000)]
-    ['1 second', '1 second', '89 seconds', '2 minutes', '90 minutes', '2 hours', '2 days']
-    """
-    name, size = next((unit for unit in _UNITS.items() if seconds >= 1.5 * unit[1]), ("second", 1))
-    count = max(1, round(seconds / size))
-    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def chart(rows: Sequence[dict], steps: int) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -65,11 +66,11 @@ def distance_modes(heads: pd.DataFrame, image_px: int) -> Knobs:
     """Knobs: mode and block → the dot plot of Fig. 7 right, with one block's heads told apart.
 
     Args:
-        heads: a row for each `model` ("trained", "untrained"), `layer` and `head`, counted from 1, with `distance_px`,
+        heads: a row for each `model` ("trained", "untrained"), `block` and `head`, counted from 1, with `distance_px`,
             `renormalized_px` and `prefix_mass` (0…1).
         image_px: side of the images.
 
-    >>> row = {"model": "trained", "layer": 1, "head": 1, "distance_px": 10.0, "renormalized_px": 20.0,
+    >>> row = {"model": "trained", "block": 1, "head": 1, "distance_px": 10.0, "renormalized_px": 20.0,
     ...        "prefix_mass": 0.5}
     >>> distance_modes(pd.DataFrame([row]), 64).picture(mode="renormalized")[1]
     "Mode 'renormalized', block 1: head 1 looks 20.0 px far (50% on prefix tokens)."
@@ -83,7 +84,7 @@ def distance_modes(heads: pd.DataFrame, image_px: int) -> Knobs:
         plots.plot_attention_distances(heads, left, column=MODES[mode], image_px=image_px)
         left.set_ylim(0, top)
         left.axvspan(block - 0.5, block + 0.5, color=plots.MUTED, alpha=0.15, linewidth=0)
-        rows = trained[trained["layer"] == block]
+        rows = trained[trained["block"] == block]
         plots.plot_mass_and_distance(rows, MODES[mode], right)
         right.set(ylim=(0, top), title=f"block {block}, its heads by number")
         each = ", ".join(
@@ -92,7 +93,7 @@ def distance_modes(heads: pd.DataFrame, image_px: int) -> Knobs:
         )
         return figure, f"Mode {mode!r}, block {block}: {each}."
 
-    blocks = sorted(trained["layer"].unique().tolist())
+    blocks = sorted(trained["block"].unique().tolist())
     return knobs(
         draw,
         "Mean attention distance by mode",
@@ -114,7 +115,7 @@ def rollout_variants(
 
     Args:
         pictures: 0…1.
-        maps: attention of every layer, first layer first.
+        maps: attention of every block, first block first.
         masks: True on the object; with them the words say how much of the rollout lies on it.
         class_token: as for `rollout_from_maps`.
 
@@ -126,9 +127,9 @@ def rollout_variants(
 
     def draw(number: int, head_fusion: str, discard_ratio: float) -> tuple[Figure, str]:
         one = [attn[number - 1 : number] for attn in maps]
-        options = {"n_prefix": n_prefix, "class_token": class_token}
-        chosen = rollout_from_maps(one, grid, head_fusion=head_fusion, discard_ratio=discard_ratio, **options)
-        both = {"the paper's rollout": rollout_from_maps(one, grid, **options), "as turned": chosen}
+        of_options = functools.partial(rollout_from_maps, one, grid, n_prefix, class_token=class_token)
+        chosen = of_options(head_fusion=head_fusion, discard_ratio=discard_ratio)
+        both = {"the paper's rollout": of_options(), "as turned": chosen}
         picture = pictures[number - 1]
         figure = Figure(figsize=(9, 2.6))
         axes = figure.subplots(1, 4)

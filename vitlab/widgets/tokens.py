@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from jaxtyping import UInt8
@@ -59,7 +60,7 @@ def patch_sizes(picture: UInt8[Tensor, "3 H W"], models: tuple[str, ...] = ("ViT
     pixels = picture.permute(1, 2, 0).numpy()
 
     def draw(model: str, image_size: int, patch_size: int) -> tuple[Figure, str]:
-        settings = {**zoo.VIT_SIZES[model], "image_size": image_size}
+        settings: dict[str, Any] = {**zoo.VIT_SIZES[model], "image_size": image_size}
         chosen = cost(ViTConfig(patch_size=patch_size, **settings))  # refuses a size that leaves a remainder
         fitting = [size for size in PATCH_SIZES if image_size % size == 0]
         costs = {size: cost(ViTConfig(patch_size=size, **settings)) for size in fitting}

@@ -69,8 +69,8 @@ class PictureUpload(anywidget.AnyWidget):
             self._content += bytes(buffers[0])
             if len(self._content) < content["size"]:
                 return
-            found = pictures.picture_from(bytes(self._content))
+            picture = pictures.picture_from(bytes(self._content))
         except ValueError as error:
             self.complaint = str(error)
         else:
-            self.value = found
+            self.value = picture

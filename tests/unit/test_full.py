@@ -1,0 +1,106 @@
+"""A full run goes in pieces: nothing is lost between them, nothing is run twice, no process is left behind."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vitlab import experiments
+from vitlab.cli import full, main
+from vitlab.data import datasets
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_experiment_is_a_part_and_each_part_has_a_name_of_its_own():
+    assert {part.experiment for part in full.PARTS} == set(experiments.names())
+    names = [part.name for part in full.PARTS]
+    assert len(names) == len(set(names))
+
+
+def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
+    assert "cifar10" not in [part.name for part in full.chosen([], "full")]
+    with pytest.raises(ValueError, match="cifar10: needs cifar10, which is not in"):
+        full.chosen(["cifar10"], "full")
+    (tmp_path / "cifar10").mkdir()
+    assert datasets.present("cifar10")
+    assert "cifar10" in [part.name for part in full.chosen([], "full")]
+    with pytest.raises(ValueError, match="no part sped: choose among model_checks, "):
+        full.chosen(["sped"], "full")
+    with pytest.raises(ValueError, match="small_data: has no preset 'quick'"):
+        full.chosen(["small_data"], "quick")
+    with pytest.raises(ValueError, match="needs the paper's data"):
+        full.chosen([], "paper")
+
+
+def test_a_part_that_fails_does_not_end_the_others(monkeypatch, capsys):
+    done = []
+
+    def do(part, preset, jobs):
+        done.append(part.name)
+        if part.name == "speed":
+            raise RuntimeError("1 of 4 runs failed")
+
+    monkeypatch.setattr(full, "do", do)
+    parts = full.chosen(["speed", "transfer"], "full")
+    assert full.here(parts, "full") == full.FAILED
+    assert done == ["speed", "transfer"]
+    captured = capsys.readouterr()
+    assert "speed failed: RuntimeError: 1 of 4 runs failed" in captured.err and "transfer: complete" in captured.out
+
+
+def alive(text: str) -> list[str]:
+    """Command lines of running processes that hold a text."""
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if text in line and "ps -eo" not in line]
+
+
+def stored(folder):
+    """Name and time of the finished runs; one that is being written has a dot before it."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("[!.]*.json")}
+
+
+def test_a_piece_ends_in_time_with_its_processes_and_the_next_goes_on(tmp_path, monkeypatch, capfd):
+    """Cut off in the middle of a part, again and again until it is there: no run is made twice."""
+    monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path))
+    parts = full.chosen(["compute_scaling"], "smoke")
+    runs = tmp_path / "smoke" / "runs" / "scaling"
+    started = time.perf_counter()
+    assert full.piece(parts, "smoke", minutes=0.01) == full.MORE  # it has not even imported torch
+    assert time.perf_counter() - started < 30
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "vitlab.cli.main", "full", "compute_scaling", "--preset", "smoke"]
+    with subprocess.Popen([*command, "--minutes", "5"], env=environment) as process:
+        while len(stored(runs)) < 2 and process.poll() is None:
+            time.sleep(0.02)
+        process.terminate()  # as a scheduler does when the time of a job is over
+    first = stored(runs)
+    assert len(first) >= 2
+    time.sleep(0.5)
+    assert not alive(str(tmp_path)) and not alive("vitlab.cli.main full compute_scaling")
+    assert full.piece(parts, "smoke", minutes=5) == 0
+    second = stored(runs)
+    assert first.items() < second.items()
+    capfd.readouterr()
+    assert main.main(["full", "compute_scaling", "--preset", "smoke"]) == 0
+    assert "complete: " in capfd.readouterr().out
+    assert second == stored(runs)
+
+
+def test_the_plan_names_every_part(monkeypatch, capsys):
+    from vitlab.cli import plan
+
+    monkeypatch.setattr(plan, "describe", lambda name, preset: f"{name} at {preset}: 9 runs")
+    assert main.main(["full", "--plan"]) == 0
+    words = capsys.readouterr().out
+    for part in full.chosen([], "full"):
+        assert part.name in words
+
+
+@pytest.mark.parametrize("minutes", ["0", "-1", "nan"])
+def test_a_time_that_is_none_is_refused(minutes, capsys):
+    assert main.main(["full", "speed", "--minutes", minutes]) == 2
+    assert "expected a number above 0" in capsys.readouterr().err

@@ -1,0 +1,226 @@
+"""The rules of a verdict, worked out by hand: every cell of the truth table, and the seeds that would decide."""
+
+import itertools
+import math
+
+import pytest
+
+from vitlab.ledger import verdicts
+from vitlab.ledger.estimate import Estimate, seeds_needed
+from vitlab.ledger.verdicts import Answer, Verdict, above, below, given, judge, not_testable, within
+
+HOLDS, FAILS, UNDECIDED = Answer.HOLDS, Answer.FAILS, Answer.UNDECIDED
+
+
+def of(low, high, n=5):
+    return Estimate((low + high) / 2, low, high, n, "points")
+
+
+def test_the_five_verdicts_are_those_of_the_reports():
+    assert [str(verdict) for verdict in Verdict] == [
+        "reproduced",
+        "partly reproduced",
+        "not reproduced",
+        "inconclusive",
+        "not testable at this scale",
+    ]
+
+
+@pytest.mark.parametrize(
+    "low, high, answer",
+    [
+        (1, 3, HOLDS),
+        (-3, -1, FAILS),
+        (-1, 3, UNDECIDED),
+        (-3, 1, UNDECIDED),
+        (0, 2, UNDECIDED),
+        (-2, 0, FAILS),
+        (0, 0, FAILS),
+    ],
+)
+def test_above_and_below_zero_mirror_each_other(low, high, answer):
+    assert above(of(low, high)).answer is answer
+    assert below(of(-high, -low)).answer is answer
+    assert above(of(low + 7, high + 7), 7).answer is answer
+    assert below(of(7 - high, 7 - low), 7).answer is answer
+
+
+@pytest.mark.parametrize(
+    "low, high, answer",
+    [
+        (0.2, 3, HOLDS),  # above 0, and may matter
+        (-1, 3, UNDECIDED),
+        (-1, 1.5, UNDECIDED),  # may matter
+        (-1, 0.9, FAILS),  # even the most favourable value is no difference
+        (-0.5, 0.5, FAILS),
+        (0.2, 0.9, FAILS),  # surely above 0, surely smaller than what was called a difference beforehand
+        (-3, -2, FAILS),
+    ],
+)
+def test_a_gain_smaller_than_the_margin_is_none(low, high, answer):
+    assert above(of(low, high), margin=1).answer is answer
+    assert below(of(-high, -low), margin=1).answer is answer
+
+
+@pytest.mark.parametrize(
+    "low, high, answer",
+    [
+        (-0.9, 0.9, HOLDS),
+        (0.2, 0.8, HOLDS),  # not 0, yet within the margin
+        (-1, 0.5, UNDECIDED),  # the margin itself is a difference
+        (-2, 2, UNDECIDED),  # wider than the margin on both sides: knows nothing
+        (0.5, 1.5, UNDECIDED),
+        (1.1, 3, FAILS),
+        (1, 3, FAILS),
+        (-3, -1.1, FAILS),
+    ],
+)
+def test_only_an_interval_inside_the_margin_says_no_difference(low, high, answer):
+    assert within(of(low, high), 1).answer is answer
+
+
+def test_an_exact_number_decides_and_a_single_or_a_few_observations_do_not():
+    assert above(Estimate.exact(86, "million")).answer is HOLDS
+    assert above(Estimate.of([3.0])).answer is UNDECIDED  # no spread
+    assert above(of(1, 3, n=4)).answer is UNDECIDED and above(of(1, 3, n=5)).answer is HOLDS
+    assert above(of(1, 3, n=3), least=3).answer is HOLDS
+    assert below(of(1, 3, n=4)).answer is UNDECIDED  # nor do they refute
+    with pytest.raises(ValueError, match="margin = -1: expected a finite number, 0 or more"):
+        above(of(1, 3), margin=-1)
+    with pytest.raises(ValueError, match="margin = 0: expected a finite number above 0"):
+        within(of(1, 3), 0)
+    with pytest.raises(ValueError, match="bound = nan"):
+        below(of(1, 3), math.nan)
+
+
+def answers(*given_answers):
+    return [verdicts.Condition(answer, f"part {i}") for i, answer in enumerate(given_answers)]
+
+
+TABLE = {  # the answers of two conditions, in any order → verdict
+    (HOLDS, HOLDS): "reproduced",
+    (HOLDS, FAILS): "partly reproduced",
+    (FAILS, FAILS): "not reproduced",
+    (HOLDS, UNDECIDED): "inconclusive",  # reproduced or partly
+    (FAILS, UNDECIDED): "inconclusive",  # partly or not
+    (UNDECIDED, UNDECIDED): "inconclusive",
+}
+OF_THREE = {  # the same of three
+    (HOLDS, HOLDS, HOLDS): "reproduced",
+    (HOLDS, HOLDS, FAILS): "partly reproduced",
+    (HOLDS, FAILS, FAILS): "partly reproduced",
+    (FAILS, FAILS, FAILS): "not reproduced",
+    (HOLDS, HOLDS, UNDECIDED): "inconclusive",
+    (HOLDS, FAILS, UNDECIDED): "partly reproduced",  # whatever the third would say
+    (FAILS, FAILS, UNDECIDED): "inconclusive",
+    (HOLDS, UNDECIDED, UNDECIDED): "inconclusive",
+    (FAILS, UNDECIDED, UNDECIDED): "inconclusive",
+    (UNDECIDED, UNDECIDED, UNDECIDED): "inconclusive",
+}
+MUST = {  # the answer of a condition without which nothing holds, and of another → verdict
+    (HOLDS, HOLDS): "reproduced",
+    (HOLDS, FAILS): "partly reproduced",
+    (HOLDS, UNDECIDED): "inconclusive",
+    (FAILS, HOLDS): "not reproduced",
+    (FAILS, FAILS): "not reproduced",
+    (FAILS, UNDECIDED): "not reproduced",
+    (UNDECIDED, HOLDS): "inconclusive",
+    (UNDECIDED, FAILS): "inconclusive",
+    (UNDECIDED, UNDECIDED): "inconclusive",
+}
+
+
+def test_the_truth_table_cell_by_cell():
+    for answer, verdict in ((HOLDS, "reproduced"), (FAILS, "not reproduced"), (UNDECIDED, "inconclusive")):
+        assert judge(*answers(answer)).verdict == verdict
+    for table, size in ((TABLE, 2), (OF_THREE, 3)):
+        for cell in itertools.product(Answer, repeat=size):
+            expected = next(verdict for key, verdict in table.items() if sorted(key) == sorted(cell))
+            assert judge(*answers(*cell)).verdict == expected, cell
+    assert len(MUST) == 9
+    for (first, second), verdict in MUST.items():
+        assert judge(*answers(second), must=answers(first)).verdict == verdict, (first, second)
+
+
+def test_what_is_not_testable_says_why():
+    ruling = not_testable("the ViT has no local head there")
+    assert ruling.verdict == "not testable at this scale" and str(ruling).endswith("(the ViT has no local head there)")
+    with pytest.raises(ValueError, match="say why"):
+        not_testable(" ")
+    with pytest.raises(ValueError, match="no condition"):
+        judge()
+
+
+def test_kleenes_and_and_or():
+    expected_and = {(HOLDS, HOLDS): HOLDS, (HOLDS, UNDECIDED): UNDECIDED, (UNDECIDED, UNDECIDED): UNDECIDED}
+    expected_or = {(FAILS, FAILS): FAILS, (FAILS, UNDECIDED): UNDECIDED, (UNDECIDED, UNDECIDED): UNDECIDED}
+    for a, b in itertools.product(Answer, repeat=2):
+        pair = answers(a, b)
+        key = tuple(sorted((a, b), key=[HOLDS, FAILS, UNDECIDED].index))
+        assert verdicts.all_of(*pair).answer is expected_and.get(key, FAILS), key
+        assert verdicts.any_of(*pair).answer is expected_or.get(key, HOLDS), key
+    assert given(True).answer is HOLDS and given(False).answer is FAILS
+
+
+def test_a_verdict_names_its_parts_and_the_seeds_that_would_decide():
+    parts = judge(above(of(1, 3), name="growth"), above(of(-3, -1), name="variety"))
+    assert str(parts) == "partly reproduced (growth holds, variety fails)"
+    assert str(judge(given(True, "growth"), given(True, "variety"))) == "reproduced"  # which hold goes without saying
+    assert str(judge(given(True, "variety"), must=[given(False, "growth")])).endswith("(growth fails, variety holds)")
+    # sd 1 at n = 5: half-width 1.2417 around 0.5. A half-width of 0.5 takes 18 (t17 = 2.110, /√18 = 0.497).
+    wide = Estimate.of([0.5 + x / math.sqrt(2.5) for x in (-2, -1, 0, 1, 2)], "points")
+    ruling = judge(above(wide, name="growth"))
+    assert ruling.verdict == "inconclusive" and ruling.needed == 18
+    assert ruling.advice == "about 18 seeds would decide at this spread"
+    nearly = judge(
+        above(wide), above(Estimate(0.9, -0.3417, 2.1417, 5))
+    )  # 0.9 takes 8: 2.365/√8 = 0.836; the larger counts
+    assert nearly.needed == 18
+    assert judge(above(of(1, 3, n=3))).advice == "at least 5 seeds are needed"
+    assert judge(above(Estimate.of([3.0]))).advice == "at least 5 seeds are needed"
+    assert "more than 1,000 seeds" in judge(above(Estimate(1e-6, -1, 1, 5))).advice
+    assert judge(above(Estimate(0.0, -1, 1, 5))).advice == "more than 1,000 seeds would be needed at this spread"
+    # sd 1.5 · √20 / 2.093 = 3.205: t160 = 1.975, / √161 · 3.205 = 0.4989, one image fewer 0.5004
+    assert judge(above(Estimate(0.5, -1, 2, 20, counted="images"))).advice.startswith("about 161 images")
+    assert judge(above(of(1, 3, n=6), least=7)).advice == "at least 7 seeds are needed"
+    assert judge(above(of(1, 3))).advice == ""
+
+
+@pytest.mark.parametrize(
+    "sd, half_width, n",
+    [
+        (1, 1, 7),  # t6 = 2.447 / √7 = 0.925; t5 = 2.571 / √6 = 1.050
+        (1, 0.5, 18),  # t17 = 2.110 / √18 = 0.497; t16 = 2.120 / √17 = 0.514
+        (1, 9, 2),  # t1 = 12.706 / √2 = 8.985
+        (1, 8.9, 3),  # t2 = 4.303 / √3 = 2.484
+        (0, 1, 2),
+        (10, 1, 387),  # the normal's 1.96² · 100 = 384.1, and a few for the spread's being estimated
+    ],
+)
+def test_seeds_needed_by_hand(sd, half_width, n):
+    assert seeds_needed(sd, half_width) == n
+    assert seeds_needed(1000 * sd, 1000 * half_width) == n  # units do not matter
+    assert seeds_needed(sd, half_width, least=5) == max(5, n)
+
+
+def test_seeds_that_cannot_be_planned():
+    for sd, half in ((1, 0), (1, -1), (1, math.nan)):
+        with pytest.raises(ValueError, match="half_width"):
+            seeds_needed(sd, half)
+    for sd in (-1, math.inf):
+        with pytest.raises(ValueError, match="sd"):
+            seeds_needed(sd, 1)
+    assert seeds_needed(1, 1, confidence=0.5) < 7 < seeds_needed(1, 1, confidence=0.99)
+
+
+def test_a_verdict_in_one_line():
+    ruling = judge(above(Estimate(5.2, -1.9, 12.3, 3, "points"), name="growth"), given(True, "start"))
+    growth = {"growth of A − B": Estimate(5.2, -1.9, 12.3, 3, "points"), "start": Estimate.exact(2)}
+    assert verdicts.line("C04", ruling, growth, "held-out images") == (
+        "**C04: inconclusive** (growth is undecided, start holds). "
+        "Growth of A − B: +5.2 points [−1.9, 12.3], n = 3 seeds; start: 2. "
+        "At least 5 seeds are needed. Held-out images."
+    )
+    assert (
+        verdicts.line("C01", judge(given(True)), {"tokens": Estimate.exact(197)}) == "**C01: reproduced.** Tokens: 197."
+    )

@@ -1,0 +1,151 @@
+"""What is installed and found on this machine, and which presets it can run (paper §4.1 needs a cluster)."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import vitlab
+from vitlab import files, notebooks
+from vitlab.sweep import identity, presets
+
+_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scikit-learn")
+_LAB = ("matplotlib", "jupyterlab", "ipywidgets", "papermill")  # of the extra `lab`
+_DATA_SETS = ("cifar10", "cifar100", "flowers102", "pets", "photos")
+_VARIABLES = tuple(f"VITLAB_{name}" for name in ("FIGURES", "DATA", "JOBS", "SCHEDULER", "DEVICE"))
+_HUB_VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE")
+_OLDER, _ELSEWHERE, _DAMAGED = "of older code", "of another torch or device", "that cannot be read"
+_GIB = 2**30
+
+
+def describe() -> str:
+    """Everything `vitlab doctor` prints, as one text.
+
+    >>> describe().splitlines()[0].startswith("vitlab ")
+    True
+    """
+    sections = {
+        f"vitlab {vitlab.__version__}": [f"checkout {files.ROOT}", *_notebooks()],
+        "installed": _installed(),
+        "machine": _machine(),
+        "data sets": _data_sets(),
+        "bundled weights": _weights(),
+        "stored runs": _stored(),
+        "presets": [f"{name:<9} {_ability(preset)}" for name, preset in presets.PRESETS.items()],
+        "variables": [f"{name} = {os.environ.get(name) or '(not set)'}" for name in _VARIABLES + _HUB_VARIABLES],
+    }
+    return "\n".join(f"{title}\n" + "\n".join(f"  {line}" for line in lines) for title, lines in sections.items())
+
+
+def _notebooks() -> Iterator[str]:
+    numbers = [path.stem[:2] for path in notebooks.all_notebooks()]
+    yield f"notebooks {' '.join(numbers)}" if numbers else f"no notebooks in {notebooks.notebooks_dir()}"
+    yield f"figures go to {files.figures_dir()}"
+
+
+def _installed() -> Iterator[str]:
+    yield f"python {platform.python_version()} ({sys.executable})"
+    for package in (*_PACKAGES, *_LAB, "jupytext"):
+        try:
+            yield f"{package} {importlib.metadata.version(package)}"
+        except importlib.metadata.PackageNotFoundError:
+            where = ': pip install "vitlab[lab]" for the notebooks' if package in _LAB else ""
+            yield f"{package} is not installed{where}"
+
+
+def _machine() -> Iterator[str]:
+    import psutil
+    import torch
+
+    memory = psutil.virtual_memory()
+    yield f"{platform.platform()}, {identity.cpu_count()} processors"
+    yield f"torch uses {torch.get_num_threads()} threads"
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            device = torch.cuda.get_device_properties(index)
+            yield f"GPU {index}: {device.name}, {device.total_memory / _GIB:.0f} GiB"
+    else:
+        yield "no GPU that torch can use: everything runs on the CPU"
+    yield f"memory {memory.total / _GIB:.1f} GiB, {memory.available / _GIB:.1f} GiB available"
+    yield f"disk {shutil.disk_usage(_existing(files.figures_dir())).free / _GIB:.1f} GiB free for figures"
+
+
+def _existing(path: Path) -> Path:
+    return next(parent for parent in (path, *path.parents) if parent.exists())
+
+
+def _data_sets() -> Iterator[str]:
+    yield "world    made on the spot"
+    yield "digits   come with scikit-learn"
+    for name in _DATA_SETS:
+        folder = files.data_dir() / name
+        yield f"{name:<10} {'found in' if folder.is_dir() else 'not found, looked at'} {folder}"
+    yield "to use a copy of your own: VITLAB_DATA=FOLDER, one folder per set in it"
+
+
+def _weights() -> Iterator[str]:
+    found = sorted(files.bundled_dir().rglob("*.safetensors"))
+    for path in found:
+        yield f"{path.relative_to(files.bundled_dir())} ({path.stat().st_size / 2**20:.1f} MiB)"
+    if not found:
+        yield f"none in {files.bundled_dir()}: WEIGHTS must name a model or a file"
+
+
+def _stored() -> Iterator[str]:
+    """Of each preset's stored runs, how many are not used by today's code on this machine."""
+    hashes: dict[str, tuple[Any, str] | None] = {}
+    folders = sorted(files.figures_dir().glob("*/runs"))
+    for folder in folders:
+        paths = list(folder.glob("*/*.json"))
+        counts = Counter(_why_not_used(path, hashes) for path in paths)
+        unused = [f"{counts[why]:,} {why}" for why in (_OLDER, _ELSEWHERE, _DAMAGED) if counts[why]]
+        size = sum(path.stat().st_size for path in paths) / 2**20
+        kept = f": {', '.join(unused)} (kept, not used)" if unused else ""
+        yield f"{len(paths):,} in {folder}, {size:.1f} MiB{kept}"
+    if not folders:
+        yield f"none in {files.figures_dir()}"
+
+
+def _why_not_used(path: Path, hashes: dict[str, tuple[Any, str] | None]) -> str:
+    """Why a sweep here would not read this run, empty where it would; `hashes`: functions and their code, as found."""
+    try:
+        result = files.read_json(path)
+        name, config = result["function"], result["config"]
+        made_by = {"torch": result["torch"], "device": result["device"]}
+        if name not in hashes:
+            hashes[name] = _function_and_code(name)
+        known = hashes[name]
+        if known is None or identity.run_key(known[0], config, known[1], **made_by) != path.stem:
+            return _OLDER
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _DAMAGED
+    here = {"torch": identity.torch_minor(), "device": identity.device_type()}
+    return "" if made_by == here else _ELSEWHERE
+
+
+def _function_and_code(name: str) -> tuple[Any, str] | None:
+    """The function of a stored run, and the hash of its code; None where today's vitlab has no such function."""
+    module, _, function = name.rpartition(".")
+    if not module.startswith("vitlab."):
+        return None
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError):
+        return None
+    return found, identity.code_hash(found)
+
+
+def _ability(preset: presets.Preset) -> str:
+    if not preset.runs_here:
+        return f"not run from here: needs {preset.hardware}; shown and validated in the notebooks"
+    if "GPU" in preset.hardware and identity.device_type() == "cpu":
+        return f"no GPU here: would take {preset.time} on {preset.hardware}, far more on this CPU"
+    return f"runs here: {preset.purpose}; {preset.time} on {preset.hardware}"

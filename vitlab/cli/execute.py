@@ -1,0 +1,190 @@
+"""Executes notebooks from first to last cell, in fresh kernels of this Python (every section of the paper)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+from vitlab import files
+from vitlab.notebooks import parameters
+
+_BAR = re.compile(r"\s*([^\n|]*:)?\s*\d+%\|")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_FRAME = re.compile(r"Cell In\s?\[(?P<cell>\d+)\], line (?P<line>\d+)")  # of a traceback of IPython's
+_PROGRESS = re.compile(r"\[\d+/\d+\] ")  # the lines of sweep.runner
+Task = tuple[Path, dict[str, Any], Path]  # a notebook, what to set in it, and where its execution goes
+Outcome = tuple[str, str]  # "done" and the time, or what happened instead and why
+Executor = Callable[[Callable[[Task], Outcome], Sequence[Task]], Iterable[tuple[Task, Outcome]]]
+
+
+def run(
+    paths: Sequence[Path],
+    preset: str,
+    settings: Mapping[Path, Mapping[str, Any]],
+    executor: Executor | None = None,
+) -> dict[str, str]:
+    """Execute notebooks into the preset's figures folder; returns what went wrong, by the notebooks' names.
+
+    One after the other in this process, or by `executor(execute one, all)`, which yields them as they end. A notebook
+    that fails does not stop the others. Two processes never execute into one folder at a time: the second waits.
+    Prints a line for each notebook with its time, and what went wrong.
+    """
+    tasks, failures = [_task(path, preset, settings.get(path, {})) for path in paths], {}
+    for (path, _, _), (word, message) in (executor or _one_by_one)(executed, tasks):
+        if word != "done":
+            failures[path.stem] = message if path.stem in message else f"{path.stem} {word}: {message}"
+            print(f"vitlab: {failures[path.stem]}", file=sys.stderr, flush=True)
+        print(f"{path.stem}: {message if word == 'done' else word}", flush=True)
+    return failures
+
+
+def _task(path: Path, preset: str, settings: Mapping[str, Any]) -> Task:
+    values = dict(settings) | ({"PRESET": preset} if "PRESET" in parameters(path) else {})
+    return path, values, files.figures_dir() / preset / path.stem / "notebook.ipynb"
+
+
+def _one_by_one(work: Callable[[Task], Outcome], tasks: Sequence[Task]) -> Iterator[tuple[Task, Outcome]]:
+    return ((task, work(task)) for task in tasks)
+
+
+def executed(task: Task, environment: Mapping[str, str] = MappingProxyType({})) -> Outcome:
+    """Execute one notebook, while nobody else executes into its folder, and say how it went.
+
+    `environment`: variables that its kernel has beside this process's.
+    """
+    path, values, out = task
+    started = time.perf_counter()
+    try:
+        with files.lock(out.parent):
+            execute(path, values, out, environment)
+    except RuntimeError as error:
+        return f"failed after {time.perf_counter() - started:.1f} s", str(error)
+    return "done", f"{time.perf_counter() - started:.1f} s"
+
+
+def execute(
+    path: Path, values: Mapping[str, Any], out: Path, environment: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Execute one notebook in a fresh kernel of this Python, in the notebook's own folder, into `out`.
+
+    `out` appears when the last cell has run. When a cell fails, `out` stays what it was, and the partial
+    execution is kept beside it as `notebook.failed.ipynb`.
+
+    Raises:
+        RuntimeError: a cell failed, or the kernel died; the message names notebook, cell and error.
+    """
+    import papermill
+
+    failed = out.with_suffix(".failed.ipynb")
+    with files.writing(out) as temporary, _kernel_environment(out, environment):
+        try:
+            papermill.execute_notebook(
+                path,
+                temporary,
+                parameters=dict(values),
+                kernel_name="python3",
+                cwd=path.parent,
+                progress_bar=False,
+                stdout_file=SimpleNamespace(write=_echo_progress, flush=sys.stdout.flush),
+            )
+            _strip(temporary)
+        except papermill.PapermillExecutionError as error:
+            _keep(temporary, failed)
+            raise RuntimeError(f"{_where(path, error)}; as far as it came: {failed}") from error
+        except RuntimeError as error:  # DeadKernelError is one, and a kernel that does not start raises one
+            _keep(temporary, failed)
+            raise RuntimeError(
+                f"{path.stem} stopped: its kernel was killed, most likely because memory ran out, or did not "
+                f"start ({error}); as far as it came: {failed}"
+            ) from error
+    failed.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _kernel_environment(out: Path, more: Mapping[str, str]) -> Iterator[None]:
+    """Environment in which "python3" is this very interpreter, whatever kernels the machine has."""
+    from ipykernel.kernelspec import get_kernel_dict
+
+    folder = files.beside(out.with_name("kernel"))
+    spec = folder / "kernels" / "python3" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    try:
+        kernel = get_kernel_dict()  # its command begins with sys.executable
+        kernel["argv"] = [*kernel["argv"], "--IPKernelApp.log_level=50"]  # its own talk is of no use here
+        spec.write_text(json.dumps(kernel))
+        changes = {
+            "JUPYTER_PATH": _prepended("JUPYTER_PATH", str(folder)),
+            "PYTHONPATH": _prepended("PYTHONPATH", str(files.ROOT)),
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            "TQDM_DISABLE": "1",
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+            **more,
+        }
+        before = {name: os.environ.get(name) for name in changes}
+        os.environ.update(changes)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepended(variable: str, entry: str) -> str:
+    return os.pathsep.join(part for part in (entry, os.environ.get(variable)) if part)
+
+
+def _echo_progress(text: str) -> None:
+    for line in text.splitlines():
+        if _PROGRESS.match(line):
+            print(f"  {line}", flush=True)
+
+
+def _where(path: Path, error: Any) -> str:
+    """The cell, the line of it that was running, and the error."""
+    lines = error.source.splitlines()
+    frames = (_FRAME.search(_COLOUR.sub("", text)) for text in error.traceback)
+    at = next((int(found["line"]) for found in frames if found and int(found["cell"]) == error.exec_count), 0)
+    line = f", line {at} ({lines[at - 1].strip()[:80]})" if 0 < at <= len(lines) else ""
+    message = " ".join(f"{error.ename}: {error.evalue}".split())
+    return f"{path.stem} stopped in cell [{error.exec_count}]{line}: {message}"
+
+
+def _keep(partial: Path, failed: Path) -> None:
+    if partial.exists():
+        with files.writing(failed) as temporary:
+            shutil.copyfile(partial, temporary)
+            _strip(temporary)
+
+
+def _strip(path: Path) -> None:
+    """Take out what differs between two executions though nothing else does: times, paths, versions."""
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    for metadata in (notebook.metadata, *(cell.metadata for cell in notebook.cells)):
+        metadata.pop("papermill", None)
+        metadata.pop("execution", None)
+    for cell in notebook.cells:
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if not _is_bar(output)]
+    shown = (output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", ()))
+    if not any("application/vnd.jupyter.widget-view+json" in data for data in shown):
+        notebook.metadata.pop("widgets", None)
+    nbformat.write(notebook, path)
+
+
+def _is_bar(output: Mapping[str, Any]) -> bool:
+    """Whether an output is a progress bar; a widget's stands at 0 % for ever once the kernel has gone."""
+    shown = output.get("data", {}).get("text/plain", "") or output.get("text", "")
+    return output.get("name") != "stdout" and _BAR.match(shown) is not None

@@ -1,0 +1,155 @@
+"""The runs of every experiment at preset `full`, one part after the other, in pieces of time (§3.1, §4.1 to §4.5).
+
+Behind `vitlab full`. Finished runs are stored in figures/<preset> and never repeated, and a training under way keeps a
+checkpoint of every minute there: a piece that is cut off, or killed, loses no more than that of each training.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vitlab import experiments, files
+from vitlab.data import datasets
+from vitlab.sweep import presets, workers
+
+MORE, FAILED = 3, 1  # exit status
+
+
+@dataclass(frozen=True)
+class Part:
+    """An experiment, with settings of its own."""
+
+    experiment: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    data: str | None = None  # a data set that it needs
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+        return self.settings.get("which", self.experiment)
+
+
+# Long parts last: whoever has little time has most of the parts soon.
+PARTS = (
+    Part("model_checks"),
+    Part("embedding_filters"),
+    Part("position_similarity"),
+    Part("attention_distances"),
+    Part("rollout_masks"),
+    Part("speed"),
+    Part("training_curves"),
+    Part("transfer"),
+    Part("small_data"),
+    Part("data_scaling"),
+    Part("compute_scaling"),
+    Part("cifar10", data="cifar10"),
+    Part("lab_weights", {"which": "lab"}),
+    Part("lab_weights", {"which": "lab-hybrid"}),
+)
+
+
+def chosen(names: Sequence[str], preset: str) -> list[Part]:
+    """The parts with these names, in the order of `PARTS`; without names all that this preset and this data allow.
+
+    Raises:
+        ValueError: a name that no part has, or a named part that this preset or this data does not allow.
+
+    >>> [part.name for part in chosen(["speed", "lab"], "full")]
+    ['speed', 'lab']
+    """
+    presets.check_runnable(preset)
+    known = {part.name: part for part in PARTS}
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"no part {', '.join(unknown)}: choose among {', '.join(known)}")
+    wanted = [part for part in PARTS if not names or part.name in names]
+    absent = {part.name: reason for part in wanted if (reason := _impossible(part, preset))}
+    if names and absent:
+        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
+    return [part for part in wanted if part.name not in absent]
+
+
+def _impossible(part: Part, preset: str) -> str:
+    """Why a part cannot be done; empty where it can."""
+    settings = importlib.import_module(f"vitlab.experiments.{part.experiment}").CONFIGS
+    if preset not in settings:
+        return f"has no preset {preset!r}"
+    if part.data and not datasets.present(part.data):
+        return f"needs {part.data}, which is not in {files.data_dir()} ($VITLAB_DATA)"
+    return ""
+
+
+def do(part: Part, preset: str, jobs: int | None) -> None:
+    """One part from beginning to end, or what of it is not stored; raises what the experiment raises."""
+    experiments.find(part.experiment)(preset=preset, jobs=jobs, **part.settings)
+
+
+def piece(parts: Sequence[Part], preset: str, minutes: float | None = None, jobs: int | None = None) -> int:
+    """Do parts in a process of its own until all are done or the time is over; returns the exit status.
+
+    The process is killed after so many minutes (None: never), and ends with this one; its worker processes end with
+    it. What they have stored stays.
+    """
+    process = multiprocessing.get_context("spawn").Process(target=_life, args=(parts, preset, jobs))
+    process.start()
+    try:
+        process.join(None if minutes is None else 60 * minutes)
+        return MORE if process.exitcode is None else process.exitcode
+    finally:
+        process.kill()
+        process.join()
+
+
+def _life(parts: Sequence[Part], preset: str, jobs: int | None) -> None:
+    threading.Thread(target=workers.follow_parent, daemon=True).start()
+    sys.exit(here(parts, preset, jobs))
+
+
+def here(parts: Sequence[Part], preset: str, jobs: int | None = None) -> int:
+    """Do parts in this process, one after the other; a part that fails does not end the others."""
+    failures = []
+    for number, part in enumerate(parts, 1):
+        started = time.perf_counter()
+        print(f"[part {number}/{len(parts)}] {part.name} at {preset}", flush=True)
+        try:
+            do(part, preset, jobs)
+        except (ArithmeticError, MemoryError, OSError, RuntimeError, ValueError) as error:
+            failures.append(part.name)
+            print(f"vitlab: {part.name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        else:
+            print(f"{part.name}: complete after {time.perf_counter() - started:.0f} s", flush=True)
+    if failures:
+        print(f"vitlab: failed: {', '.join(failures)}; what was finished is stored", file=sys.stderr)
+    return FAILED if failures else 0
+
+
+def describe(parts: Sequence[Part], preset: str) -> str:
+    """The plans of the parts that list their runs beforehand, one below the other, and the names of the others."""
+    from vitlab.cli import plan
+
+    names = plan.plannable()
+    texts = [plan.describe(part.experiment, preset) for part in parts if part.experiment in names]
+    others = [part.name for part in parts if part.experiment not in names]
+    return "\n\n".join([*texts, *([f"not planned: {', '.join(others)}"] if others else [])])
+
+
+def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: int | None = None) -> int:
+    """Do the parts with these names (none: all) for at most so many minutes; returns the exit status.
+
+    0: all is stored; 3: there is more to do; 1: a part failed.
+
+    Raises:
+        ValueError: as `chosen`; minutes that are not above 0.
+    """
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"--minutes {minutes:g}: expected a number above 0")
+    status = piece(chosen(names, preset), preset, minutes, jobs)
+    folder = files.figures_dir() / preset
+    words = {0: f"complete: {folder}", MORE: "there is more to do: run this again"}
+    print(words.get(status, f"ended with status {status}: see above; what was finished is in {folder}"), flush=True)
+    return status

@@ -1,0 +1,21 @@
+"""The trials by which a study's hyper-parameters were chosen beforehand, stored beside it as JSON (§4.1: tuning)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from vitlab import files
+
+TRIAL_SEED = 9_999  # of weights, order and images: no study uses it
+
+
+def stored_trials(study: str, table: str = "trials") -> pd.DataFrame:
+    """A table of <study>_trials.json, one row for each trial; the file says in `about` how the trials were made.
+
+    >>> stored_trials("cifar10").loc[0].to_dict()
+    {'model': 'Lab-Ti/8', 'learning_rate': 0.001, 'held_out_accuracy': 0.477}
+    """
+    stored = files.read_json(Path(__file__).with_name(f"{study}_trials.json"))[table]
+    return pd.DataFrame(stored["rows"], columns=stored["columns"])

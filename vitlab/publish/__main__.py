@@ -1,0 +1,61 @@
+"""For maintainers: notebooks and exercises from their sources, references, the README's tables.
+
+python -m vitlab.publish sync                       notebooks/source/*.py → notebooks/*.ipynb
+python -m vitlab.publish check                      is every notebook its source's?
+python -m vitlab.publish exercises                  the same without solutions → notebooks/exercises
+python -m vitlab.publish reference --preset quick   figures/quick → figures/reference/quick, and outputs
+python -m vitlab.publish readme                     the tables of the ledger and of the models in README.md
+python -m vitlab.publish assignment 08 --out DIR    the exercises of a notebook as an nbgrader course
+python -m vitlab.publish colab --repository OWNER/NAME    copies for Google Colab → notebooks/colab
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitlab import files, notebooks
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line of the maintainers; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m vitlab.publish", description=__doc__.splitlines()[0])
+    commands = ("sync", "check", "exercises", "reference", "readme", "assignment", "colab")
+    parser.add_argument("command", choices=commands)
+    parser.add_argument("notebooks", nargs="*", metavar="NN", help="reference, assignment, colab: these only")
+    parser.add_argument("--preset", default="quick", help="reference: of this preset")
+    parser.add_argument("--out", metavar="DIR", help="assignment: the course's folder (course); colab: of the copies")
+    parser.add_argument("--repository", metavar="OWNER/NAME", default="", help="colab: where the project is on GitHub")
+    options = parser.parse_args(arguments)
+    from vitlab.exercises import course
+    from vitlab.publish import colab, reference, source
+
+    folder = notebooks.notebooks_dir()
+    try:
+        if options.command == "check":
+            lines = source.problems(folder)
+            print("\n".join(lines) or "every notebook is its source's")
+            return 1 if lines else 0
+        if options.command == "readme":
+            reference.readme(files.ROOT / "README.md")
+            return 0
+        made = {
+            "sync": lambda: source.sync(folder),
+            "exercises": lambda: source.exercises(folder),
+            "reference": lambda: reference.reference(folder, options.preset, options.notebooks),
+            "assignment": lambda: [course.write(which, options.out or "course") for which in options.notebooks],
+            "colab": lambda: colab.write(
+                options.repository, Path(options.out or files.ROOT / colab.FOLDER), options.notebooks
+            ),
+        }[options.command]()
+    except (ValueError, OSError) as error:
+        print(f"vitlab.publish: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(str(path) for path in made) or "nothing to do")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

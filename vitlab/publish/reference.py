@@ -1,0 +1,104 @@
+"""For maintainers: this machine's results become the reference that is committed and shown (all sections)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitlab import files, notebooks
+from vitlab.ledger import report
+from vitlab.publish.source import from_source, read, sources, write
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+
+def reference(folder: Path, preset: str, which: Sequence[str] = ()) -> list[Path]:
+    """Make this machine's results of a preset the reference, and (quick) its outputs the notebooks' own.
+
+    Everything is checked before anything is written.
+
+    Raises:
+        ValueError: a notebook has not run to its end, was run from another source or with other parameters
+            than its defaults, wrote to stderr, or shows a path of this machine.
+    """
+    chosen = [notebooks.find(name) for name in which] or [folder / f"{path.stem}.ipynb" for path in sources(folder)]
+    executed = {}
+    for path in chosen:
+        results = files.figures_dir() / preset / path.stem
+        if not (results / "result.json").exists() or not (results / "notebook.ipynb").exists():
+            raise ValueError(f"{path.stem} has not run to its end at preset {preset}: vitlab run {path.stem[:2]}")
+        executed[path] = _with_outputs(folder / "source" / f"{path.stem}.py", results / "notebook.ipynb", preset)
+        for shown in (results / "result.json", *results.glob("*.svg")):
+            _refuse_paths(shown.read_text(encoding="utf-8"), str(shown))
+    for path, notebook in executed.items():
+        _copy_results(files.figures_dir() / preset / path.stem, files.reference_dir(preset) / path.stem)
+        if preset == "quick":
+            write(notebook, path)
+    return list(executed)
+
+
+def _with_outputs(source: Path, executed: Path, preset: str) -> NotebookNode:
+    """The notebook of a source with the outputs of an execution of it."""
+    wanted, done = from_source(source), read(executed)
+    defaults = notebooks.parameters(executed) | {"PRESET": preset}
+    for cell in [cell for cell in done.cells if "injected-parameters" in cell.metadata.get("tags", ())]:
+        done.cells.remove(cell)
+        for name, value in _assigned(cell.source):
+            if defaults.get(name) != value:
+                raise ValueError(f"{source.stem} was run with {name} = {value!r}: a reference is run as it stands")
+    if [cell.source for cell in done.cells] != [cell.source for cell in wanted.cells]:
+        raise ValueError(f"{source.stem} has changed since it was run: vitlab run {source.stem[:2]}")
+    count = 0
+    for cell, other in zip(done.cells, wanted.cells, strict=True):
+        if other.cell_type != "code":
+            continue
+        count += 1
+        other.outputs, other.execution_count = cell.outputs, count
+        for output in other.outputs:
+            if output.get("name") == "stderr":
+                raise ValueError(f"{source.stem}, cell [{count}] wrote to stderr: {output.text.strip()[:200]}")
+            if "execution_count" in output:
+                output.execution_count = count
+            _refuse_paths(str(dict(output)), f"{source.stem}, cell [{count}]")
+    if "widgets" in done.metadata:
+        wanted.metadata["widgets"] = done.metadata["widgets"]
+    return wanted
+
+
+def _assigned(text: str) -> Iterator[tuple[str, Any]]:
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, ast.literal_eval(node.value)
+
+
+def _refuse_paths(text: str, where: str) -> None:
+    for path in (files.ROOT, Path.home()):
+        if len(path.parts) > 1 and re.search(rf"{re.escape(str(path))}(?![\w-])", text):
+            raise ValueError(f"{where} shows a path of this machine, {path}: print names, not places")
+
+
+def _copy_results(results: Path, target: Path) -> None:
+    wanted = [path for pattern in ("*.png", "*.svg", "result.json") for path in sorted(results.glob(pattern))]
+    target.mkdir(parents=True, exist_ok=True)
+    for old in target.iterdir():
+        if old.name not in {path.name for path in wanted}:
+            old.unlink()
+    for path in wanted:
+        with files.writing(target / path.name) as temporary:
+            shutil.copyfile(path, temporary)
+
+
+def readme(path: Path) -> None:
+    """Put two tables between their markers in `path`: the reference results at quick, and the sizes of the models."""
+    from vitlab.models.sizes import lab_sizes  # brings timm, which takes seconds
+    from vitlab.plots.families import sizes_table
+
+    text = report.with_table(path.read_text(encoding="utf-8"), report.readme_table("quick"))
+    text = report.with_table(text, sizes_table(lab_sizes()), "models")
+    with files.writing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,271 @@
+"""What determines a result, as hashes: the code it imports, configuration, torch, device. No section of the paper."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import inspect
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+# Packages that store, count and describe what runs return; no run computes with them.
+_KEEPS_RESULTS = ("vitlab.sweep", "vitlab.ledger")
+_SEEN = {path: path.stat().st_mtime_ns for path in _PACKAGE.rglob("*.py")}  # as this process began
+
+
+def code_hash(function: Callable[..., Any] | None = None) -> str:
+    """First 16 hexadecimal digits of a hash over the code that computes what `function` returns; None: all of vitlab.
+
+    It covers the files of `import_closure(function)`. Comments, docstrings and formatting do not count.
+
+    >>> len(code_hash()), code_hash() == code_hash()
+    (16, True)
+    """
+    digest = hashlib.sha256()
+    for path in _files(function):
+        name = path.relative_to(_PACKAGE) if path.is_relative_to(_PACKAGE) else Path(path.name)
+        digest.update(f"{name.as_posix()}\0{_read(path).hash}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def import_closure(function: Callable[..., Any]) -> list[Path]:
+    """The module of `function` and the modules of vitlab that it imports, directly or by way of others, sorted.
+
+    Found in the syntax trees, so an import inside a function counts as one at the top does. Left out are vitlab.sweep
+    and vitlab.ledger, which keep and describe results, and vitlab/__init__.py, which holds the version alone.
+
+    >>> from vitlab.training.loop import train
+    >>> names = [path.name for path in import_closure(train)]
+    >>> "optim.py" in names, "rollout.py" in names
+    (True, False)
+    """
+    start = Path(inspect.getfile(inspect.unwrap(function))).resolve()
+    closure, queue = {start}, [start]
+    while queue:
+        for name in _read(queue.pop()).imports:
+            path = None if name.startswith(_KEEPS_RESULTS) else _file_of(name)
+            if path is not None and path not in closure:
+                closure.add(path)
+                queue.append(path)
+    return sorted(closure)
+
+
+def changed_since_import(function: Callable[..., Any]) -> list[str]:
+    """Files of the function's code that were edited after this process started: what it has imported is older.
+
+    A result computed here now would be stored under the name of code that did not compute it.
+
+    >>> changed_since_import(code_hash)
+    []
+    """
+    paths = import_closure(function)
+    return [path.name for path in paths if path in _SEEN and path.stat().st_mtime_ns != _SEEN[path]]
+
+
+def _files(function: Callable[..., Any] | None) -> list[Path]:
+    return sorted(_PACKAGE.rglob("*.py")) if function is None else import_closure(function)
+
+
+class _Module(NamedTuple):
+    """What is read of a module's source: the hash of its code, and all that it may import of vitlab."""
+
+    hash: str
+    imports: tuple[str, ...]
+
+
+def _read(path: Path) -> _Module:
+    state = path.stat()
+    return _parsed(path, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(path: Path, mtime_ns: int, size: int) -> _Module:
+    source = path.read_text(encoding="utf-8")
+    package = ["vitlab", *path.parent.relative_to(_PACKAGE).parts] if path.is_relative_to(_PACKAGE) else []
+    return _Module(source_hash(source), tuple(sorted(imported(source, package))))
+
+
+def imported(source: str, package: Sequence[str] = ()) -> set[str]:
+    """The dotted names of vitlab that a module's source imports anywhere, with the packages above each.
+
+    `package`: the parts of the package that the module is in, for relative imports. Of `from a import b` both a and
+    a.b are named, for b may be a module.
+
+    >>> sorted(imported("def f():\\n    from vitlab.data import world"))
+    ['vitlab', 'vitlab.data', 'vitlab.data.world']
+    """
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = list(package[: len(package) - node.level + 1]) if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names.update(f"{base}.{alias.name}" for alias in node.names)
+    parts = [name.split(".") for name in names]
+    return {".".join(each[:n]) for each in parts if each[0] == "vitlab" for n in range(1, len(each) + 1)}
+
+
+def _file_of(name: str) -> Path | None:
+    """The file of a module of vitlab; None for vitlab itself and for names that are no modules."""
+    base = _PACKAGE.joinpath(*name.split(".")[1:])
+    if base == _PACKAGE:
+        return None
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.exists()), None)
+
+
+def source_hash(source: str) -> str:
+    """Hash of Python source with its comments, docstrings and formatting taken out; the same on every Python.
+
+    >>> source_hash("x = 1  # one") == source_hash("'''A module.'''\\n\\nx = (1)")
+    True
+    >>> source_hash("x = 1") == source_hash("x = 2")
+    False
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and ast.get_docstring(node, clean=False) is not None
+        ):
+            node.body = node.body[1:] or [ast.Pass()]
+    return hashlib.sha256(json.dumps(_outline(tree)).encode()).hexdigest()
+
+
+def _outline(node: Any) -> Any:
+    """A syntax tree as nested lists, without what is empty: later Pythons have more fields, and unparse otherwise."""
+    if isinstance(node, list):
+        return [_outline(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 has empty pieces in some
+        node = ast.JoinedStr([part for part in node.values if getattr(part, "value", None) != ""])
+    fields = [(name, value) for name, value in ast.iter_fields(node) if value is not None and value != []]
+    return [type(node).__name__, *([name, _outline(value)] for name, value in fields if name != "kind")]
+
+
+def made_by(function: Callable[..., Any] | None = None) -> dict[str, str]:
+    """What of this process determines the results it computes: code, torch, device, as `run_key` takes them.
+
+    >>> sorted(made_by())
+    ['code', 'device', 'torch']
+    """
+    return {"code": code_hash(function), "torch": torch_minor(), "device": device_type()}
+
+
+def run_key(
+    function: Callable[..., Any],
+    config: Mapping[str, Any],
+    code: str | None = None,
+    torch: str | None = None,
+    device: str | None = None,
+) -> str:
+    """Name of a run: 20 hexadecimal digits made from everything that determines its result.
+
+    That is the function's qualified name, the configuration, `code_hash(function)`, torch's minor version
+    and the device's type; the last three are this process's where they are not given (see `made_by`). Wall
+    time and the number of workers have no part in it.
+
+    Raises:
+        ValueError: a configuration value is not a finite number, a string, a boolean or None.
+
+    >>> run_key(len, {"a": 1, "b": 2}, code="") == run_key(len, {"b": 2, "a": 1}, code="")
+    True
+    """
+    identity = {
+        "function": f"{function.__module__}.{function.__qualname__}",
+        "config": _checked(config),
+        "code": code_hash(function) if code is None else code,
+        "torch": torch_minor() if torch is None else torch,
+        "device": device_type() if device is None else device,
+    }
+    text = json.dumps(identity, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _checked(config: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in config.items():
+        scalar = value is None or isinstance(value, str | bool | int | float)
+        finite = not isinstance(value, float) or math.isfinite(value)
+        if not (isinstance(name, str) and scalar and finite):
+            raise ValueError(
+                f"configuration {name} = {value!r}: a run's configuration holds finite numbers, strings, "
+                "booleans and None only, because its result is stored under a name made from them"
+            )
+    return dict(config)
+
+
+def torch_minor() -> str:
+    """Version of torch up to the minor number: `$VITLAB_TORCH`, or this Python's, read without importing torch.
+
+    With VITLAB_TORCH=2.11 the results of that version are found where there is another, as with VITLAB_DEVICE.
+
+    >>> torch_minor().count(".")
+    1
+    """
+    return os.environ.get("VITLAB_TORCH") or _installed_torch()
+
+
+def _installed_torch() -> str:
+    return ".".join(importlib.metadata.version("torch").split(".")[:2])
+
+
+def device_type() -> str:
+    """`$VITLAB_DEVICE`, or `"cuda"` where torch sees a GPU, else `"cpu"`.
+
+    With VITLAB_DEVICE=cuda the results of a GPU are found on a machine without one (of another torch with VITLAB_TORCH
+    too): tables and figures are made from them there. What is missing cannot be computed there, see `check_device`.
+
+    Raises:
+        ValueError: `$VITLAB_DEVICE` is neither.
+
+    >>> device_type() in ("cpu", "cuda")
+    True
+    """
+    given = os.environ.get("VITLAB_DEVICE")
+    if given and given not in ("cpu", "cuda"):
+        raise ValueError(f"VITLAB_DEVICE={given!r}: expected cpu or cuda")
+    return given or ("cuda" if _sees_gpu() else "cpu")
+
+
+def check_device() -> None:
+    """Raise RuntimeError where results would be stored as a GPU's, or another torch's, that this process computes.
+
+    >>> check_device()
+    """
+    if device_type() == "cuda" and not _sees_gpu():
+        raise RuntimeError(
+            "VITLAB_DEVICE=cuda, but torch sees no GPU here: a GPU's finished results can be read on this machine, "
+            "missing ones not computed. Compute them where there is a GPU, or unset VITLAB_DEVICE"
+        )
+    if torch_minor() != _installed_torch():
+        raise RuntimeError(
+            f"VITLAB_TORCH={torch_minor()}, but torch here is {_installed_torch()}: another version's finished results "
+            "can be read, missing ones not computed. Compute them with that version, or unset VITLAB_TORCH"
+        )
+
+
+@functools.lru_cache(maxsize=1)
+def _sees_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def cpu_count() -> int:
+    """Processors this process may use.
+
+    >>> cpu_count() >= 1
+    True
+    """
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

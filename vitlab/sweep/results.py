@@ -1,0 +1,108 @@
+"""A run's result as a file: what it holds, and tables made of many. No section of the paper."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vitlab import files
+from vitlab.sweep import identity
+
+_SCHEMA = 1
+
+
+def result(function: Callable[..., Any], config: dict[str, Any], rows: Any, wall_s: float) -> dict[str, Any]:
+    """What the file of a run holds whose function returned `rows` after `wall_s` seconds in this process.
+
+    Raises:
+        TypeError, ValueError: as `checked`.
+
+    >>> result(table, {"size": 1}, [{"b": 1}, {"a": 2}], 0.5)["columns"]
+    ['b', 'a']
+    """
+    rows = checked(rows, config)
+    return {
+        "schema": _SCHEMA,
+        "function": f"{function.__module__}.{function.__qualname__}",
+        "config": config,
+        "rows": rows,
+        "columns": list(dict.fromkeys(key for row in rows for key in row)),  # JSON keys are sorted
+        "wall_s": round(wall_s, 3),
+        "torch": identity.torch_minor(),
+        "device": identity.device_type(),
+    }
+
+
+def checked(rows: Any, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows that a run returned, as plain Python values.
+
+    Raises:
+        TypeError: they are no list of dictionaries of scalars.
+        ValueError: a number is not finite, or a row contradicts the configuration.
+
+    >>> import numpy as np
+    >>> checked([{"accuracy": np.float64(0.5)}], {"size": 1})
+    [{'accuracy': 0.5}]
+    """
+    if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise TypeError(f"a run returns a list of one or more rows (dictionaries), got {rows!r:.80}")
+    plain = []
+    for row in rows:
+        plain.append({key: _plain(key, value) for key, value in row.items()})
+        for key, value in plain[-1].items():
+            if key in config and config[key] != value:
+                raise ValueError(f"row value {key} = {value!r}: the configuration says {config[key]!r}")
+    return plain
+
+
+def _plain(key: str, value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is not None and not isinstance(value, str | bool | int | float):
+        raise TypeError(f"row value {key} = {value!r:.80}: expected a number, string, boolean or None")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"row value {key} = {value}: a result must be finite; None says there is none")
+    return value
+
+
+def read(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The finished run at `path`, or None; a file that is not one is moved aside, with a word.
+
+    >>> read(Path("nowhere.json"), {}) is None
+    True
+    """
+    try:
+        result = files.read_json(path)
+        if result["schema"] == _SCHEMA and result["config"] == config and result["rows"] and result["columns"]:
+            return result
+        problem = "it does not hold the run its name says"
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        problem = str(error)
+    os.replace(path, path.with_suffix(".corrupt"))
+    print(f"vitlab: {path} is corrupt, moved aside and run again: {problem}", file=sys.stderr)
+    return None
+
+
+def table(results: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> pd.DataFrame:
+    """Configurations and their results as one table; `.attrs["wall_s"]` is the time in seconds that they took.
+
+    >>> table([({"size": 1}, {"rows": [{"accuracy": 0.5}], "columns": ["accuracy"], "wall_s": 2.0})])
+       size  accuracy
+    0     1       0.5
+    """
+    rows = [
+        dict(config) | {column: row[column] for column in result["columns"] if column in row}
+        for config, result in results
+        for row in result["rows"]
+    ]
+    frame = pd.DataFrame(rows)
+    frame.attrs["wall_s"] = round(sum(result["wall_s"] for _, result in results), 3)
+    return frame

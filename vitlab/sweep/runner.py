@@ -1,0 +1,286 @@
+"""Runs an experiment's configurations, each once, and keeps every result (paper §4: many runs)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vitlab import files, threads
+from vitlab.sweep import cluster, identity, results, workers
+from vitlab.training.checkpoint_plan import checkpoints_in
+
+_ON_A_GPU = 4  # that share one: each has a context, data and activations of its own there
+_UNFINISHED = ".unfinished"  # ending of the folder of a run's checkpoints, which goes when its result is there
+_ABANDONED = 7 * 24 * 3600  # seconds after which nobody will go on with such a run: its code has changed, most likely
+Run = Callable[[dict[str, Any]], list[dict[str, Any]]]
+Task = tuple[Path, dict[str, Any]]  # where a run's result goes, and its configuration
+
+
+def run_folder(experiment: str, preset: str) -> Path:
+    """Where the finished runs of an experiment are kept, for the notebook and the command line alike.
+
+    >>> run_folder("data_scaling", "quick").parts[-3:]
+    ('quick', 'runs', 'data_scaling')
+    """
+    return files.figures_dir() / preset / "runs" / experiment
+
+
+def default_jobs() -> int:
+    """Worker processes where none were asked for: `$VITLAB_JOBS`, or one per processor, on a GPU four at most.
+
+    Raises:
+        ValueError: `$VITLAB_JOBS` is not a whole number above 0.
+
+    >>> default_jobs() >= 1
+    True
+    """
+    given = os.environ.get("VITLAB_JOBS")
+    if not given:
+        return min(identity.cpu_count(), _ON_A_GPU) if identity.device_type() == "cuda" else identity.cpu_count()
+    if not given.isdecimal() or int(given) < 1:
+        raise ValueError(f"VITLAB_JOBS={given!r}: expected a whole number of worker processes, 1 or more")
+    return int(given)
+
+
+def run_all(
+    function: Run, configs: Sequence[Mapping[str, Any]], folder: Path | str, jobs: int | None = None
+) -> pd.DataFrame:
+    """Run `function` once for every configuration that has no stored result yet; return all results.
+
+    `function` is defined at the top of a module and takes a configuration (a dictionary of finite numbers, strings,
+    booleans and None) to a list of rows of the same kind. A run's result is one file in `folder`, named by
+    `identity.run_key`, written whole or not at all: an interrupted sweep goes on where it stopped, a changed
+    configuration or a change in the code that computes makes a new result. Processes that share a folder share the
+    work. A run whose worker is killed is repeated once. The trainings of a killed run go on from their checkpoints, to
+    the same bits on a CPU, whoever runs it next (see `checkpoint_plan.checkpoints_in`).
+
+    Runs happen in this process (`jobs=1`), in `jobs` processes, or on the workers of the dask scheduler whose address
+    is in `$VITLAB_SCHEDULER`: what those compute is stored here. Every run has one thread, wherever it is, so the
+    table is the same to the bit for each of the three (but for times that a run has measured).
+
+    Returns the configuration's columns, then the rows'; in the order of `configs`. `.attrs["wall_s"]` is the time in
+    seconds that the runs took, whenever that was.
+
+    Raises:
+        ValueError: configurations that are empty, repeated or no scalars; `jobs` below 1; a function that worker
+            processes cannot import.
+        RuntimeError: runs have failed, named by their configurations. The other runs are finished and stored.
+        ConnectionError: the scheduler does not answer, or is gone. What was finished by then is stored.
+    """
+    jobs = default_jobs() if jobs is None else jobs
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs}: expected the number of worker processes, 1 or more")
+    _check_importable(function)
+    with cluster.connected(function) as machines:
+        sweep = _begun(function, paths_of(function, configs, folder, machines.made_by if machines else None))
+        if machines is not None:
+            for task, outcome in _completed_on(machines, function, sweep.missing):
+                sweep.enter(task, outcome)
+        elif sweep.missing:
+            _check_code(function)
+            if min(jobs, len(sweep.missing)) > 1:
+                for task, outcome in workers.completed(partial(_attempt, function), sweep.missing, jobs):
+                    sweep.enter(task, outcome)
+            else:
+                for wait in (False, True):  # what another process is computing comes last
+                    for task in sweep.missing:
+                        sweep.enter(task, _attempt(function, task, wait))
+    sweep.check()
+    return results.table([(config, sweep.done[path]) for path, config in sweep.paths.items()])
+
+
+def stored(function: Run, configs: Sequence[Mapping[str, Any]], folder: Path | str) -> pd.DataFrame:
+    """The table of `run_all` of the runs that are finished so far; without rows and columns where none is.
+
+    Nothing is computed: a sweep that goes on elsewhere can be looked at and plotted at any time. Results of a
+    GPU are found on a machine without one by VITLAB_DEVICE=cuda.
+
+    >>> stored(run_folder, [{"size": 1}], "nowhere").empty
+    True
+    """
+    with cluster.connected(function) as machines:
+        paths = paths_of(function, configs, folder, machines.made_by if machines else None)
+    return results.table([(config, result) for path, config in paths.items() if (result := results.read(path, config))])
+
+
+def paths_of(
+    function: Run,
+    configs: Sequence[Mapping[str, Any]],
+    folder: Path | str,
+    made_by: Mapping[str, str] | None = None,
+) -> dict[Path, dict[str, Any]]:
+    """The file of each run's result, finished or not, with its configuration; `made_by` as in `identity`, or ours.
+
+    Raises:
+        ValueError: configurations that are empty, repeated or no scalars.
+
+    >>> [path.suffix for path in paths_of(run_folder, [{"size": 1}, {"size": 2}], "runs")]
+    ['.json', '.json']
+    """
+    made_by = made_by or identity.made_by(function)
+    keys = {identity.run_key(function, config, **made_by): dict(config) for config in configs}
+    if not configs or len(keys) < len(configs):
+        raise ValueError(f"{len(configs)} configurations, {len(keys)} distinct: expected ≥ 1, no repeats")
+    return {Path(folder) / f"{key}.json": config for key, config in keys.items()}
+
+
+def _check_importable(function: Run) -> None:
+    module, name = function.__module__, function.__qualname__
+    if module == "__main__" or getattr(importlib.import_module(module), name, None) is not function:
+        raise ValueError(
+            f"{module}.{name} cannot be imported by worker processes: expected a function defined at the top "
+            "of a module (a file), not in a notebook, a script or another function"
+        )
+
+
+@dataclass
+class _Sweep:
+    """The runs of one call of `run_all`: which there are, which are done, which have failed."""
+
+    name: str
+    paths: dict[Path, dict[str, Any]]  # where each run's result goes, with its configuration
+    done: dict[Path, dict[str, Any]]  # the results that are stored
+    failures: list[str] = field(default_factory=list)
+    _failed: set[Path] = field(default_factory=set)
+
+    @property
+    def missing(self) -> list[Task]:
+        """The runs that are neither done nor failed."""
+        return [each for each in self.paths.items() if each[0] not in self.done and each[0] not in self._failed]
+
+    def enter(self, task: Task, outcome: workers.Outcome) -> None:
+        """Note what became of a run, and say it in a line.
+
+        Raises:
+            RuntimeError: the disk is full: nothing that follows could be stored.
+        """
+        (path, config), (word, message) = task, outcome
+        if word == "busy":
+            return
+        if word == "done" and (result := results.read(path, config)):
+            self.done[path] = result
+            print(f"[{len(self.done)}/{len(self.paths)}] {self.name} {self._label(config)}: {message}", flush=True)
+            return
+        self._failed.add(path)
+        self.failures.append(f"{self.name} {self._label(config, whole=True)}: {message}")
+        print(f"vitlab: failed: {self.failures[-1]}", file=sys.stderr, flush=True)
+        if f"[Errno {errno.ENOSPC}]" in message:
+            self.check()
+
+    def check(self) -> None:
+        """Raise RuntimeError where runs have failed."""
+        if not self.failures:
+            return
+        more = f" (and {len(self.failures) - 1} more, named above)" if len(self.failures) > 1 else ""
+        raise RuntimeError(
+            f"{len(self.failures)} of {len(self.paths)} runs failed: {self.failures[0]}{more}; the {len(self.done)} "
+            "finished ones are stored, running again goes on from them"
+        )
+
+    def _label(self, config: dict[str, Any], whole: bool = False) -> str:
+        """A run named by what sets it apart from the others, or by everything."""
+        first, *others = self.paths.values()
+        varying = [key for key in first if any(other.get(key) != first[key] for other in others)]
+        keys = list(config) if whole or not varying else varying
+        return " ".join(f"{key}={config[key]}" for key in keys if key in config)
+
+
+def _begun(function: Run, paths: dict[Path, dict[str, Any]]) -> _Sweep:
+    """The sweep with what is stored of it; says what was finished before, and what is stored but not used."""
+    done = {path: result for path, config in paths.items() if (result := results.read(path, config))}
+    sweep = _Sweep(function.__module__.rpartition(".")[2], paths, done)
+    if done:
+        print(f"{sweep.name}: {len(done)} of {len(paths)} runs were finished before", flush=True)
+    if sweep.missing:
+        _say_what_is_not_used(sweep.name, sweep.missing)
+        _remove_old_checkpoints(next(iter(paths)).parent)
+    return sweep
+
+
+def _check_code(function: Run) -> None:
+    """Raise where what this process computes now would be stored as something else."""
+    identity.check_device()
+    if changed := identity.changed_since_import(function):
+        raise RuntimeError(
+            f"{', '.join(changed)} changed after this process had started: restart it (in a notebook: Kernel,"
+            " Restart), or results would be stored under the name of code that did not compute them"
+        )
+
+
+def _completed_on(
+    machines: cluster.Cluster, function: Run, tasks: Sequence[Task]
+) -> Iterator[tuple[Task, workers.Outcome]]:
+    """The tasks as they end on a cluster's workers, stored here; no worker sees our folder."""
+    name = function.__module__.rpartition(".")[2]  # before the key: the dashboard groups by it
+    named = {f"{name}-{path.stem}": (path, config) for path, config in tasks}
+
+    def keep(key: str, result: dict[str, Any]) -> workers.Outcome:
+        path, config = named[key]
+        if results.read(path, config) is None:  # or another client was first
+            files.write_json(path, result)
+        return "done", f"{result['wall_s']:.1f} s"
+
+    sent = {key: config for key, (_, config) in named.items()}
+    for key, outcome in cluster.completed(machines, partial(_computed, function), keep, sent):
+        yield named[key], outcome
+
+
+def _say_what_is_not_used(name: str, tasks: Sequence[Task]) -> None:
+    """Tell that runs to be done were done before, in another way: why a sweep that was finished begins anew."""
+    wanted, folder = [config for _, config in tasks], tasks[0][0].parent
+    others = set(folder.glob("*.json")) - {path for path, _ in tasks}
+    count = 0
+    for path in others:
+        with contextlib.suppress(ValueError, KeyError, TypeError, FileNotFoundError):
+            count += files.read_json(path)["config"] in wanted
+    if count:
+        print(f"{name}: {count} finished runs of other code, torch or device are kept and not used", flush=True)
+
+
+def _remove_old_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of killed runs that nothing has been added to for a week."""
+    for unfinished in folder.glob(f"*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):  # its run has ended this moment
+            newest = max(path.stat().st_mtime for path in (unfinished, *unfinished.rglob("*")))
+            if time.time() - newest > _ABANDONED:
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _attempt(function: Run, task: Task, wait: bool) -> workers.Outcome:
+    """One run, in a process of this machine: computed and stored, unless somebody else has done or is doing it."""
+    path, config = task
+    try:
+        with files.lock(path.parent, path.stem, wait=wait) as held:
+            if not held:
+                return "busy", ""
+            if path.exists() and results.read(path, config):
+                return "done", "finished by another process"
+            started = time.perf_counter()
+            with checkpoints_in(path.with_suffix(_UNFINISHED)), threads.one_thread():
+                rows = function(dict(config))
+            seconds = time.perf_counter() - started
+            files.write_json(path, results.result(function, config, rows, seconds))
+            shutil.rmtree(path.with_suffix(_UNFINISHED), ignore_errors=True)
+        return "done", f"{seconds:.1f} s"
+    except Exception as error:  # noqa: BLE001 (whatever a run raises is that run's outcome)
+        return workers.failed(error)
+
+
+def _computed(function: Run, config: dict[str, Any]) -> dict[str, Any]:
+    """One run on a cluster's worker, which sees no folder of ours: what its file is to hold."""
+    started = time.perf_counter()
+    with threads.one_thread():
+        rows = function(dict(config))
+    return results.result(function, config, rows, time.perf_counter() - started)
