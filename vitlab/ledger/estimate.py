@@ -113,7 +113,7 @@ class Estimate:
     def __str__(self) -> str:
         numbers = [self.value, *(self.interval or ())]
         show = _printer(numbers, self.half_width)
-        sign = "+" if self.unit == "points" and not show(self.value).startswith("−") and float(show(self.value)) else ""
+        sign = "+" if self.unit == "points" and self.value > 0 and show(self.value).strip("0.,") else ""
         words = f"{sign}{show(self.value)} {self.unit}".strip()
         if self.interval is not None:
             words += f" [{show(self.interval[0])}, {show(self.interval[1])}]"
