@@ -151,6 +151,34 @@ def test_an_unreadable_file_is_named(tmp_path):
         list(folder.chunks(2))
 
 
+def test_headers_are_checked_before_anything_is_decoded(tmp_path):
+    for name in ("one", "two", "three"):
+        write(tmp_path / f"a/{name}.png", (20, 20))
+    folders.check_headers(open_folder(tmp_path, image_size=8))
+    (tmp_path / "a/one.png").write_bytes(b"no image")
+    (tmp_path / "a/two.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"one\.png cannot be read .* \(and 1 more of 3\); replace or remove it"):
+        folders.check_headers(open_folder(tmp_path, image_size=8))
+
+
+def test_a_folder_is_known_by_its_contents(tmp_path):
+    def hashed(name):
+        return folders.content_hash(open_folder(tmp_path / name, image_size=8))
+
+    for name in ("here", "there"):
+        write(tmp_path / name / "a/1.bmp", (90, 60))
+    assert hashed("here") == hashed("there")
+    path = tmp_path / "there/a/1.bmp"
+    whole = path.read_bytes()
+    assert len(whole) > 3 * 4096
+    for changed in (whole[:-1] + b"!", whole[:60] + b"!" + whole[61:], whole + b"!"):
+        path.write_bytes(changed)
+        assert hashed("here") != hashed("there")
+    path.write_bytes(whole)
+    path.rename(path.with_name("2.bmp"))
+    assert hashed("here") != hashed("there")
+
+
 # ---- worker processes ----
 
 
@@ -219,8 +247,9 @@ def test_workers_name_an_unreadable_file_and_say_when_they_die(tmp_path):
     assert multiprocessing.active_children() == []
     assert equal(streamed(0), wanted)  # new workers
     (tmp_path / "a/2.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"2\.png cannot be read"):
+    with pytest.raises(ValueError, match=r"2\.png cannot be read") as raised:
         streamed(50)
+    assert raised.value.__cause__ is None  # the worker's traceback, which says nothing more
     write(tmp_path / "a/2.png", (20, 20), seed=2)
     assert equal(streamed(0), wanted)
     streamed.close()

@@ -1,12 +1,16 @@
 """A training by name: recipes of the paper and the lab, the plan before it, and what is refused before it begins."""
 
 import dataclasses
+import itertools
 import json
 import re
+import shutil
 import signal
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from vitlab.cli.main import main
 from vitlab.models import zoo
@@ -53,7 +57,7 @@ def test_what_cannot_be_is_refused(arguments, words):
 def test_a_plan_that_does_not_fit_names_the_parts_that_would(monkeypatch):
     chosen = session.session("Lab-Ti/8", "digits", settings={"batch_size": 64, "steps": 2})
     device = torch.device("cpu")
-    model, _, _ = session.prepared(chosen, device)
+    model = session.prepared(chosen, device).model
     fixed, per_image = cost.training_bytes(model, torch.zeros(2, 3, 32, 32), chosen.recipe)
     monkeypatch.setattr(cost, "free_bytes", lambda device: fixed + 20 * per_image)
     with pytest.raises(MemoryError, match=r"does not fit into memory: 64 images at once.*set accumulate=4$"):
@@ -104,9 +108,83 @@ def test_a_finished_training_says_that_it_is(tmp_path, capsys, early):
     assert main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
         f"finished before: step {kept['step']}, test accuracy {100 * kept['val_accuracy']:.1f} %, weights in "
-        f"{tmp_path / 'model.safetensors'}; nothing to do. Another training: --out FOLDER, or delete {tmp_path}"
+        f"{tmp_path / 'model.safetensors'}; nothing to do. Once more: --restart"
     )
     assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+def command(tmp_path, data, **settings):
+    settings = {"steps": 4, "batch_size": 8, "eval_every": 4} | settings
+    named = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return ["train", "Lab-Mu/8", str(data), "--out", str(tmp_path / "out"), *named]
+
+
+def photographs(root, seed):
+    """A folder of eight pictures of two classes, of the same names and sizes for any seed."""
+    generator = np.random.default_rng(seed)
+    for split, kind, number in itertools.product(("train", "test"), "ab", range(2)):
+        path = root / split / kind / f"{number}.bmp"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (32, 32, 3), np.uint8)).save(path)
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dropout": 0.3},
+        {"mixup": 0.8, "flip": "true"},
+        {"crop": "pad"},
+        {"crop": "inception", "area": "0.5,1"},
+        {"head": "tanh"},
+        {"image_size": 16},
+        {"learning_rate": 0.002},
+        {"steps": 8},
+    ],
+    ids=lambda changed: " ".join(changed),
+)
+def test_no_training_is_taken_for_another(tmp_path, capsys, changed):
+    assert main(command(tmp_path, "digits")) == 0
+    weights = tmp_path / "out/model.safetensors"
+    before = weights.read_bytes()
+    assert main(command(tmp_path, "digits", **changed)) == 2
+    message = capsys.readouterr().err
+    assert all(re.search(rf"of another training: .*\b{name} was .* and is ", message) for name in changed)
+    assert "--out" in message and "--restart" in message and weights.read_bytes() == before
+    assert main([*command(tmp_path, "digits", **changed), "--restart"]) == 0
+    assert weights.read_bytes() != before
+
+
+@pytest.mark.slow
+def test_data_are_told_apart_by_their_contents_and_not_by_their_place(tmp_path, capsys):
+    first, other = photographs(tmp_path / "dA/pics", 0), photographs(tmp_path / "dB/pics", 1)
+    assert main(command(tmp_path, first, workers=0)) == 0
+    assert main(command(tmp_path, other, workers=0)) == 2
+    assert re.search(r"of another training: images was '\w+' and is '\w+'; test images was", capsys.readouterr().err)
+    shutil.move(first, tmp_path / "moved")
+    assert main(command(tmp_path, tmp_path / "moved", workers=0)) == 0
+    assert "finished before" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_test_image_that_cannot_be_read_costs_no_training(tmp_path, capsys):
+    root = photographs(tmp_path / "pics", 0)
+    bad = root / "test/b/1.bmp"
+    whole = bad.read_bytes()
+    bad.write_bytes(b"no picture")
+    assert main(command(tmp_path, root, workers=0)) == 2
+    assert f"{bad} cannot be read" in capsys.readouterr().err and not (tmp_path / "out/checkpoints").exists()
+    bad.write_bytes(whole[:500])  # the header is good: it is found when the model is evaluated
+    assert main(command(tmp_path, root, workers=0)) == 2
+    assert f"{bad} cannot be read" in capsys.readouterr().err
+    assert (tmp_path / "out/checkpoints/step_00000004").exists()
+    bad.write_bytes(whole)
+    assert main(command(tmp_path, root, workers=0)) == 0
+    assert "\nstep 4 of 4: loss " in capsys.readouterr().out
+    after_a_failure = (tmp_path / "out/model.safetensors").read_bytes()
+    assert main([*command(tmp_path, root, workers=0), "--restart"]) == 0
+    assert (tmp_path / "out/model.safetensors").read_bytes() == after_a_failure
 
 
 @pytest.mark.slow
@@ -115,14 +193,14 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, capsys, monkeypatch):
     whole = session.prepared
 
     def interrupted(*given):
-        model, feed, test = whole(*given)
+        ready = whole(*given)
 
         def stopped(step, *part):
             if step == 2:
                 signal.raise_signal(signal.SIGINT)
-            return feed(step, *part)
+            return ready.batches(step, *part)
 
-        return model, stopped, test
+        return dataclasses.replace(ready, batches=stopped)
 
     with monkeypatch.context() as patch:
         patch.setattr(session, "prepared", interrupted)

@@ -507,6 +507,45 @@ def test_a_run_may_go_on_in_other_parts(tmp_path):
     train(zoo.create("Lab-Ti/2", image_size=8), feed, dataclasses.replace(recipe, accumulate=2), folder=tmp_path)
 
 
+def test_dropout_does_not_go_on_in_other_parts(tmp_path):
+    feed = batches(world_splits(TINY, 32, 4, 4).train, 16, seed=5)
+    recipe, parts = Recipe(steps=2, batch_size=16), Recipe(steps=2, batch_size=16, accumulate=2)
+
+    def model():
+        return zoo.create("Lab-Ti/2", image_size=8, dropout=0.1)
+
+    whole, cut = (model(), model())
+    train(whole, feed, recipe, folder=tmp_path)
+    train(cut, feed, parts)
+    assert apart(whole.state_dict(), cut.state_dict()) > 1e-4  # each way to cut a batch draws other numbers
+    with pytest.raises(ValueError, match=r"accumulate was 1 and is 2, and this model draws random numbers \(dropout\)"):
+        train(model(), feed, parts, folder=tmp_path)
+
+
+def test_a_training_is_kept_before_an_evaluation_that_fails(tmp_path):
+    class Broken(ImageSet):
+        def chunks(self, batch_size):
+            raise OSError("no such image")
+
+    splits = world_splits(TINY, 32, 4, 4)
+    feed, recipe = batches(splits.train, 16, seed=5), Recipe(steps=3, batch_size=16)
+    models = [zoo.create("Lab-Ti/2", image_size=8) for _ in range(3)]
+    broken = Broken(splits.test.images, splits.test.labels, splits.test.classes)
+    with pytest.raises(OSError, match="no such image"):
+        train(models[0], feed, recipe, validation=broken, folder=tmp_path)
+    assert checkpoint.newest(tmp_path / "checkpoints").rest["step"] == 3
+
+    def none(step, *part):
+        raise AssertionError("trained again")
+
+    found = train(models[1], none, recipe, validation=splits.test, folder=tmp_path)
+    wanted = train(models[2], feed, recipe, validation=splits.test)
+    assert apart(models[1].state_dict(), models[2].state_dict()) == 0
+    assert [{k: row[k] for k in ("step", "val_loss", "train_loss")} for row in found] == [
+        {k: row[k] for k in ("step", "val_loss", "train_loss")} for row in wanted
+    ]
+
+
 def test_two_trainings_do_not_share_a_folder(tmp_path):
     def feed(step):
         with pytest.raises(RuntimeError, match=r"another process is training in .*give another folder"):
@@ -538,8 +577,12 @@ def test_weights_that_are_no_numbers_are_never_saved(tmp_path):
 
 def test_the_state_of_another_recipe_is_refused(tmp_path):
     train(Line(0.0), constant(1.0), Recipe(steps=3), folder=tmp_path)
-    with pytest.raises(ValueError, match=r"another recipe: learning_rate was 0.001 and is 0.5; .*another folder"):
+    with pytest.raises(ValueError, match=r"another training: learning_rate was 0.001 and is 0.5. .*another folder"):
         train(Line(0.0), constant(1.0), Recipe(steps=3, learning_rate=0.5), folder=tmp_path)
+    with pytest.raises(ValueError, match=r"another training: structure of the model was '\w+' and is '\w+'"):
+        train(nn.Sequential(Line(0.0), nn.Dropout(0.1)), constant(1.0), Recipe(steps=3), folder=tmp_path)
+    with pytest.raises(ValueError, match=r"another training: images was None and is 'digits'"):
+        train(Line(0.0), constant(1.0), Recipe(steps=3), folder=tmp_path, identity={"images": "digits"})
 
 
 def test_a_checkpoint_of_an_older_version_is_refused(tmp_path):

@@ -103,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         help="under torchrun: the whole model in every process, or a shard of it; default: ddp",
     )
     train.add_argument("--save-every", type=int, default=500, metavar="STEPS", help="between checkpoints; default: 500")
+    train.add_argument("--restart", action="store_true", help="from step 0: removes an older training from the folder")
     train.add_argument("--plan", action="store_true", help="check everything, say what it would take, and stop")
     train.set_defaults(command=_train)
 
@@ -236,7 +237,8 @@ def _train(options: argparse.Namespace) -> int:
         return 0
     name = f"{options.model}-{Path(options.data).name}".replace("/", "_")
     folder = Path(options.out) if options.out else files.figures_dir() / "training" / name
-    session.run(chosen, folder, parallel=options.parallel, save_every=options.save_every)
+    how = {"parallel": options.parallel, "save_every": options.save_every, "restart": options.restart}
+    session.run(chosen, folder, **how)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import multiprocessing
 import os
@@ -20,12 +21,13 @@ from jaxtyping import Int64, UInt8
 from PIL import Image
 from torch import Tensor
 
-from vitlab import files
+from vitlab import files, threads
 from vitlab.data import augment, datasets
 from vitlab.data.augment import Augmentation, Draws
 from vitlab.data.loader import check_batch_size, rows_of, shuffled, slice_of, to_float
 
 _PREFETCH = 2  # slices that each worker decodes ahead
+_END = 4096  # bytes at each end of a file that tell it from another of the same size
 Window = tuple[int, int]  # first image of a slice of a batch, and the one after its last
 Request = tuple[int, Window]  # a slice of the batch of a step
 
@@ -100,6 +102,46 @@ def open_folder(name: str | Path, split: datasets.Split = "train", *, image_size
             "remove the folder"
         )
     return FolderSet(tuple(map(str, paths)), torch.tensor(labels), classes, image_size)
+
+
+def check_headers(folder: FolderSet) -> None:
+    """Open every image as far as its header, so that a file that is none is found before a training, not after it.
+
+    Raises ValueError naming the first such file and how many there are. An image that is cut off in the middle has a
+    good header: that is found when it is decoded.
+    """
+    bad = [problem for problem in threads.mapped(_problem, folder.paths) if problem]
+    if bad:
+        more = f" (and {len(bad) - 1:,} more of {len(folder):,})" if len(bad) > 1 else ""
+        raise ValueError(f"{bad[0]}{more}; replace or remove it")
+
+
+def _problem(path: str) -> str:
+    try:
+        with Image.open(path):
+            return ""
+    except Exception as error:  # noqa: BLE001 (decoders raise what they like on bytes that are no image)
+        return f"{path} cannot be read ({error})"
+
+
+def content_hash(folder: FolderSet) -> str:
+    """A hash of the files' names, sizes and contents at both ends, of the labels and of the classes.
+
+    The folder's own place does not count: a copy of it, or the same folder moved, has the same hash.
+    """
+    ends = threads.mapped(_ends_hash, folder.paths)
+    names = [Path(path).parts[-2:] for path in folder.paths]
+    described = repr((folder.image_size, folder.classes, folder.labels.tolist(), names, list(ends)))
+    return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+
+def _ends_hash(path: str) -> str:
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        ends = file.read(_END)
+        file.seek(max(file.tell(), size - _END))
+        return f"{size} {hashlib.sha256(ends + file.read()).hexdigest()}"
 
 
 def _decoded(path: str, image_size: int, drawn: Draws | None = None) -> np.ndarray:
@@ -225,6 +267,9 @@ class FolderBatches:
                 request = next(self._next)
                 self._ahead.append((request, self._started().submit(_Slice.decoded, self._slice(*request)[0])))
             return self._ahead.popleft()[1].result()
+        except ValueError as error:
+            self.close()
+            raise ValueError(str(error)) from None  # without the traceback of the worker, which says nothing more
         except BrokenProcessPool as error:
             self.close()
             raise RuntimeError(

@@ -83,6 +83,7 @@ def lab_weights(
         validation=validation,
         folder=folder,
         save_every=250,
+        identity=dataclasses.asdict(world),
         report=lambda row: print(f"step {row['step']}: held-out accuracy {row['val_accuracy']:.3f}", flush=True),
     )
     held_out = evaluate(model, image_set(world, config.n_held_out, HELD_OUT, device))

@@ -68,6 +68,20 @@ def save(
     return path
 
 
+def remove(folder: Path) -> None:
+    """Remove what a training has written into its `folder`: checkpoints, weights and log, and nothing else there.
+
+    Raises:
+        RuntimeError: another process is training there.
+    """
+    with files.lock(folder, "training", wait=False) as held:
+        if not held:
+            raise RuntimeError(f"another process is training in {folder}; wait for it, or give another folder")
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        for name in (WEIGHTS, "log.jsonl"):
+            (folder / name).unlink(missing_ok=True)
+
+
 def newest(folder: Path) -> Checkpoint | None:
     """The newest checkpoint in `folder` that is not damaged, None where there is no checkpoint.
 

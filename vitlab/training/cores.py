@@ -23,7 +23,7 @@ def side_by_side(model: nn.Module, images: Callable[[], Tensor]) -> Iterator[Thr
     True
     """
     n_threads = torch.get_num_threads()
-    if n_threads == 1 or _has_overlaps(model) or _draws(model, images()):
+    if n_threads == 1 or _has_overlaps(model) or draws(model, images()):
         yield None
         return
     with ThreadPoolExecutor(n_threads, "part", initializer=torch.set_num_threads, initargs=(1,)) as pool:
@@ -35,11 +35,19 @@ def _has_overlaps(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def _draws(model: nn.Module, images: Tensor) -> bool:
-    """Whether a forward pass in training mode draws random numbers."""
-    before = torch.get_rng_state()
-    model(images)
-    return not torch.equal(before, torch.get_rng_state())
+def draws(model: nn.Module, images: Tensor) -> bool:
+    """Whether a forward pass in training mode draws random numbers; the generators are left as they were.
+
+    >>> draws(nn.Dropout(0.5), torch.ones(2, 3)), draws(nn.Dropout(0.0), torch.ones(2, 3))
+    (True, False)
+    """
+    state = torch.cuda.get_rng_state if images.device.type == "cuda" else torch.get_rng_state
+    was_training, before = model.training, state()
+    with torch.random.fork_rng([images.device] if images.device.type == "cuda" else []):
+        model.train()(images)
+        after = state()
+    model.train(was_training)
+    return not torch.equal(before, after)
 
 
 def backward(

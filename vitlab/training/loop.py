@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,7 @@ def train(
     save_every: int = 500,
     report: Callable[[dict], None] | None = None,
     parallel: Parallel = "ddp",
+    identity: Mapping[str, Any] | None = None,
 ) -> list[dict]:
     """Train `model` in place, on the device it is on, and return one row for every evaluation.
 
@@ -51,7 +53,9 @@ def train(
     An interrupt (Ctrl-C, a notebook's stop button) waits for the end of the step and leaves a checkpoint of it there; a
     second interrupt does not wait. `name`, what `zoo.create` made the model from, makes the weights loadable by
     `zoo.load`. Without a folder, a training that is part of an experiment has checkpoints with the experiment's
-    (see `checkpoint_plan.checkpoints_in`).
+    (see `checkpoint_plan.checkpoints_in`). A training goes on only from checkpoints of the same recipe, the same
+    structure of the model and the same `identity`: plain values by name that say what else determines it, such as the
+    images (see `session.identity`). Where an evaluation fails, a checkpoint is written first.
 
     In a process started by torchrun (see `processes.joined`) each process takes its part of every batch; `parallel`
     says whether each holds the whole model ("ddp") or a shard of it ("fsdp"). The first one writes the files.
@@ -59,7 +63,7 @@ def train(
     Raises DivergedError where the loss becomes NaN or infinite, naming the step, the learning rate and the last
     checkpoint; interrupts.Stopped, a KeyboardInterrupt, at the end of the step that was interrupted; MemoryError where
     a batch does not fit, naming what does; ValueError where `patience` is set without a validation set, the batch
-    cannot be shared out, or the checkpoints are of another recipe, of an older version or all damaged.
+    cannot be shared out, or the checkpoints are of another training, of an older version or all damaged.
 
     >>> from vitlab.data.world import World, stream
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
@@ -71,10 +75,13 @@ def train(
     _check(recipe, validation, group, parallel)
     if device.type == "cpu":
         cost.keep_freed_memory()
+    known = resume.identity(model, recipe, identity or {})
     whole: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]  # gives a module
     forward = processes.distributed(model, whole, parallel)
     optimizer, plan = optim.optimizer_for(model, recipe), checkpoint_plan(folder, save_every, group.size == 1)
-    run = Run(model, forward, optimizer, batches, recipe, validation, device, group, parallel, folder, plan, name)
+    run = Run(
+        model, forward, optimizer, batches, recipe, validation, device, group, parallel, folder, plan, name, known
+    )
     with contextlib.ExitStack() as held:
         held.enter_context(_locked(folder, group))
         held.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
@@ -83,17 +90,18 @@ def train(
         held.enter_context(lean(model))
         run = dataclasses.replace(run, pool=held.enter_context(_threads(run, state)))
         interrupted = held.enter_context(interrupts.waiting(group))
-        while state.step < recipe.steps and not rows.patience_is_over(state.rows, recipe):
-            _update(run, state)
-            last = state.step == recipe.steps
-            if last or (recipe.eval_every and state.step % recipe.eval_every == 0):
-                row = rows.add(run, state)
+        while not rows.are_complete(state, recipe):
+            if not rows.is_due(state, recipe):  # it is where the evaluation of a restored training had failed
+                _update(run, state)
+            if rows.is_due(state, recipe):
+                with resume.saved_where_it_fails(run, state):
+                    row = rows.add(run, state)
                 if folder is not None and group.writes:
                     rows.write_log(folder, state.rows)
                 if report is not None and group.writes:
                     report(row)
             stopping = interrupted.is_set()
-            ended = last or rows.patience_is_over(state.rows, recipe)
+            ended = rows.are_complete(state, recipe)
             if plan.due(state.step, ended) or (stopping and plan.folder is not None):
                 resume.save(run, state)
             if stopping:

@@ -12,8 +12,9 @@ class Recipe:
     """The hyper-parameters of a training: all that determines it but the model, the images and the machine.
 
     `batch_size` is the number of images of one update. With `accumulate` parts, each part of the batch goes through the
-    model in turn and their gradients are added up, to the same result; several processes (see `processes`) each take a
-    part of the batch.
+    model in turn and their gradients are added up; several processes (see `processes`) each take a part of the batch.
+    The result is the same to rounding, but for a model that draws random numbers, as dropout does: each way to cut a
+    batch draws others.
 
     >>> Recipe(steps=1000).samples
     128000

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import nn
 
 from vitlab import files
-from vitlab.training import checkpoint, optim, processes
-from vitlab.training.divergence import check_loss, check_weights
+from vitlab.training import checkpoint, cores, optim, processes
+from vitlab.training.divergence import DivergedError, check_loss, check_weights
+from vitlab.training.recipe import Recipe
 from vitlab.training.state import Run, TrainState
 
-FORMAT = 2  # of what a checkpoint holds beside the weights; older ones are refused
-_MAY_CHANGE = ("accumulate", "compile")  # of a recipe, between a run and its continuation: the result is the same
+FORMAT = 3  # of what a checkpoint holds beside the weights; older ones are refused
+_MAY_CHANGE = ("accumulate", "compile")  # between a run and its continuation: the result is the same
+_OF_EVALUATIONS = "test images"  # in an identity: they may change as long as no row rests on them
+_PARTS = ("accumulate", "processes")  # how a batch is cut: of no consequence but for what draws random numbers
+
+
+def identity(model: nn.Module, recipe: Recipe, others: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that determines a training, as plain values by name: two with the same identity are the same.
+
+    The recipe's hyper-parameters; a hash of the model's structure, in which are its sizes and rates of dropout; the
+    number of processes; and `others`, which the caller knows, such as the images.
+
+    >>> sorted(set(identity(nn.Linear(2, 1), Recipe(steps=5), {"data": "digits"})) - set(vars(Recipe(steps=5))))
+    ['data', 'processes', 'structure of the model']
+    """
+    structure = hashlib.sha256(repr(model).encode()).hexdigest()[:16]
+    known = {"structure of the model": structure, "processes": processes.group().size}
+    return dataclasses.asdict(recipe) | known | dict(others)
 
 
 def save(run: Run, state: TrainState) -> None:
@@ -22,7 +45,7 @@ def save(run: Run, state: TrainState) -> None:
     weights, optimizer = processes.gathered(run.model, run.optimizer, run.parallel)
     check_weights(weights, state)
     rest = vars(state) | {"loss_sum": float(state.loss_sum), "saved": None}
-    rest |= {"format": FORMAT, "optimizer": optimizer, "recipe": dataclasses.asdict(run.recipe)}
+    rest |= {"format": FORMAT, "optimizer": optimizer, "identity": run.identity}
     rest["parallel"] = run.parallel if run.group.size > 1 else "ddp"
     if run.group.writes and run.checkpoints.folder is not None:
         state.saved = str(checkpoint.save(run.checkpoints.folder, run.model, weights, rest, name=run.name))
@@ -32,7 +55,7 @@ def save(run: Run, state: TrainState) -> None:
 def restored(run: Run) -> TrainState:
     """The state of the newest whole checkpoint, its weights put into the model; a new state where there is none.
 
-    Raises ValueError where the checkpoint is of another recipe, of an older version or of a training that shared its
+    Raises ValueError where the checkpoint is of another training, of an older version or of a training that shared its
     model out in another way, and where all checkpoints are damaged.
     """
     newest = None if run.checkpoints.folder is None else checkpoint.newest(run.checkpoints.folder)
@@ -56,15 +79,40 @@ def _check_same(run: Run, newest: checkpoint.Checkpoint) -> None:
             f"{newest.path} was written by an older version of vitlab (format {rest.get('format', 1)}, expected "
             f"{FORMAT}), which this one cannot go on from; delete the folder {newest.path.parent}, or give another"
         )
-    asked, before = dataclasses.asdict(run.recipe), rest["recipe"]
-    if changed := [name for name in asked if before.get(name) != asked[name] and name not in _MAY_CHANGE]:
-        values = ", ".join(f"{name} was {before.get(name)!r} and is {asked[name]!r}" for name in changed)
-        raise ValueError(f"{newest.path} is of another recipe: {values}; give the run another folder, or delete it")
+    before, asked = rest["identity"], run.identity
+    changed = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
+    free = (*_MAY_CHANGE, "processes", *([] if rest["rows"] else [_OF_EVALUATIONS]))
+    differing = [name for name in changed if name not in free]
+    if differing:
+        values = "; ".join(f"{name} was {before.get(name)!r} and is {asked.get(name)!r}" for name in differing)
+        raise ValueError(
+            f"{newest.path} is of another training: {values}. Train into another folder (--out FOLDER), or begin anew "
+            "there (--restart)"
+        )
+    if (cut := [name for name in _PARTS if name in changed]) and cores.draws(run.model, run.batches(0)[0][:2]):
+        values = ", ".join(f"{name} was {before[name]} and is {asked[name]}" for name in cut)
+        raise ValueError(
+            f"{newest.path}: {values}, and this model draws random numbers (dropout), which are other ones where a "
+            "batch is cut in another way; go on with what it was, or train into another folder (--out FOLDER)"
+        )
     if (rest["parallel"] == "fsdp") != (run.parallel == "fsdp" and run.group.size > 1):
         raise ValueError(
             f"{newest.path} was written with parallel={rest['parallel']!r}; go on in the same way, or give the run "
             "another folder"
         )
+
+
+@contextlib.contextmanager
+def saved_where_it_fails(run: Run, state: TrainState) -> Iterator[None]:
+    """In the body the model is evaluated: where that fails, as on an unreadable image, the training is kept first."""
+    try:
+        yield
+    except DivergedError:
+        raise  # such weights are of no use
+    except Exception:
+        if run.checkpoints.folder is not None and run.group.size == 1:  # of several processes the others do not fail
+            save(run, state)
+        raise
 
 
 def finish(run: Run, state: TrainState) -> None:

@@ -42,8 +42,8 @@ def add(run: Run, state: TrainState) -> Row:
     if run.group.size > 1:
         loss = torch.tensor(row["train_loss"], device=run.device)
         row["train_loss"] = float(processes.total(loss)) / run.group.size
-    state.loss_sum, state.loss_steps = 0.0, 0
     state.rows.append(row | _validated(run, state))
+    state.loss_sum, state.loss_steps = 0.0, 0
     _keep_best(run, state)
     return state.rows[-1]
 
@@ -66,6 +66,25 @@ def _keep_best(run: Run, state: TrainState) -> None:
         with optim.ema_weights(run.model, state.ema):
             weights, _ = processes.gathered(run.model, run.optimizer, run.parallel)
             state.best = {name: value.detach().cpu().clone() for name, value in weights.items()}
+
+
+def is_due(state: TrainState, recipe: Recipe) -> bool:
+    """Whether there is to be a row of the updates done so far, and is none yet.
+
+    >>> [is_due(TrainState(step), Recipe(steps=5, eval_every=2)) for step in (0, 1, 2, 5)]
+    [False, False, True, True]
+    """
+    wanted = state.step == recipe.steps or (recipe.eval_every > 0 and state.step > 0 == state.step % recipe.eval_every)
+    return wanted and not (state.rows and state.rows[-1]["step"] == state.step)
+
+
+def are_complete(state: TrainState, recipe: Recipe) -> bool:
+    """Whether the training has ended, with its last row: after its last step, or early.
+
+    >>> [are_complete(TrainState(step=5, rows=rows), Recipe(steps=5)) for rows in ([], [{"step": 5}])]
+    [False, True]
+    """
+    return (state.step == recipe.steps and not is_due(state, recipe)) or patience_is_over(state.rows, recipe)
 
 
 def patience_is_over(rows: list[Row], recipe: Recipe) -> bool:

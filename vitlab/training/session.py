@@ -93,10 +93,20 @@ def _of_the_paper(model: str, data: str, like: str) -> Session:
     return Session(model, data, row.recipe(), inception, row.image_size, head="tanh", dropout=row.dropout)
 
 
-def prepared(chosen: Session, device: torch.device) -> tuple[nn.Module, Batches, ImageSet | FolderSet]:
-    """The model on its device, its batches and its test set.
+@dataclass(frozen=True)
+class Prepared:
+    """What a session trains: the model on its device, its batches, its test set, and what tells it from another."""
 
-    Raises what `zoo.create` and the data sets raise: an unknown name, data that is not there.
+    model: nn.Module
+    batches: Batches
+    test: ImageSet | FolderSet
+    identity: dict[str, Any]  # beside the recipe: every setting, and the data by content
+
+
+def prepared(chosen: Session, device: torch.device) -> Prepared:
+    """The model, the data and the identity of a session.
+
+    Raises what `zoo.create` and the data sets raise: an unknown name, data that is not there, a file that is no image.
     """
     size, recipe = chosen.image_size, chosen.recipe
     how = (recipe.batch_size, recipe.seed, device, chosen.augmentation)
@@ -104,18 +114,25 @@ def prepared(chosen: Session, device: torch.device) -> tuple[nn.Module, Batches,
     test: ImageSet | FolderSet
     if chosen.data == "world":
         world = World(image_size=size)
+        content = [str(world)]
         test, classes = image_set(world, _WORLD_TEST, HELD_OUT, device), world.n_classes
         feed = stream(world, recipe.batch_size, device)
     elif chosen.data in datasets.NAMES:
         held, test = (datasets.load(chosen.data, split, image_size=size) for split in ("train", "test"))
         feed, classes = loader.batches(held, *how), len(held.classes)
+        content = [loader.content_hash(each) for each in (held, test)]
     else:
         read, test = (folders.open_folder(chosen.data, split, image_size=size) for split in ("train", "test"))
+        for each in (read, test):
+            folders.check_headers(each)
         feed, classes = folders.batches(read, *how, workers=chosen.workers), len(read.classes)
+        content = [folders.content_hash(each) for each in (read, test)]
     given: dict[str, Any] = {"head": chosen.head, "dropout": chosen.dropout}
     options = {name: value for name, value in given.items() if value not in ("linear", 0.0)}
     model = zoo.create(chosen.model, n_classes=classes, image_size=size, seed=recipe.seed, **options)
-    return model.to(device), feed, test
+    settings = {name: getattr(chosen, name) for name in ("model", "image_size", "head", "dropout")}
+    images = dict(zip(("images", "test images"), content, strict=False))
+    return Prepared(model.to(device), feed, test, settings | dataclasses.asdict(chosen.augmentation) | images)
 
 
 def plan(chosen: Session, device: torch.device | None = None) -> str:
@@ -128,8 +145,11 @@ def plan(chosen: Session, device: torch.device | None = None) -> str:
     Lab-Ti/8 (214,218 parameters) on digits, 32 px, 10 classes
     """
     device = device or processes.default_device()
-    model, _, test = prepared(chosen, device)
-    recipe, group = chosen.recipe, processes.group()
+    return _described(chosen, prepared(chosen, device), device)
+
+
+def _described(chosen: Session, ready: Prepared, device: torch.device) -> str:
+    recipe, group, model = chosen.recipe, processes.group(), ready.model
     images = torch.zeros(2, 3, chosen.image_size, chosen.image_size, device=device)
     part = recipe.batch_size // (recipe.accumulate * group.size)
     fixed, per_image = cost.training_bytes(model, images, recipe)
@@ -151,25 +171,40 @@ def plan(chosen: Session, device: torch.device | None = None) -> str:
         raise MemoryError(f"{chosen.model} does not fit into memory: {memory}; {way}")
     return (
         f"{chosen.model} ({n_parameters:,} parameters) on {chosen.data}, {chosen.image_size} px, "
-        f"{len(test.classes)} classes\n"
+        f"{len(ready.test.classes)} classes\n"
         f"{recipe.steps:,} steps of {recipe.batch_size} = {recipe.samples:,} images, {flops:.3g} FLOPs\n"
         f"{memory}\n{recipe}\n{chosen.augmentation}"
     )
 
 
-def run(chosen: Session, folder: Path, *, parallel: processes.Parallel = "ddp", save_every: int = 500) -> list[dict]:
+def run(
+    chosen: Session,
+    folder: Path,
+    *,
+    parallel: processes.Parallel = "ddp",
+    save_every: int = 500,
+    restart: bool = False,
+) -> list[dict]:
     """Check the plan, then train; the folder has the log, checkpoints and weights. Returns the rows of `loop.train`.
 
     Prints the plan, lines about the training (see `progress.in_lines`), and where its weights are. A killed session
-    goes on when it is run again; of a finished one it is said that it is. Under torchrun every process calls this.
+    goes on when it is run again; of a finished one it is said that it is. With `restart` what another training left in
+    the folder is removed first. Under torchrun every process calls this.
+
+    Raises ValueError where the folder has checkpoints of another training, naming what differs; what `prepared` and
+    `loop.train` raise.
     """
     recipe, new = chosen.recipe, []
     with processes.joined() as group:
         device = processes.default_device()
-        text = plan(chosen, device)
+        ready = prepared(chosen, device)
+        text = _described(chosen, ready, device)
         if group.writes:
             print(text, flush=True)
-        model, feed, test = prepared(chosen, device)
+        if restart:
+            if group.writes:
+                checkpoint.remove(folder)
+            processes.wait()
         with progress.in_lines(recipe.steps, recipe.batch_size) as (watch, say):
 
             def report(row: dict) -> None:
@@ -177,15 +212,16 @@ def run(chosen: Session, folder: Path, *, parallel: processes.Parallel = "ddp", 
                 say(row)
 
             rows = train(
-                model,
-                watch(feed) if group.writes else feed,
+                ready.model,
+                watch(ready.batches) if group.writes else ready.batches,
                 recipe,
-                validation=test,
+                validation=ready.test,
                 folder=folder,
                 name=chosen.model,
                 save_every=save_every,
                 parallel=parallel,
                 report=report,
+                identity=ready.identity,
             )
         if group.writes:
             print(_ended(rows, folder / checkpoint.WEIGHTS) if new else _was_finished(rows, recipe, folder), flush=True)
@@ -204,5 +240,5 @@ def _was_finished(rows: list[dict], recipe: Recipe, folder: Path) -> str:
     kept = rows[-1] if recipe.patience is None else max(rows, key=lambda row: row["val_accuracy"])
     return (
         f"finished before: step {kept['step']:,}, test accuracy {100 * kept['val_accuracy']:.1f} %, weights in "
-        f"{folder / checkpoint.WEIGHTS}; nothing to do. Another training: --out FOLDER, or delete {folder}"
+        f"{folder / checkpoint.WEIGHTS}; nothing to do. Once more: --restart"
     )

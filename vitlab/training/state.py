@@ -33,6 +33,7 @@ class Run:
     folder: Path | None  # of the log and the final weights
     checkpoints: CheckpointPlan
     name: str | None  # of the model, for `zoo.load`
+    identity: dict[str, Any]  # everything that determines the training, see `resume.identity`
     pool: ThreadPoolExecutor | None = None  # threads that compute parts of a batch side by side
 
     @property
