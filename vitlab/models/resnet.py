@@ -106,6 +106,25 @@ class BiT(nn.Module):
         return self.forward_head(self.forward_features(images))
 
 
+class Conv2d(StdConv2d):
+    """timm's weight-standardised convolution; one of 1 × 1 with a stride looks at the pixels that it takes, no others.
+
+    The result is the same. What oneDNN does instead writes beyond its memory: the gradient of a channels-last 1 × 1
+    convolution of few channels with a stride, on a processor with AVX-512, where the threads do not divide the batch.
+
+    >>> convolution = Conv2d(8, 16, kernel_size=1, stride=2)
+    >>> convolution(torch.zeros(5, 8, 4, 4)).shape
+    torch.Size([5, 16, 2, 2])
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, **others) -> None:
+        self.every = stride if kernel_size == 1 else 1  # pixels from one that is taken to the next
+        super().__init__(in_channels, out_channels, kernel_size, stride=stride // self.every, **others)
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        return super().forward(x[:, :, :: self.every, :: self.every])
+
+
 def _stem(config: BiTConfig) -> StdConv2d:
     """One convolution: 3 × 3 at stride 1 and 2, wider above so that fields overlap (7 × 7 at stride 4)."""
     kernel_size = max(3, 2 * config.stem_stride - 1)
@@ -126,7 +145,7 @@ def _stages(widths: Sequence[int], layers: Sequence[int]) -> nn.Sequential:
             bottle_ratio=1.0,
             block_fn=PreActBasic,
             act_layer=nn.ReLU,
-            conv_layer=StdConv2d,
+            conv_layer=Conv2d,
             norm_layer=partial(GroupNormAct, group_size=GROUP_SIZE),
         )
         stages.append(stage)
