@@ -514,12 +514,19 @@ def percent(rows, data, model):
 
 
 def estimate(data, model):
-    return ledger.Estimate.of(percent(finals, data, model), "%")
+    return ledger.Estimate.of(percent(finals, data, model), "%", failed=failed(data, model))
 
 
 def lead(rows, data, first, second):
     difference = percent(rows, data, first) - percent(rows, data, second)  # paired by seed
-    return ledger.Estimate.of(difference, "points")
+    return ledger.Estimate.of(difference, "points", failed=failed(data, first, second))
+
+
+def failed(data, *models):
+    """In how many seeds one of the models never left chance while it did in others."""
+    n_test = tasks[data].n_test
+    at_chance = [ledger.failed_starts(percent(finals, data, m) / 100, n_test, 0.1) for m in models]
+    return np.any(at_chance, axis=0).sum()
 
 
 reached = {name: estimate("world", name) for name in tasks["world"].models}

@@ -42,6 +42,7 @@ import dataclasses
 import math
 
 import numpy as np
+import pandas as pd
 import scipy.stats
 import torch
 
@@ -198,6 +199,54 @@ assert crossing(sizes, np.abs(D)) is None  # always ahead: nothing was overtaken
 print(f"crossing at {n_star:,.0f} images")
 
 # %% [markdown]
+# ### How often is an interval right?
+#
+# A 95 % interval promises to hold the truth 95 times in 100. Whether it does can be simulated: draw seeds from a distribution whose
+# mean is known, make the interval, count. Three kinds of seeds: all learn; 15 in 100 never start to learn; all learn, and what is
+# wanted is where two curves cross. Resampling a handful of seeds, the bootstrap, gives too narrow an interval. Student's t does
+# not, but no interval of the mean is right where seeds lie in two heaps: such runs are found (at chance while others are far
+# above it), named, and no interval is given. A crossing is drawn from the t distribution of the means.
+
+
+# %%
+def bootstrap(values):
+    draws = np.random.default_rng(0).choice(values, (500, len(values))).mean(axis=1)
+    return np.quantile(draws, [0.025, 0.975])
+
+
+def learned(n):
+    return lambda rng: rng.normal(0.7, 0.02, n)
+
+
+def some_fail(n):
+    return lambda rng: np.where(rng.random(n) < 0.15, 0.1, rng.normal(0.7, 0.02, n))
+
+
+def differences_of(n):  # of seeds at three sizes, whose mean crosses where D does
+    return lambda rng: D + rng.normal(0, 0.02, (n, 1)) + rng.normal(0, 0.02, (n, 3))
+
+
+def careful(values):  # of the runs that start, and none where one did not
+    failed = ledger.failed_starts(values, n_images=2_000, chance=0.1)
+    return None if failed.any() else ledger.mean_interval(values)
+
+
+# %%
+where = lambda values: crossing_interval(sizes, values, draws=400)[0]  # noqa: E731
+cases = {
+    "all learn: bootstrap": (bootstrap, learned, 0.7),
+    "all learn: Student's t": (ledger.mean_interval, learned, 0.7),
+    "15 % never start: Student's t": (ledger.mean_interval, some_fail, 0.85 * 0.7 + 0.15 * 0.1),
+    "15 % never start: named, set apart": (careful, some_fail, 0.7),
+    "crossing: Student's t of the means": (where, differences_of, n_star),
+}
+covered = {
+    name: {f"{n} seeds": ledger.coverage(make, draw(n), truth, 500) for n in (3, 5, 10)}
+    for name, (make, draw, truth) in cases.items()
+}
+pd.DataFrame(covered).T.style.format("{:.0%}").set_caption("how often a 95 % interval is right")
+
+# %% [markdown]
 # ## Experiment
 #
 # Learning rate and weight decay are chosen once, at the middle size so that neither end is favoured, and then serve
@@ -268,7 +317,8 @@ widgets.data_sizes(runs, histories)
 # Fig. 4's and Fig. 3's kind side by side, and who is ahead.
 
 # %%
-gap, tuned_gap = (differences(each, vit, resnet) for each in (runs, tuned_runs))
+n_test = config.run.n_test  # images: guessing gets 10 % of them right
+gap, tuned_gap = (differences(each, vit, resnet, n_test) for each in (runs, tuned_runs))
 alt = (
     "Left and middle: test accuracy of the models against training-set size, log axis, bands over "
     "seeds, with one recipe and with tuned regularisation. Right: ViT minus ResNet in points with "
@@ -324,7 +374,10 @@ table.set_caption("Linear probe on the same features, accuracy in %")
 def apply_c03(gap):
     """The ruling; the estimates at the smallest and the largest set; where the curves cross."""
     wide = 100 * gap.pivot(index="seed", columns="n_train", values="difference")  # [seeds, sizes]
-    at = {size: ledger.Estimate.of(wide[size], "points") for size in wide.columns}
+    failed = gap.groupby("n_train")["failed"].first()  # seeds in which a model never left chance
+    at = {
+        size: ledger.Estimate.of(wide[size], "points", failed=failed[size]) for size in wide.columns
+    }
     *smaller, largest = at.values()
     behind_before = ledger.any_of(*(ledger.below(estimate, margin=1) for estimate in smaller))
     ruling = ledger.judge(
@@ -336,7 +389,7 @@ def apply_c03(gap):
 
 
 # %% [markdown]
-# Where the curves cross, in words, with the share of resamples of the seeds in which ViT overtakes.
+# Where the curves cross, in words, with the interval.
 
 
 # %%
@@ -348,10 +401,12 @@ def crossing_words(wide):
         words = f"the means cross at about {where:,.0f} images"
     elif reverse is not None:
         words = f"the ResNet overtakes, not the ViT, at about {reverse:,.0f} images"
-    interval, share = crossing_interval(sizes, wide.to_numpy(), seed=SEED)
-    if interval is not None:
-        words += f"; ViT overtakes in {share:.0%} of the bootstrap's resamples"
-    return words
+    if len(wide) == 1:
+        return words
+    bounds, _ = crossing_interval(sizes, wide.to_numpy(), seed=SEED)
+    named = {0.0: f"below {sizes[0]:,}", math.inf: f"beyond {sizes[-1]:,}"}
+    low, high = (named.get(bound, f"{bound:,.0f}") for bound in bounds)
+    return f"{words} (95 % interval: from {low} to {high})" if low != high else words
 
 
 # %% [markdown]
@@ -377,11 +432,13 @@ ledger.conclude(study, "C03", ruling, numbers | tuned, note=f"{arms}. {setup}", 
 
 # %%
 larger, smaller = sorted((vit, other_vit), key=cost.get, reverse=True)
-lead = differences(runs, larger, smaller)
+lead = differences(runs, larger, smaller, n_test)
+failed = lead.groupby("n_train")["failed"].first()
 lead = 100 * lead.pivot(index="seed", columns="n_train", values="difference")  # [seeds, sizes]
 first, last = lead.columns[[0, -1]]
-growth = ledger.Estimate.of(lead[last] - lead[first], "points")
-at_first = ledger.Estimate.of(lead[first], "points")
+ends_failed = max(failed[first], failed[last])
+growth = ledger.Estimate.of(lead[last] - lead[first], "points", failed=ends_failed)
+at_first = ledger.Estimate.of(lead[first], "points", failed=failed[first])
 ruling = ledger.judge(
     ledger.below(at_first, margin=1, name="behind with little data"),
     must=[ledger.above(growth, margin=1, name="growth")],
@@ -576,7 +633,8 @@ print(
 # ## Summary
 #
 # - A scaling study is nested sets, one recipe, early stopping on images that do not report, several seeds, pairs.
-# - "No crossing up to N" is a result. So is a crossing, if most resamples have one, and its interval is usually wide.
+# - "No crossing up to N" is a result. So is a crossing, if its interval is closed, and that is usually wide.
+# - An interval is worth what its coverage is: simulate it before you trust it.
 # - With fixed compute the largest sets are limited by steps, not by images: a curve that flattens, or falls, there says
 #   nothing about the data.
 #

@@ -283,7 +283,7 @@ widgets.distance_modes(heads, image_px)
 
 # %%
 def over_images(values, unit=""):
-    return ledger.Estimate.of(values, unit, "images", lambda v: ledger.images_interval(v, SEED))
+    return ledger.Estimate.of(values, unit, "images")
 
 
 def apply_rule(mode):

@@ -82,7 +82,7 @@ print(f"{pretrained.name}, input {pretrained.image_size} px\nweights: {pretraine
 # a little more than 0 even for untrained ones: random attention already prefers patches of high
 # contrast.
 #
-# **Decision rule, fixed before the run.** Intervals are 95 % bootstrap intervals over images;
+# **Decision rule, fixed before the run.** Intervals are 95 % t intervals over images;
 # differences are paired by image. A condition holds if its whole interval lies above 0, and fails
 # if it lies below 1 percentage point, which counts as no difference; otherwise it is undecided.
 #
@@ -364,9 +364,9 @@ share.rename(columns={"hit": "pointing hits", "chance": "hits by chance"}).round
 
 # %%
 def over_images(values):
-    """Mean of shares (0…1) over images, in percentage points, with its bootstrap interval."""
+    """Mean of shares (0…1) over images, in percentage points, with its t interval."""
     values = 100 * values
-    return ledger.Estimate.of(values, "points", "images", lambda v: ledger.images_interval(v, SEED))
+    return ledger.Estimate.of(values, "points", "images")
 
 
 own, last = (pairs[pairs["method"] == m].set_index("image") for m in ("rollout", "last block"))

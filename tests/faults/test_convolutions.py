@@ -1,4 +1,4 @@
-"""Convolutions that train on several threads: a strided 1 × 1 one corrupted memory where they did not divide the batch."""
+"""Convolutions trained on several threads: a strided 1 × 1 one corrupted memory where they did not divide the batch."""
 
 import os
 import signal

@@ -18,11 +18,6 @@ def test_three_seeds_by_hand():
     assert Estimate.exact(3).interval is None and Estimate.exact(3).half_width == 0
 
 
-def test_an_interval_of_another_kind():
-    found = Estimate.of([1.0, 2.0, 6.0], "px", "images", interval=lambda values: (min(values), max(values)))
-    assert found == Estimate(3.0, 1.0, 6.0, 3, "px", "images")
-
-
 @pytest.mark.parametrize(
     "estimate, text",
     [
@@ -71,7 +66,7 @@ def test_what_is_no_estimate_is_refused(fields, message):
 
 
 def test_no_values_make_no_estimate():
-    with pytest.raises(ValueError, match="expected one or more finite values"):
+    with pytest.raises(ValueError, match="one or more finite numbers"):
         Estimate.of([])
-    with pytest.raises(ValueError, match="expected one or more finite values"):
+    with pytest.raises(ValueError, match="one or more finite numbers"):
         Estimate.of([1.0, math.nan])

@@ -9,7 +9,6 @@ from vitlab.analysis.distance import attention_distance, mean_attention_distance
 from vitlab.analysis.rollout import attention_rollout, last_block_attention
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.experiments import attention_distances, rollout_masks, subjects
-from vitlab.ledger.intervals import images_interval
 from vitlab.models import zoo
 from vitlab.models.pretrained import Pretrained
 from vitlab.models.vit import ViT, ViTConfig
@@ -162,14 +161,6 @@ def test_a_flat_curve_has_no_trend():
         for head in (1, 2)
     ]
     assert attention_distances.image_statistics(pd.DataFrame(rows))["trend"].tolist() == [0]
-
-
-def test_intervals_of_few_and_of_many_images():
-    assert images_interval([1.0]) is None
-    low, high = images_interval([1.0, 2.0, 3.0])
-    assert (low, high) == pytest.approx((-0.484, 4.484), abs=1e-3)  # Student's, not three numbers resampled
-    low, high = images_interval(np.arange(100.0))
-    assert 40 < low < 49.5 < high < 60
 
 
 def test_the_world_of_other_proportions_is_the_middle_of_a_square():

@@ -1,6 +1,7 @@
 """The scaling studies at smoke, what they ask for at every preset, and the statistics of their curves."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from vitlab.experiments.scaling_statistics import (
     slope_per_decade,
 )
 from vitlab.experiments.trials import stored_trials
+from vitlab.ledger import intervals
 from vitlab.sweep import runner
 from vitlab.training import splits as training
 from vitlab.training.cost import multiply_adds
@@ -388,18 +390,47 @@ def test_the_interval_of_a_crossing_that_all_seeds_share_is_a_point():
     assert share == 1.0 and interval == pytest.approx((10**3.5, 10**3.5))
 
 
-def test_no_crossing_has_no_interval():
-    assert crossing_interval(SIZES, np.tile([-0.3, -0.2, -0.1], (3, 1))) == (None, 0.0)
+def test_without_a_crossing_the_interval_lies_beyond_the_sizes():
+    assert crossing_interval(SIZES, np.tile([-0.3, -0.2, -0.1], (3, 1))) == ((math.inf, math.inf), 0.0)
+    assert crossing_interval(SIZES, np.tile([0.3, 0.2, 0.1], (3, 1))) == ((0.0, 0.0), 0.0)
 
 
-def test_the_share_of_resamples_that_cross_is_the_binomial_one():
-    # Two seeds: one crosses far, one never, and their mean does. Both drawn as the second: a quarter.
+def test_the_interval_of_a_crossing_is_open_where_some_draws_have_none():
     seeds = np.array([[-0.1, 0.1, 0.5], [-0.3, -0.2, -0.1]])
-    interval, share = crossing_interval(SIZES, seeds, seed=0, resamples=4000)
-    assert share == pytest.approx(0.75, abs=0.03)
-    assert interval[0] == pytest.approx(crossing(SIZES, seeds[0]))
-    assert interval[1] == pytest.approx(crossing(SIZES, seeds.mean(axis=0)))
-    assert crossing_interval(SIZES, seeds, seed=0, resamples=4000) == (interval, share)  # a seed is a result
+    (low, high), share = crossing_interval(SIZES, seeds)
+    assert SIZES[0] < low < crossing(SIZES, seeds.mean(axis=0)) and high == math.inf and 0.3 < share < 0.9
+    assert crossing_interval(SIZES, seeds) == ((low, high), share)  # a seed is a result
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_the_interval_of_a_crossing_covers_as_often_as_it_says(n):
+    mean = np.array([-0.1, -0.02, 0.06])
+    truth = crossing(SIZES, mean)
+
+    def seeds(generator):
+        shared = 0.02 * generator.normal(size=(n, 1))  # of a seed's runs of all sizes, which see the same images
+        return mean + shared + 0.02 * generator.normal(size=(n, len(SIZES)))
+
+    found = intervals.coverage(lambda values: crossing_interval(SIZES, values, draws=400)[0], seeds, truth, 1000)
+    assert 0.92 < found < 0.98  # the bootstrap over the seeds: 0.75, 0.85 and 0.90
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: crossing(SIZES, [-1, 1, math.nan]),
+        lambda: crossing(SIZES, [[-1, 0, 1]]),
+        lambda: crossing_interval(SIZES, np.array([[-0.1, 0.0, 0.1]])),
+        lambda: crossing_interval(SIZES, np.array([[-0.1, 0.0, 0.1], [-0.1, math.nan, 0.1]])),
+        lambda: crossing_interval(SIZES, np.array([-0.1, 0.0, 0.1])),
+        lambda: frontier([1e9, 1e10], [0.5, math.nan]),
+        lambda: frontier([1e9, math.inf], [0.5, 0.6]),
+        lambda: frontier([1e9, 1e10], [0.5]),
+    ],
+)
+def test_statistics_of_what_is_no_number_are_refused(call):
+    with pytest.raises(ValueError, match="expected"):
+        call()
 
 
 def test_slopes_by_hand():
@@ -416,8 +447,25 @@ def test_differences_pair_by_seed_with_the_t_interval():
         for seed, accuracy in enumerate(accuracies)
     ]
     shuffled = pd.DataFrame(rows).sample(frac=1, random_state=0)
-    found = differences(shuffled, "a", "b").sort_values("seed")
+    found = differences(shuffled, "a", "b", 2000).sort_values("seed")
     np.testing.assert_allclose(found["difference"], [0.1, 0.0, 0.3])
     wanted = scipy.stats.ttest_rel([0.5, 0.6, 0.8], [0.4, 0.6, 0.5]).confidence_interval(0.95)
     np.testing.assert_allclose(found[["low", "high"]].iloc[0], wanted)
-    np.testing.assert_allclose(differences(shuffled, "b", "a").sort_values("seed")["difference"], [-0.1, 0.0, -0.3])
+    swapped = differences(shuffled, "b", "a", 2000).sort_values("seed")
+    np.testing.assert_allclose(swapped["difference"], [-0.1, 0.0, -0.3])
+
+
+def test_differences_of_runs_that_did_not_start_have_no_interval():
+    rows = [
+        {"model": model, "n_train": size, "seed": seed, "test_accuracy": accuracy}
+        for model, size, accuracies in [
+            ("a", 10, [0.5, 0.1, 0.52]),
+            ("b", 10, [0.4, 0.41, 0.4]),
+            ("a", 20, [0.6, 0.6, 0.7]),
+            ("b", 20, [0.1, 0.11, 0.1]),
+        ]
+        for seed, accuracy in enumerate(accuracies)
+    ]
+    found = differences(pd.DataFrame(rows), "a", "b", 2000).groupby("n_train")[["failed", "low", "high"]].first()
+    assert found.loc[10, "failed"] == 1 and found.loc[10, ["low", "high"]].isna().all()
+    assert found.loc[20, "failed"] == 0 and found.loc[20, "low"] > 0  # b never starts: that is no lottery

@@ -212,30 +212,6 @@ def test_the_claims_are_the_papers():
     assert "86M" in claims.CLAIMS["C01"].paper
 
 
-def test_bootstrap_interval_of_known_answers():
-    values = np.random.default_rng(0).normal(10.0, 2.0, size=400)
-    low, high = ledger.bootstrap_interval(values)
-    assert low < values.mean() < high
-    assert high - low == pytest.approx(2 * 1.96 * 2.0 / np.sqrt(400), rel=0.15)
-    assert ledger.bootstrap_interval(values) == (low, high)  # a seed, not the clock
-    assert ledger.bootstrap_interval([3.0, 3.0, 3.0]) == (3.0, 3.0)
-    assert ledger.bootstrap_interval([3.0]) is None
-
-
-def test_mean_interval_covers_three_seeds_as_often_as_it_says():
-    generator = np.random.default_rng(0)
-    intervals = [ledger.mean_interval(generator.normal(size=3)) for _ in range(400)]
-    assert 0.92 < np.mean([low <= 0 <= high for low, high in intervals]) < 0.98
-    assert ledger.mean_interval([1.0]) is None
-
-
-@pytest.mark.parametrize("values", [[], [1.0, float("nan")]])
-def test_intervals_of_nothing_are_refused(values):
-    for function in (ledger.bootstrap_interval, ledger.mean_interval):
-        with pytest.raises(ValueError, match="finite values"):
-            function(values)
-
-
 def test_presets_are_known_by_name():
     assert list(presets.PRESETS) == ["smoke", "quick", "full", "gpu", "paper"]
     assert presets.check("paper").hardware

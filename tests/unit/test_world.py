@@ -104,6 +104,26 @@ def test_occlusion_hides_a_part_never_the_whole():
     assert (after > 0).double().mean() > 0.99
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", [1, 7, 50])
+def test_the_chunk_moves_the_rounding_of_few_bytes_and_nothing_else(chunk):
+    indices = torch.arange(1500)
+    (images, labels, masks), (others, same_labels, same_masks) = (
+        scene(World(), indices, chunk=chunk) for chunk in (None, chunk)
+    )
+    apart = (images.int() - others.int()).abs()
+    assert apart.max() <= 1 and (apart > 0).double().mean() < 2e-5
+    assert labels.equal(same_labels) and (masks != same_masks).double().mean() < 1e-5
+
+
+@pytest.mark.slow
+def test_the_object_cannot_leave_the_frame():
+    masks = scene(World(position=4.0), torch.arange(2000))[2]
+    assert masks.flatten(1).any(1).all()  # where position moved objects out, 2,450 masks of 4,000 were empty
+    within, edge = (scene(World(position=position), torch.arange(50))[0] for position in (1.6, 4.0))
+    assert within.equal(edge)
+
+
 def test_mask_is_where_the_object_is():
     """Recolouring the class changes pixels under the mask and (but for the antialiased rim) nowhere else."""
     base = dataclasses.replace(World(image_size=64), colour=0.0, lighting=0.0)

@@ -15,7 +15,7 @@ from vitlab.analysis.geometry import has_class_token
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
 from vitlab.experiments.subjects import pictures_hash, weights_hash, world_at
-from vitlab.ledger.intervals import images_interval
+from vitlab.ledger.intervals import mean_interval
 from vitlab.models import zoo
 from vitlab.sweep import presets, runner
 from vitlab.training.processes import default_device
@@ -175,6 +175,6 @@ def comparisons(pairs: pd.DataFrame, method: str = "rollout", seed: int = 0) -> 
     }
     rows = []
     for what, values in quantities.items():
-        low, high = images_interval(values, seed) or (values.mean(),) * 2
+        low, high = mean_interval(values) or (values.mean(),) * 2
         rows.append({"what": what, "mean": values.mean(), "low": low, "high": high, "n": len(values)})
     return pd.DataFrame(rows)

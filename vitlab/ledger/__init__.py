@@ -1,7 +1,7 @@
 """The ledger: claims, estimates and verdicts of every study, kept in result.json and shown in the report."""
 
 from vitlab.ledger.estimate import Estimate, seeds_needed
-from vitlab.ledger.intervals import bootstrap_interval, images_interval, mean_interval
+from vitlab.ledger.intervals import coverage, failed_starts, mean_interval
 from vitlab.ledger.origin import provenance
 from vitlab.ledger.study import VERDICTS, Study, begin, conclude, finish, save_figure
 from vitlab.ledger.verdicts import above, all_of, any_of, below, given, judge, not_testable, within
@@ -15,11 +15,11 @@ __all__ = [
     "any_of",
     "begin",
     "below",
-    "bootstrap_interval",
     "conclude",
+    "coverage",
+    "failed_starts",
     "finish",
     "given",
-    "images_interval",
     "judge",
     "mean_interval",
     "not_testable",

@@ -22,7 +22,8 @@ class Estimate:
     """A number, its 95 % interval, and the independent observations that it rests on.
 
     `low` and `high` are None where there is no interval, as for a single observation: no rule decides on that. An
-    exact number, such as a parameter count, comes from `exact`; its interval has no width.
+    exact number, such as a parameter count, comes from `exact`; its interval has no width. Of runs of which some never
+    started to learn, `failed` says how many: then there is no interval.
 
     Raises:
         ValueError: a number that is not finite, an interval the wrong way round or beside the value, n below 1.
@@ -37,6 +38,7 @@ class Estimate:
     n: int
     unit: str = ""  # "points" are a difference of percentages, and print with their sign
     counted: str = "seeds"  # what n counts, in the plural
+    failed: int = 0  # of the n runs, those that never left chance, see `intervals.failed_starts`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", finite("value", self.value))
@@ -51,6 +53,8 @@ class Estimate:
                 raise ValueError(f"value {self.value} lies outside its interval ({low}, {high})")
             object.__setattr__(self, "low", low)
             object.__setattr__(self, "high", high)
+        if not 0 <= self.failed <= self.n or (self.failed and self.low is not None):
+            raise ValueError(f"failed={self.failed} of n={self.n}: expected 0, or a number up to n and no interval")
         if self.n < 1:
             raise ValueError(f"n={self.n}: expected how many independent observations the number rests on, 1 or more")
 
@@ -60,9 +64,9 @@ class Estimate:
         values: Values,
         unit: str = "",
         counted: str = "seeds",
-        interval: Callable[[np.ndarray], Interval | None] = mean_interval,
+        failed: int = 0,
     ) -> Estimate:
-        """Mean of independent observations, with Student's t interval or what `interval` makes of them.
+        """Mean of independent observations, with Student's t interval, or without where some have `failed` to start.
 
         Raises:
             ValueError: no values, or one that is not finite.
@@ -71,8 +75,10 @@ class Estimate:
         3
         """
         values = np.asarray(values, dtype=float)
-        low, high = interval(values) or (None, None)
-        return cls(float(values.mean()), low, high, len(values), unit, counted)
+        low, high = mean_interval(values) or (None, None)
+        if failed:
+            low, high = None, None
+        return cls(float(values.mean()), low, high, len(values), unit, counted, failed)
 
     @classmethod
     def exact(cls, value: float, unit: str = "") -> Estimate:
@@ -117,7 +123,8 @@ class Estimate:
         words = f"{sign}{show(self.value)} {self.unit}".strip()
         if self.interval is not None:
             words += f" [{show(self.interval[0])}, {show(self.interval[1])}]"
-        return words if self.is_exact else f"{words}, n = {counting(self.n, self.counted)}"
+        words = words if self.is_exact else f"{words}, n = {counting(self.n, self.counted)}"
+        return f"{words}, of which {self.failed} never started to learn: no interval" if self.failed else words
 
 
 def _printer(numbers: Sequence[float], half_width: float) -> Callable[[float], str]:

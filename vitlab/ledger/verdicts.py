@@ -43,6 +43,7 @@ class Condition:
     needed: int | None = None  # observations that would decide it, where it is undecided
     counted: str = "seeds"  # what `needed` counts
     too_few: bool = False  # undecided only because a rule does not look at fewer
+    failed: int = 0  # observations of runs that never started to learn, because of which there is no interval
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
     if len(verdicts) == 1:
         return Ruling(verdicts.pop(), reason)
     undecided = [part for part in parts if part.answer is Answer.UNDECIDED]
-    last = max(undecided, key=lambda part: part.needed or 0)
+    last = max(undecided, key=_hardest)
     return Ruling(Verdict.INCONCLUSIVE, reason, last.needed, _advice(last))
 
 
@@ -239,7 +240,7 @@ def _bounds(estimate: Estimate, least: int) -> tuple[float, float]:
 def _mirrored(estimate: Estimate) -> Estimate:
     low = None if estimate.high is None else -estimate.high
     high = None if estimate.low is None else -estimate.low
-    return Estimate(-estimate.value, low, high, estimate.n, estimate.unit, estimate.counted)
+    return Estimate(-estimate.value, low, high, estimate.n, estimate.unit, estimate.counted, estimate.failed)
 
 
 def _condition(answer: Answer, estimate: Estimate, distance: float, name: str, least: int) -> Condition:
@@ -247,7 +248,7 @@ def _condition(answer: Answer, estimate: Estimate, distance: float, name: str, l
     if answer is not Answer.UNDECIDED:
         return Condition(answer, name, counted=estimate.counted)
     needed = _needed(estimate, distance, least)
-    return Condition(answer, name, needed, estimate.counted, too_few=needed == least)
+    return Condition(answer, name, needed, estimate.counted, needed == least, estimate.failed)
 
 
 def _needed(estimate: Estimate, distance: float, least: int) -> int:
@@ -258,8 +259,14 @@ def _needed(estimate: Estimate, distance: float, least: int) -> int:
     return seeds_needed(sd, max(distance, smallest), least=least)
 
 
+def _hardest(part: Condition) -> tuple[int, int]:
+    return part.failed, part.needed or 0
+
+
 def _advice(part: Condition) -> str:
     needed = part.needed or LEAST
+    if part.failed:
+        return "more seeds decide nothing as long as runs do not start to learn: mend the recipe first"
     if part.too_few:
         return f"at least {counting(needed, part.counted)} are needed"
     if needed > _MANY:
@@ -274,5 +281,5 @@ def _combined(conditions: Sequence[Condition], decisive: Answer, otherwise: Answ
     if decisive in answers or answers == {otherwise}:
         return Condition(decisive if decisive in answers else otherwise, name)
     undecided = [part for part in conditions if part.answer is Answer.UNDECIDED]
-    last = max(undecided, key=lambda part: part.needed or 0)
-    return Condition(Answer.UNDECIDED, name, last.needed, last.counted, last.too_few)
+    last = max(undecided, key=_hardest)
+    return Condition(Answer.UNDECIDED, name, last.needed, last.counted, last.too_few, last.failed)

@@ -1,0 +1,87 @@
+"""Intervals: how often they cover, by simulation; runs that never started; what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from vitlab import ledger
+from vitlab.ledger.intervals import coverage, failed_starts, jackknife_interval, mean_interval
+from vitlab.ledger.verdicts import Verdict
+
+KINDS = {  # a sample of n, and the mean of what it is drawn from
+    "normal": (lambda generator, n: generator.normal(size=n), 0.0),
+    "uniform": (lambda generator, n: generator.uniform(size=n), 0.5),
+    "share of right answers": (lambda generator, n: generator.binomial(2000, 0.7, size=n) / 2000, 0.7),
+    "overlap of masks": (lambda generator, n: generator.beta(2, 3, size=n), 0.4),
+    "skewed": (lambda generator, n: generator.exponential(size=n), 1.0),
+}
+
+
+@pytest.mark.parametrize("n", [3, 5, 10, 30, 200])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_t_interval_covers_as_often_as_it_says(kind, n):
+    sample, truth = KINDS[kind]
+    least = 0.86 if kind == "skewed" and n < 30 else 0.925  # no interval of three values knows their skewness
+    assert least < coverage(mean_interval, lambda generator: sample(generator, n), truth) < 0.97
+
+
+def test_an_interval_that_is_too_narrow_is_found_out():
+    def half(values):
+        low, high = mean_interval(values)
+        return low + (high - low) / 4, high - (high - low) / 4
+
+    assert coverage(half, lambda generator: generator.normal(size=5), 0.0) < 0.85
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_where_runs_fail_to_start_no_interval_is_given(n):
+    """Of such a mixture a t interval covers the mean half of the time; what is left covers that of the started runs."""
+
+    def runs(generator):
+        learned = generator.normal(0.7, 0.02, size=n)
+        return np.where(generator.random(n) < 0.15, generator.normal(0.1, 0.005, size=n), learned)
+
+    naive = coverage(mean_interval, runs, 0.85 * 0.7 + 0.15 * 0.1)
+    assert naive < {3: 0.5, 5: 0.65, 10: 0.85}[n]
+
+    def careful(values):
+        estimate = ledger.Estimate.of(values, failed=int(failed_starts(values, 2000, 0.1).sum()))
+        return estimate.interval
+
+    assert 0.93 < coverage(careful, runs, 0.7) < 0.97
+
+
+def test_failed_starts_by_hand():
+    bound = scipy.stats.binom.isf(1e-3, 2000, 0.1) / 2000  # 0.121
+    assert failed_starts([0.7, bound, bound + 0.0005, 0.7], 2000, 0.1).tolist() == [False, True, False, False]
+    assert not failed_starts([0.7, 0.3], 2000, 0.1).any()
+    assert not failed_starts([0.1, 0.11], 2000, 0.1).any()  # none started: no mixture
+
+
+def test_runs_that_failed_to_start_decide_nothing_and_are_named():
+    values = [70.0, 10.0, 69.0, 71.0, 70.0]
+    failed = int(failed_starts(np.array(values) / 100, 2000, 0.1).sum())
+    estimate = ledger.Estimate.of(values, "%", failed=failed)
+    assert str(estimate) == "58 %, n = 5 seeds, of which 1 never started to learn: no interval"
+    ruling = ledger.judge(ledger.above(estimate, 50))
+    assert ruling.verdict is Verdict.INCONCLUSIVE and "do not start to learn" in ruling.advice
+    with pytest.raises(ValueError, match="failed=1 of n=2"):
+        ledger.Estimate(0.5, 0.4, 0.6, 2, failed=1)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, math.nan], np.ones((2, 2)), [math.inf]])
+def test_an_interval_of_what_is_no_list_of_numbers_is_refused(values):
+    with pytest.raises(ValueError, match="expected a list of one or more finite numbers"):
+        mean_interval(values)
+
+
+@pytest.mark.parametrize("whole, left_out", [(math.nan, [0.5, 0.6]), (0.5, [0.5, math.nan]), (0.5, np.ones((2, 2)))])
+def test_a_jackknife_of_what_is_no_number_is_refused(whole, left_out):
+    with pytest.raises(ValueError):
+        jackknife_interval(whole, left_out)
+
+
+def test_one_value_has_no_interval():
+    assert mean_interval([1.0]) is None
