@@ -1,7 +1,9 @@
 """A dask scheduler's workers give the table that this process gives, whoever dies meanwhile."""
 
+import contextlib
 import dataclasses
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -227,11 +229,78 @@ def test_an_address_where_nothing_answers_is_named(tmp_path, monkeypatch):
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setenv("VITLAB_SCHEDULER", address)
-    with pytest.raises(ConnectionError, match=f"no scheduler answers at {address}"):
+    with pytest.raises(ConnectionError, match=rf"no scheduler answers at {address} \(no answer within 0\.5 s\)"):
         runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "runs")
-    monkeypatch.setenv("VITLAB_SCHEDULER", "host:8786")
-    with pytest.raises(ValueError, match="scheduler 'host:8786': expected its address, such as tcp://host"):
+
+
+@pytest.mark.parametrize(
+    "given", ["host:8786", "tcp://host", "tls://", "tcp://host:many", "tcp://:8786", "tcp://h:70000"]
+)
+def test_what_is_no_address_of_a_scheduler_is_refused(monkeypatch, given):
+    monkeypatch.setenv("VITLAB_SCHEDULER", given)
+    with pytest.raises(ValueError, match=f"scheduler '{given}': expected its address, such as tcp://host:8786"):
         cluster.address()
+
+
+@pytest.mark.parametrize(
+    "greeting, words",
+    [
+        (None, "no answer within 1 s"),  # accepts the connection, and says nothing
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "what answers there is no dask scheduler"),  # read as the size of a message
+        (b"HTTP/1.1 400 Bad Request\r\n", "what answers there is no dask scheduler"),
+        (bytes(64), "what answers there is no dask scheduler"),
+        (b"", "before comm was established"),  # hangs up
+    ],
+)
+def test_what_is_no_scheduler_is_named_within_seconds(monkeypatch, greeting, words):
+    monkeypatch.setattr(cluster, "_CONNECT", 1.0)
+    accepted = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # closed: the test is over
+            while True:
+                accepted.append(server.accept()[0])
+                if greeting is not None:
+                    accepted[-1].sendall(greeting)
+                if greeting == b"":
+                    accepted[-1].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        monkeypatch.setenv("VITLAB_SCHEDULER", f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        started = time.perf_counter()
+        with pytest.raises(ConnectionError, match=f"no scheduler answers at tcp://.*{words}.*or correct the address"):
+            connect_or_give_up(seconds=10)
+        assert time.perf_counter() - started < 3
+        server.shutdown(socket.SHUT_RDWR)
+    for each in accepted:
+        each.close()
+
+
+def connect_or_give_up(seconds: float) -> None:
+    """Connect in a thread that is left alone where it hangs, so that the test ends all the same."""
+    outcome = queue.SimpleQueue()
+
+    def connect() -> None:
+        try:
+            with cluster.connected():
+                outcome.put(None)
+        except Exception as error:
+            outcome.put(error)
+
+    threading.Thread(target=connect, daemon=True).start()
+    if error := outcome.get(timeout=seconds):
+        raise error
+
+
+def test_a_worker_is_no_scheduler_and_tls_needs_certificates(threads, monkeypatch):
+    worker = next(iter(threads.scheduler_info["workers"]))
+    monkeypatch.setenv("VITLAB_SCHEDULER", worker)
+    with pytest.raises(ConnectionError, match=f"no scheduler answers at {worker} .*the address of dask's Worker"):
+        runner.stored(sweeps.logged, [{"size": 1}], "nowhere")
+    monkeypatch.setenv("VITLAB_SCHEDULER", "tls://127.0.0.1:8786")
+    with pytest.raises(ConnectionError, match=r"dask has no certificates for tls:// here: set distributed\.comm\.tls"):
+        runner.stored(sweeps.logged, [{"size": 1}], "nowhere")
 
 
 def test_without_dask_it_is_said_what_to_install(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import logging
@@ -11,9 +12,11 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from vitlab import files
 from vitlab.sweep import identity
@@ -54,11 +57,18 @@ def checked_address(given: str | None) -> str | None:
     Raises:
         ValueError: it is no address.
 
-    >>> checked_address("host:8786")
+    >>> checked_address("tcp://host")
     Traceback (most recent call last):
-    ValueError: scheduler 'host:8786': expected its address, such as tcp://host:8786
+    ValueError: scheduler 'tcp://host': expected its address, such as tcp://host:8786
     """
-    if given is not None and not all(given.partition("://")):
+    if given is None:
+        return None
+    try:
+        parts = urlsplit(given)
+        good = parts.hostname and (parts.port or parts.scheme == "inproc")  # inproc: in this very process
+    except ValueError:  # a port that is no number, or above 65535
+        good = False
+    if not good:
         raise ValueError(f"scheduler {given!r}: expected its address, such as tcp://host:8786")
     return given
 
@@ -71,7 +81,7 @@ def connected(function: Callable[..., Any] | None = None) -> Iterator[Cluster | 
 
     Raises:
         ModuleNotFoundError: dask.distributed is not installed.
-        ConnectionError: nothing answers at the address.
+        ConnectionError: no scheduler answers at the address.
         RuntimeError: no worker came, or the workers differ from this code or among themselves.
 
     >>> with connected() as machines:
@@ -107,11 +117,48 @@ def _client(at: str) -> Any:
             f"a scheduler ({at}) needs dask.distributed, which is not installed: pip install 'vitlab[cluster]'"
         ) from None
     try:
+        if (kind := _kind_of_server(at)) != "Scheduler":
+            raise ConnectionError(f"it is the address of dask's {kind}")
         return Client(at, timeout=_CONNECT, set_as_default=False, name="vitlab")
-    except (OSError, TimeoutError, ValueError) as error:
+    except Exception as error:  # of any class: whatever another service says is read as a message of dask's
         raise ConnectionError(
-            f"no scheduler answers at {at} ({error}): start one (dask scheduler), or correct the address"
+            f"no scheduler answers at {at} ({_why_not(at, error)}): start one (dask scheduler), or correct the address"
         ) from error
+
+
+def _kind_of_server(at: str) -> str:
+    """What answers at an address, "Scheduler" or "Worker" of dask's; raises an exception of any class.
+
+    Client() waits for ever for the answer of what accepts a connection and says nothing.
+    """
+    answer: Future[str] = Future()
+
+    async def ask() -> str:
+        from distributed import Security, rpc
+
+        async with rpc(at, timeout=_CONNECT, connection_args=Security().get_connection_args("client")) as server:
+            return (await asyncio.wait_for(server.identity(), _CONNECT))["type"]
+
+    def life() -> None:
+        try:
+            answer.set_result(asyncio.run(ask()))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # A thread of its own: a notebook's has a loop that runs already, and looking up a name cannot be interrupted.
+    threading.Thread(target=life, daemon=True).start()
+    return answer.result(timeout=_CONNECT + 1)
+
+
+def _why_not(at: str, error: Exception) -> str:
+    """Why no scheduler answers, in words."""
+    if isinstance(error, TimeoutError) or "Timed out" in str(error):
+        return f"no answer within {_CONNECT:g} s"
+    if at.startswith("tls://") and isinstance(error, TypeError):
+        return "dask has no certificates for tls:// here: set distributed.comm.tls in its configuration, or use tcp://"
+    if isinstance(error, OSError | ValueError | ImportError):
+        return " ".join(str(error).split())
+    return "what answers there is no dask scheduler"
 
 
 @contextlib.contextmanager
