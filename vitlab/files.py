@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -17,13 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from vitlab import disk
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # A file being written is called .partial-<host>-<pid>-<random>-<final name>: the name keeps its ending
 # (papermill looks at it) and says whose it is, so that what a killed writer left behind can be told.
 _PARTIAL = re.compile(r"\.partial-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}-(?P<name>.+)")
 _FOREIGN_AGE = 24 * 3600  # seconds after which a partial file of another machine is taken for abandoned
-_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
+_CLOCKS_APART = 3600  # seconds that the clocks of this machine and of a file server may differ, at most
 
 
 def figures_dir() -> Path:
@@ -84,7 +85,8 @@ def writing(path: Path | str) -> Iterator[Path]:
     temporary file is removed and an older `path` stays as it was.
 
     Raises:
-        OSError: the disk is full (ENOSPC), with the path and what to do; or the body wrote nothing.
+        OSError: the disk is full (ENOSPC), or the folder cannot be written into, with the path and what to do; or the
+            body wrote nothing.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "a" / "note.txt"
@@ -95,7 +97,7 @@ def writing(path: Path | str) -> Iterator[Path]:
     """
     path = Path(path)
     temporary = beside(path)
-    with _explained(path):
+    with disk.explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
         try:
@@ -127,7 +129,7 @@ def writing_folder(path: Path | str) -> Iterator[Path]:
     """
     path = Path(path)
     temporary, old = beside(path), beside(path)
-    with _explained(path):
+    with disk.explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
         try:
@@ -151,21 +153,6 @@ def beside(path: Path) -> Path:
     '.png'
     """
     return path.with_name(f".partial-{_host()}-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
-
-
-@contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn whatever reports a full disk into one clear error; C++ libraries do it in classes of their own."""
-    try:
-        yield
-    except Exception as error:
-        full = error.errno in _FULL if isinstance(error, OSError) else "No space left on device" in str(error)
-        if not full:
-            raise
-        raise OSError(
-            errno.ENOSPC,
-            f"disk full while writing {path}: free space and run again; finished results are kept",
-        ) from error
 
 
 def sweep(folder: Path | str) -> list[Path]:
@@ -196,7 +183,8 @@ def _is_abandoned(entry: Path, host: str, pid: int) -> bool:
         if host != _host():
             return time.time() - written > _FOREIGN_AGE
         process = psutil.Process(pid)
-        return process.status() == psutil.STATUS_ZOMBIE or process.create_time() > written + 1
+        # The time of the file is the server's. A file left longer than it need be does less harm than one that is lost.
+        return process.status() == psutil.STATUS_ZOMBIE or process.create_time() > written + _CLOCKS_APART
     except FileNotFoundError:
         return False  # its writer finished meanwhile
     except psutil.NoSuchProcess:
@@ -284,7 +272,7 @@ def lock(folder: Path | str, name: str = "", wait: bool = True) -> Iterator[bool
     folder = Path(folder)
     path = folder / f".{name or 'vitlab'}.lock"
     guard = filelock.FileLock(path)  # the kernel's lock (flock), not the mere presence of a file
-    with _explained(path):
+    with disk.explained(path):
         folder.mkdir(parents=True, exist_ok=True)
         held = _acquire(guard, wait, f"{name} in {folder}" if name else str(folder))
     if not held:

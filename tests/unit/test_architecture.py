@@ -11,21 +11,23 @@ import vitlab
 
 PACKAGE = Path(vitlab.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-SHARED = {"files", "threads"}
+SHARED = {"files", "disk", "threads", "settings"}
 SCIENCE = {"data", "models", "training", "evaluation", "analysis"}
 # data, models → training, evaluation → sweep, ledger → experiments → notebooks. `analysis` sees tensors and a model's
 # attention, never a trainer; `plots` sees arrays; nobody imports `cli`, `publish` or `widgets`.
 ALLOWED = {
-    "files": set(),
+    "disk": set(),
+    "files": {"disk"},
     "threads": set(),
+    "settings": set(),
     "notebooks": {"files"},
     "data": SHARED,
     "models": {"files"},
-    "training": {"files", "data", "models"},
+    "training": {"files", "settings", "data", "models"},
     "evaluation": SHARED | {"data", "models"},
     "analysis": {"files", "models"},
     "sweep": SHARED | {"training"},  # checkpoints of a run's trainings
-    "ledger": {"files", "sweep"},  # what made a result, and the presets
+    "ledger": {"files", "disk", "sweep"},  # what made a result, and the presets
     "experiments": SHARED | SCIENCE | {"sweep", "ledger"},
     "plots": {"files"},
     "viewer": {"files", "analysis", "plots"},  # what it shows is measured there: distance, rollout, captured maps

@@ -9,9 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from vitlab import files
+from vitlab import disk, files
 
 
 def names(folder: Path) -> list[str]:
@@ -139,6 +140,70 @@ def test_sweep_leaves_other_machines_files_a_day_and_strangers_names_for_ever(tm
     os.utime(foreign, (time.time() - 2 * 24 * 3600,) * 2)
     assert files.sweep(tmp_path) == [foreign]
     assert names(tmp_path) == [stranger.name]
+
+
+@pytest.mark.parametrize("lag", [5, 60, 1800])
+def test_a_living_writers_file_stays_where_the_file_servers_clock_lags(tmp_path, lag):
+    mine = files.beside(tmp_path / "x.txt")
+    mine.touch()
+    os.utime(mine, (psutil.Process().create_time() - lag,) * 2)
+    assert files.sweep(tmp_path) == [] and mine.exists()
+    os.utime(mine, (psutil.Process().create_time() - 2 * 3600,) * 2)  # its writer had this process's number before
+    assert files.sweep(tmp_path) == [mine]
+
+
+@pytest.fixture
+def unwritable(tmp_path):
+    """A folder that this process may read and not write into; root, who may everything, is nobody for a while."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o555)
+    if os.getuid() == 0:
+        os.seteuid(65534)
+    yield folder
+    os.seteuid(os.getuid())
+    folder.chmod(0o755)
+
+
+def test_a_folder_that_cannot_be_written_into_is_named_with_the_way_out(tmp_path, unwritable):
+    for folder in (unwritable, unwritable / "quick" / "08"):
+        with pytest.raises(
+            PermissionError, match=rf"cannot write into {folder} \(Permission denied\): choose .* --out"
+        ):
+            disk.check_writable(folder, "--out FOLDER")
+        with pytest.raises(
+            PermissionError, match=rf"cannot write into {folder} \(Permission denied\): .*VITLAB_FIGURES"
+        ):
+            files.write_json(folder / "x.json", 1)
+        with (
+            pytest.raises(
+                PermissionError, match=rf"cannot write into {folder} \(Permission denied\): .*VITLAB_FIGURES"
+            ),
+            files.lock(folder),
+        ):
+            pass
+    os.seteuid(os.getuid())
+    assert names(unwritable) == []
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "quick"):
+        with pytest.raises(OSError, match=rf"cannot write into {folder} \(Not a directory\): choose another folder"):
+            disk.check_writable(folder)
+        with pytest.raises(OSError, match=rf"cannot write into {folder} .*VITLAB_FIGURES"):
+            files.write_json(folder / "x.json", 1)
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_folder_is_looked_at_and_not_made(tmp_path):
+    disk.check_writable(tmp_path / "new" / "folder")
+    assert names(tmp_path) == []
+
+
+def test_an_error_of_the_body_about_another_file_passes_through(tmp_path):
+    with pytest.raises(PermissionError, match="elsewhere"), files.writing(tmp_path / "x.txt"):
+        raise PermissionError(errno.EACCES, "no", "/elsewhere/data.png")
 
 
 def test_json_is_sorted_indented_and_without_nan(tmp_path):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vitlab import files
+from vitlab import disk, files
 from vitlab.ledger import claims, verdicts
 from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.origin import provenance
@@ -55,6 +55,7 @@ def begin(notebook: str, preset: str, seed: int, **parameters: Any) -> Study:
 
     Raises:
         ValueError: a preset that cannot run here, or a name or parameter that does not fit.
+        OSError: the figures folder cannot be written into.
 
     >>> begin("08_attention_distance", "smoke", seed=0, weights="lab").folder.parts[-2:]
     ('smoke', '08_attention_distance')
@@ -66,6 +67,7 @@ def begin(notebook: str, preset: str, seed: int, **parameters: Any) -> Study:
         if not (value is None or isinstance(value, str | bool | int | float)):
             raise ValueError(f"parameter {name} = {value!r:.80}: expected a number, string, boolean or None")
     folder = files.figures_dir() / preset / notebook
+    disk.check_writable(folder)
     return Study(notebook, preset, seed, parameters, folder, found={"results": {}, "figures": {}})
 
 
