@@ -1,6 +1,7 @@
 """Checkpoints: whole or not at all, the last few kept, damage noticed and said, nothing unpickled."""
 
 import json
+import resource
 
 import pytest
 import torch
@@ -113,3 +114,17 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["step_00000004"]
     assert checkpoint.newest(tmp_path).weights["bias"].tolist() == [4.0, 4.0]
+
+
+def test_a_disk_that_fills_inside_torch_s_writer_is_named(tmp_path):
+    saved(tmp_path, 4, value=4.0)
+    model = nn.Linear(3, 2)
+    rest = {"step": 8, "optimizer": [torch.zeros(5_000) for _ in range(30)]}  # 600 kB
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, usual[1]))  # for this process, the disk is full after that
+    try:
+        with pytest.raises(OSError, match="disk full while writing .*step_00000008.*free space and run again"):
+            checkpoint.save(tmp_path, model, model.state_dict(), rest)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_00000004"]

@@ -61,7 +61,8 @@ def save(
     path = folder / f"step_{rest['step']:08d}"
     with files.writing_folder(path) as temporary:
         save_weights(temporary / WEIGHTS, model, state, name, {"step": rest["step"]})
-        torch.save(rest, temporary / REST)
+        with open(temporary / REST, "wb") as handle:  # Python's: it says that the disk is full, where torch's does not
+            torch.save(rest, handle)
         files.write_json(temporary / SUMS, {file: files.file_hash(temporary / file) for file in (WEIGHTS, REST)})
     for old in _all(folder)[keep:]:
         shutil.rmtree(old, ignore_errors=True)
