@@ -1,5 +1,6 @@
 """The command line checks before it begins, says what went wrong in one line, and exits accordingly."""
 
+import io
 import os
 import signal
 import subprocess
@@ -13,10 +14,11 @@ from PIL import Image
 from test_notebooks_runner import folder, make
 
 from vitlab import experiments, files, notebooks
-from vitlab.cli import doctor, execute, values
+from vitlab.cli import doctor, execute, full, values
 from vitlab.cli import main as cli
 from vitlab.models import zoo
 from vitlab.sweep import identity, results
+from vitlab.training import session
 
 __all__ = ["folder"]  # a fixture: used by name
 
@@ -121,6 +123,52 @@ def test_bad_input_is_one_line_and_status_two_before_anything_is_written(folder,
     assert printed.out == "" and len(printed.err.splitlines()) == 1
     assert printed.err.startswith("vitlab: ") and message in printed.err
     assert not figures.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, below, choice",
+    [
+        (["run", "--preset", "smoke"], "smoke", "VITLAB_FIGURES=FOLDER"),
+        (["report"], "quick", "VITLAB_FIGURES=FOLDER"),
+        (["experiment", "sums", "--preset", "smoke"], "smoke/experiments", "VITLAB_FIGURES=FOLDER"),
+        (["full", "speed", "--preset", "smoke"], "smoke/runs", "VITLAB_FIGURES=FOLDER"),
+        (["train", "Lab-Ti/8", "digits"], "training/Lab-Ti_8-digits", "--out FOLDER or VITLAB_FIGURES=FOLDER"),
+        (["train", "Lab-Ti/8", "digits", "--out", "{figures}/mine"], "mine", "--out FOLDER"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_into_is_said_before_anything_begins(
+    folder, figures, capsys, monkeypatch, arguments, below, choice
+):
+    def begun(*given, **more):
+        pytest.fail("it began")
+
+    make(folder, "01_a", "print(SEED)")
+    monkeypatch.setattr(execute, "execute", begun)
+    monkeypatch.setattr(full, "piece", begun)
+    monkeypatch.setattr(session, "run", begun)
+    monkeypatch.setattr(experiments, "find", lambda name: begun)
+    figures.write_text("a file where the folder should be")
+    assert cli.main([each.format(figures=figures) for each in arguments]) == 2
+    printed = capsys.readouterr()
+    wanted = f"vitlab: cannot write into {figures / below} (Not a directory): choose another folder with {choice}\n"
+    assert (printed.out, printed.err) == ("", wanted)
+
+
+def test_numbers_beyond_clocks_and_limits_are_refused(figures, capsys):
+    for command in (["exercises", "check", "mine.ipynb", "--memory"], ["full", "--minutes"]):
+        for value in ("1e300", "inf", "nan", "0"):
+            assert cli.main([*command, value]) == 2
+            name, number = command[-1], f"{float(value):g}"
+            wanted = f"vitlab: {name} {number}: expected a number above 0, at most 1,000,000\n"
+            assert capsys.readouterr().err == wanted
+
+
+def test_a_terminal_of_ascii_shows_question_marks(monkeypatch):
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii", errors="strict"))
+    assert cli.main(["recipes"]) == 0
+    sys.stdout.flush()
+    assert b"Adam ? = (0.9, 0.999)" in printed.getvalue()
 
 
 PARAMETERS = 'PRESET = "quick"\nSEED = 0\nWEIGHTS = "lab"\nIMAGES = "auto"\nHYBRID = "auto"\nDATA = "digits"\nREAL = ""'

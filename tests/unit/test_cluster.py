@@ -251,6 +251,7 @@ def test_what_is_no_address_of_a_scheduler_is_refused(monkeypatch, given):
         (bytes(64), "what answers there is no dask scheduler"),
         (b"", "before comm was established"),  # hangs up
     ],
+    ids=["silent", "ssh", "http", "zeros", "closing"],
 )
 def test_what_is_no_scheduler_is_named_within_seconds(monkeypatch, greeting, words):
     monkeypatch.setattr(cluster, "_CONNECT", 1.0)

@@ -14,11 +14,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vitlab import experiments, files
+from vitlab import disk, experiments, files
 from vitlab.data import datasets
 from vitlab.sweep import presets, workers
 
 MORE, FAILED = 3, 1  # exit status
+_MOST = 1_000_000  # minutes: a wait of more overflows the system's clock
 
 
 @dataclass(frozen=True)
@@ -144,12 +145,14 @@ def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: i
     0: all is stored; 3: there is more to do; 1: a part failed.
 
     Raises:
-        ValueError: as `chosen`; minutes that are not above 0.
+        ValueError: as `chosen`; minutes that are not above 0, or more than a million.
+        OSError: the figures folder cannot be written into.
     """
-    if minutes is not None and not minutes > 0:
-        raise ValueError(f"--minutes {minutes:g}: expected a number above 0")
-    status = piece(chosen(names, preset), preset, minutes, jobs)
-    folder = files.figures_dir() / preset
+    if minutes is not None and not 0 < minutes <= _MOST:
+        raise ValueError(f"--minutes {minutes:g}: expected a number above 0, at most {_MOST:,}")
+    parts, folder = chosen(names, preset), files.figures_dir() / preset
+    disk.check_writable(folder / "runs")
+    status = piece(parts, preset, minutes, jobs)
     words = {0: f"complete: {folder}", MORE: "there is more to do: run this again"}
     print(words.get(status, f"ended with status {status}: see above; what was finished is in {folder}"), flush=True)
     return status
