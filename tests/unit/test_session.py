@@ -6,12 +6,15 @@ import json
 import re
 import shutil
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from vitlab import files
 from vitlab.cli.main import main
 from vitlab.models import zoo
 from vitlab.training import cost, paper, session
@@ -225,6 +228,81 @@ def test_the_command_plans_and_refuses(capsys):
     assert "steps=many: expected a whole number" in capsys.readouterr().err
     assert main(["train", "ViT-B/16", "nowhere", "--like", "ImageNet"]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "setting, words",
+    [
+        ("learning_rate=nan", "learning_rate is nan; expected a finite number of at least 0"),
+        ("learning_rate=-0.1", "learning_rate is -0.1; expected a finite number"),
+        ("weight_decay=inf", "weight_decay is inf; expected a finite number"),
+        ("betas=0.9,1", "betas is (0.9, 1); expected a tuple of two numbers, each a number of at least 0, less than 1"),
+        ("momentum=1", "momentum is 1.0; expected a number of at least 0, less than 1"),
+        ("grad_clip=-1", "grad_clip is -1.0; expected a finite number above 0, or None"),
+        ("grad_clip=nan", "grad_clip is nan; expected a finite number above 0"),
+        ("warmup_steps=-1", "warmup_steps is -1; expected a whole number"),
+        ("warmup_steps=1000", "warmup is 1000 of 1000 steps"),
+        ("label_smoothing=nan", "label_smoothing is nan; expected a number"),
+        ("patience=0", "patience is 0; expected a whole number, 1 or more, or None"),
+        ("eval_every=-1", "eval_every is -1; expected a whole number"),
+        ("accumulate=0", "accumulate is 0; expected a whole number from 1"),
+        ("batch_size=0", "batch_size is 0; expected a number of images"),
+        ("batch_size=-5", "batch_size is -5; expected a number of images"),
+        ("seed=99999999999999999999", "seed is 99999999999999999999; expected a whole number"),
+        ("aspect=(1, 1e999)", "aspect is (1, inf); expected two ratios"),
+        ("pad=0", "pad is 0; expected a whole number from 1"),
+        ("mixup=inf", "mixup is inf; expected a finite number"),
+    ],
+)
+@pytest.mark.parametrize("more", [["--plan"], []], ids=["plan", "run"])
+def test_a_setting_that_means_nothing_is_refused_alike_by_the_plan_and_the_run(
+    tmp_path, capsys, monkeypatch, more, setting, words
+):
+    monkeypatch.setattr(session, "prepared", lambda *given: pytest.fail("the data is read"))
+    arguments = ["train", "Lab-Ti/8", "digits", "--out", str(tmp_path / "new"), *more]
+    assert main([*arguments, "--set", setting]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"vitlab: {words}") and len(said.err.splitlines()) == 1 and said.out == ""
+    assert not (tmp_path / "new").exists()
+
+
+OF_ANOTHER_TYPE = {
+    "betas=x": "betas is 'x'; expected a tuple of two numbers",
+    "ema_decay=foo": "ema_decay is 'foo'; expected a decay between 0 and 1",
+    "ema_decay=(1,2)": "ema_decay is (1, 2); expected a decay between 0 and 1",
+    "patience=foo": "patience is 'foo'; expected a whole number",
+    "area=5": "area is 5; expected two fractions",
+    "area=(0.1, 0.5, 1)": "area is (0.1, 0.5, 1); expected two fractions",
+    "area=('a', 1)": "area is ('a', 1); expected two fractions",
+    "area=(nan, 1)": "area is '(nan, 1)'; expected two fractions",
+    "aspect=True": "aspect is True; expected two ratios",
+}
+EACH = (
+    "import sys; from vitlab.cli.main import main\n"
+    "for setting in sys.argv[1:]:\n"
+    "    for more in (['--plan'], []): main(['train', 'Lab-Ti/8', 'digits', '--set', setting, *more])"
+)
+
+
+@pytest.mark.slow
+def test_a_setting_of_another_type_is_refused_alike_by_the_plan_and_the_run(figures):
+    # in a process of its own: here, annotations are checked
+    command = [sys.executable, "-c", EACH, *OF_ANOTHER_TYPE]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=files.ROOT, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    lines = done.stderr.splitlines()
+    for words, plan, run in zip(OF_ANOTHER_TYPE.values(), lines[::2], lines[1::2], strict=True):
+        assert plan == run and plan.startswith(f"vitlab: {words}")
+    assert not figures.exists()
+
+
+@pytest.mark.parametrize("every", ["0", "-1"])
+def test_checkpoints_are_at_least_a_step_apart(tmp_path, capsys, every):
+    arguments = ["train", "Lab-Ti/8", "digits", "--out", str(tmp_path / "new"), "--save-every", every]
+    for more in (["--plan"], []):
+        assert main([*arguments, *more]) == 2
+        assert capsys.readouterr().err == f"vitlab: --save-every {every}: expected a number of steps, 1 or more\n"
+    assert not (tmp_path / "new").exists()
 
 
 def test_recipes_prints_the_tables(capsys):

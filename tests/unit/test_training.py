@@ -284,7 +284,7 @@ def test_patience_needs_evaluations_and_a_validation_set():
 
 @pytest.mark.parametrize("settings", [{"steps": 0}, {"steps": 3, "batch_size": 0}])
 def test_an_empty_recipe_is_refused(settings):
-    with pytest.raises(ValueError, match="both must be at least 1"):
+    with pytest.raises(ValueError, match=f"{list(settings)[-1]} is 0; expected a whole number from 1"):
         Recipe(**settings)
 
 
@@ -402,10 +402,12 @@ def test_another_error_stays_what_it_is():
     "settings, words",
     [
         ({"batch_size": 10, "accumulate": 3}, "batch of 10 cannot be cut into 3 equal parts"),
-        ({"optimizer": "adagrad"}, "optimizer is 'adagrad'; it is one of"),
+        ({"optimizer": "adagrad"}, "optimizer is 'adagrad'; expected one of 'adam', 'sgd'"),
         ({"precision": "fp8"}, "precision is 'fp8'"),
         ({"label_smoothing": 1.0}, "label_smoothing is 1.0"),
         ({"ema_decay": 1.0}, "ema_decay is 1.0"),
+        ({"ema_decay": 0.0}, "ema_decay is 0.0"),
+        ({"grad_clip": 0.0}, "grad_clip is 0.0; expected a finite number above 0, or None"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(settings, words):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
+
+from vitlab.settings import check, number, one_of, pair, whole
 
 Crop = Literal["none", "pad", "inception"]
 _ATTEMPTS = 10  # shapes drawn for an inception crop, of which the first that fits is taken
@@ -35,16 +37,17 @@ class Augmentation:
     mixup: float = 0.0  # the α of λ ~ Beta(α, α); 0: none
 
     def __post_init__(self):
-        if self.crop not in get_args(Crop):
-            raise ValueError(f"crop is {self.crop!r}; it is one of {', '.join(map(repr, get_args(Crop)))}")
-        if self.pad < 1:
-            raise ValueError(f"pad is {self.pad}; it is a number of pixels, at least 1 (crop='none' shifts nothing)")
-        if not 0 < self.area[0] <= self.area[1] <= 1:
-            raise ValueError(f"area is {self.area}; expected two fractions, 0 < smallest ≤ largest ≤ 1")
-        if not 0 < self.aspect[0] <= self.aspect[1] < math.inf:
-            raise ValueError(f"aspect is {self.aspect}; expected two ratios, 0 < smallest ≤ largest")
-        if not 0 <= self.mixup < math.inf:
-            raise ValueError(f"mixup is {self.mixup}; expected the α of a Beta distribution, or 0 for none")
+        check(
+            self,
+            {
+                "crop": one_of(self.crop, get_args(Crop)),
+                "pad": whole(self.pad, 1),
+                "area": (_ascending(self.area, 1.0), "two fractions in a tuple, 0 < smallest ≤ largest ≤ 1"),
+                "aspect": (_ascending(self.aspect), "two ratios in a tuple, 0 < smallest ≤ largest"),
+                "flip": one_of(self.flip, (True, False)),
+                "mixup": number(self.mixup),
+            },
+        )
 
     @property
     def shift(self) -> int:
@@ -55,6 +58,10 @@ class Augmentation:
     def mixes(self) -> bool:
         """Whether an image needs the one that follows it."""
         return self.mixup > 0
+
+
+def _ascending(values: Any, most: float = math.inf) -> bool:
+    return pair(values)[0] and 0 < values[0] <= values[1] <= most
 
 
 @dataclass(frozen=True)

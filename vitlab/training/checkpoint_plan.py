@@ -29,6 +29,10 @@ class CheckpointPlan:
     every: int | None = None  # steps; None: by the clock, see `SECONDS_BETWEEN`
     _since: float = field(default_factory=lambda: time.monotonic(), init=False)
 
+    def __post_init__(self):
+        if self.every is not None and self.every < 1:
+            raise ValueError(f"a checkpoint every {self.every} steps: expected a number of steps, 1 or more")
+
     def due(self, step: int, last: bool) -> bool:
         """Whether one is to be written after this step, which may be the training's last."""
         if self.folder is None:

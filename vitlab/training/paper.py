@@ -115,12 +115,14 @@ def lab(recipe: Recipe, batch_size: int, samples: int) -> Recipe:
     The learning rate goes with the square root of the batch for Adam and with the batch for SGD, as the noise of their
     steps does; the warm-up keeps its share of the run, and at most a tenth; all else stays.
 
-    Raises ValueError where there are not images enough for a single batch.
+    Raises ValueError where there are not images enough for a single batch, or a batch has none.
 
     >>> small = lab(TABLE_3[0].recipe(), batch_size=256, samples=1_000_000)
     >>> small.steps, small.warmup_steps, small.learning_rate
     (3906, 75, 0.0002)
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; expected a number of images, 1 or more")
     steps = samples // batch_size
     if steps < 1:
         raise ValueError(f"{samples} images make no batch of {batch_size}; train on more, or in smaller batches")

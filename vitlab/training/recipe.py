@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
+from vitlab.settings import check, number, one_of, pair, whole
 from vitlab.training.schedule import Decay, learning_rate
 
 
@@ -45,19 +47,36 @@ class Recipe:
         return self.steps * self.batch_size
 
     def __post_init__(self):
-        if self.steps < 1 or self.batch_size < 1:
-            raise ValueError(f"{self.steps} steps of {self.batch_size} images; both must be at least 1")
-        if self.accumulate < 1 or self.batch_size % self.accumulate:
+        clip, ema, patience = self.grad_clip, self.ema_decay, self.patience
+        check(
+            self,
+            {
+                "steps": whole(self.steps, 1),
+                "batch_size": whole(self.batch_size, 1),
+                "optimizer": one_of(self.optimizer, ("adam", "sgd")),
+                "learning_rate": number(self.learning_rate),
+                "warmup_steps": whole(self.warmup_steps),
+                "decay": one_of(self.decay, get_args(Decay)),
+                "weight_decay": number(self.weight_decay),
+                "betas": pair(self.betas, below=1.0),
+                "momentum": number(self.momentum, below=1.0),
+                # Clipping to a norm below 0 would turn the gradient round.
+                "grad_clip": (clip is None or number(clip)[0] and clip > 0, "a finite number above 0, or None"),
+                "label_smoothing": number(self.label_smoothing, below=1.0),
+                "ema_decay": (
+                    ema is None or number(ema, below=1.0)[0] and ema > 0,
+                    "a decay between 0 and 1, such as 0.9999, or None",
+                ),
+                "accumulate": whole(self.accumulate, 1),
+                "precision": one_of(self.precision, ("fp32", "bf16")),
+                "compile": one_of(self.compile, (True, False)),
+                "eval_every": whole(self.eval_every),
+                "patience": (patience is None or whole(patience, 1)[0], "a whole number, 1 or more, or None"),
+                "seed": whole(self.seed, -(2**63), 2**63 - 1),
+            },
+        )
+        if self.batch_size % self.accumulate:
             raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.accumulate} equal parts")
         if self.patience is not None and not self.eval_every:
             raise ValueError(f"patience is {self.patience} but eval_every is 0; early stopping needs evaluations")
-        for name, known in (("optimizer", ("adam", "sgd")), ("precision", ("fp32", "bf16"))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {known}")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing is {self.label_smoothing}; it is a share of at least 0, less than 1")
-        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
-            raise ValueError(
-                f"ema_decay is {self.ema_decay}; expected a decay between 0 and 1, such as 0.9999, or None"
-            )
         learning_rate(0, base=1.0, total=self.steps, warmup=self.warmup_steps, decay=self.decay)  # checks
