@@ -120,6 +120,40 @@ def test_a_result_of_another_shape_is_listed_as_corrupt(figures, reference, chan
     assert "\n| C" not in text
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"interval": ["low", "high"]},
+        {"interval": [0.1, None]},
+        {"interval": [0.1, float("nan")]},
+        {"interval": [0.1]},
+        {"interval": {"low": 0.1, "high": 0.2}},
+        {"interval": "ab"},
+        {"value": "many"},
+        {"value": float("inf")},
+        {"value": 10**400},
+        {"n": "five"},
+        {"unit": 3},
+        {"counted": 3},
+        {"reason": ["a"], "verdict": None},
+    ],
+    ids=str,
+)
+def test_an_entry_of_another_shape_is_listed_as_corrupt_here_and_ignored_in_the_reference(figures, reference, change):
+    study = make("08_attention_distance")
+    path = study.folder / "result.json"
+    good = path.read_text()
+    result = json.loads(good)
+    path.write_text(json.dumps(result | {"results": [result["results"][0] | change]}))
+    text = report.write("smoke").read_text()
+    assert "- **08_attention_distance**: result.json is corrupt" in text and "\n| C" not in text
+    move_to(reference, study)
+    assert report.readme_table("smoke").count("\n") == 1
+    study.folder.mkdir()
+    path.write_text(good)
+    assert "| no reference |" in report.write("smoke").read_text()
+
+
 def test_an_unknown_preset_is_refused(figures):
     with pytest.raises(ValueError, match="unknown preset 'huge'"):
         report.write("huge")

@@ -62,7 +62,7 @@ def read_results(folder: Path) -> tuple[dict[str, Result], dict[str, str]]:
             good[path.name] = _checked(files.read_json(path / "result.json"))
         except FileNotFoundError:
             bad[path.name] = "no result.json: it has not run to its verdict"
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             words = str(error) if "not valid JSON" in str(error) else f"lacks what a result has ({error!r})"
             bad[path.name] = f"result.json is corrupt: {words.replace(str(path) + os.sep, '')}"
     return good, bad
@@ -74,8 +74,10 @@ def _checked(result: Result) -> Result:
         raise ValueError(f"schema {result['schema']}")
     for entry in result["results"]:
         entry["claim"] + entry["metric"] + entry["verdict"] + entry["unit"] + entry["paper"] + entry["note"]
-        if not math.isfinite(entry["value"]) or entry["n"] < 1 or len(entry["interval"] or (0, 0)) != 2:
+        low, high = entry["interval"] or (entry["value"],) * 2
+        if not all(map(math.isfinite, (entry["value"], low, high))) or entry["n"] < 1:
             raise ValueError(f"entry {entry['claim']} {entry['metric']}")
+        _row(entry, entry)
     for figure in result["figures"].values():
         figure["png"] + figure["alt"]
     _provenance(result)
