@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import importlib
 import os
 import shutil
@@ -152,13 +153,12 @@ class _Sweep:
     name: str
     paths: dict[Path, dict[str, Any]]  # where each run's result goes, with its configuration
     done: dict[Path, dict[str, Any]]  # the results that are stored
-    failures: list[str] = field(default_factory=list)
-    _failed: set[Path] = field(default_factory=set)
+    failed: dict[Path, str] = field(default_factory=dict)  # what failed, in words
 
     @property
     def missing(self) -> list[Task]:
         """The runs that are neither done nor failed."""
-        return [each for each in self.paths.items() if each[0] not in self.done and each[0] not in self._failed]
+        return [each for each in self.paths.items() if each[0] not in self.done and each[0] not in self.failed]
 
     def enter(self, task: Task, outcome: workers.Outcome) -> None:
         """Note what became of a run, and say it in a line.
@@ -171,30 +171,36 @@ class _Sweep:
             return
         if word == "done" and (result := results.read(path, config)):
             self.done[path] = result
-            print(f"[{len(self.done)}/{len(self.paths)}] {self.name} {self._label(config)}: {message}", flush=True)
+            print(
+                f"[{len(self.done)}/{len(self.paths)}] {self.name} {_named(config, self._varying)}: {message}",
+                flush=True,
+            )
             return
-        self._failed.add(path)
-        self.failures.append(f"{self.name} {self._label(config, whole=True)}: {message}")
-        print(f"vitlab: failed: {self.failures[-1]}", file=sys.stderr, flush=True)
+        self.failed[path] = f"{self.name} {_named(config, list(config))}: {message}"
+        print(f"vitlab: failed: {self.failed[path]}", file=sys.stderr, flush=True)
         if f"[Errno {errno.ENOSPC}]" in message:
             self.check()
 
     def check(self) -> None:
         """Raise RuntimeError where runs have failed."""
-        if not self.failures:
+        if not self.failed:
             return
-        more = f" (and {len(self.failures) - 1} more, named above)" if len(self.failures) > 1 else ""
+        first, more = next(iter(self.failed.values())), len(self.failed) - 1
         raise RuntimeError(
-            f"{len(self.failures)} of {len(self.paths)} runs failed: {self.failures[0]}{more}; the {len(self.done)} "
-            "finished ones are stored, running again goes on from them"
+            f"{len(self.failed)} of {len(self.paths)} runs failed: {first}"
+            f"{f' (and {more} more, named above)' if more else ''}; the {len(self.done)} finished ones are stored, "
+            "running again goes on from them"
         )
 
-    def _label(self, config: dict[str, Any], whole: bool = False) -> str:
-        """A run named by what sets it apart from the others, or by everything."""
+    @functools.cached_property
+    def _varying(self) -> list[str]:
+        """The settings that set the runs apart, by which each is named; all of them where there is one run."""
         first, *others = self.paths.values()
-        varying = [key for key in first if any(other.get(key) != first[key] for other in others)]
-        keys = list(config) if whole or not varying else varying
-        return " ".join(f"{key}={config[key]}" for key in keys if key in config)
+        return [key for key in first if any(other.get(key) != first[key] for other in others)] or list(first)
+
+
+def _named(config: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return " ".join(f"{key}={config[key]}" for key in keys if key in config)
 
 
 def _begun(function: Run, paths: dict[Path, dict[str, Any]]) -> _Sweep:
