@@ -37,6 +37,7 @@ def odd(config: dict) -> list[dict]:
         "nan": [{"accuracy": float("nan")}],
         "empty": [],
         "list": [{"accuracy": [1, 2]}],
+        "number": [{3: 0.5}],
         "contradiction": [{"kind": "other"}],
     }
     return results[config["kind"]]

@@ -1,5 +1,6 @@
 """The command line checks before it begins, says what went wrong in one line, and exits accordingly."""
 
+import importlib
 import io
 import os
 import signal
@@ -356,7 +357,7 @@ def test_the_doctor_says_what_is_there(monkeypatch, tmp_path, capsys):
         assert word in text
 
 
-def test_the_doctor_counts_stored_runs_and_those_of_older_code(figures):
+def test_the_doctor_counts_stored_runs_and_those_of_older_code(figures, monkeypatch):
     assert f"stored runs\n  none in {figures}\n" in doctor.describe()
     function, folder = files.file_hash, figures / "smoke" / "runs" / "sweep"
 
@@ -365,7 +366,7 @@ def test_the_doctor_counts_stored_runs_and_those_of_older_code(figures):
         result = results.result(function, config, [{"accuracy": 0.5}], 1.0) | made_by
         key = identity.run_key(function, config, **made_by)
         path = folder / f"{key}.json"
-        files.write_json(path, {name: value for name, value in result.items() if name != "code"})
+        files.write_json(path, results.with_checksum({name: result[name] for name in result if name != "code"}))
         return path
 
     store(1), store(2)
@@ -373,9 +374,15 @@ def test_the_doctor_counts_stored_runs_and_those_of_older_code(figures):
     assert f"\n  2 {in_folder}\n" in doctor.describe()
     store(3, code="before"), store(4, code="before", torch="1.0"), store(5, torch="1.0")
     gone = store(6)
-    files.write_json(gone, files.read_json(gone) | {"function": "vitlab.experiments.gone._run_one"})
+    changed = files.read_json(gone) | {"function": "vitlab.experiments.gone._run_one"}
+    files.write_json(gone, results.with_checksum(changed))
     (folder / "damaged.json").write_text("{")
+    edited = store(7)
+    edited.write_text(edited.read_text().replace('"accuracy": 0.5', '"accuracy": 0.7'))
+    old = {name: value for name, value in changed.items() if name != "sha256"} | {"schema": 1}
+    files.write_json(folder / "old.json", old)
+    monkeypatch.setattr(importlib, "import_module", lambda name: pytest.fail(f"{name} is imported"))
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    unused = "3 of older code, 1 of another torch or device, 1 that cannot be read (kept, not used)"
-    assert f"\n  7 {in_folder}: {unused}\n" in doctor.describe()
+    unused = "4 of older code, 1 of another torch or device, 2 that cannot be read (kept, not used)"
+    assert f"\n  9 {in_folder}: {unused}\n" in doctor.describe()
     assert {path: path.read_bytes() for path in folder.iterdir()} == before

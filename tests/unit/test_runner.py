@@ -11,7 +11,7 @@ import pytest
 import sweeps
 
 from vitlab import files
-from vitlab.sweep import identity, runner
+from vitlab.sweep import identity, results, runner
 
 HERE = Path(__file__).parent
 SWEEP = (
@@ -124,6 +124,7 @@ def test_a_run_that_kills_its_worker_twice_is_named(tmp_path):
         ("nan", "accuracy = nan: a result must be finite"),
         ("empty", "one or more rows"),
         ("list", r"accuracy = \[1, 2\]: expected a number"),
+        ("number", "row value 3 = 0.5: expected a name"),
         ("contradiction", "kind = 'other': the configuration says 'contradiction'"),
     ],
 )
@@ -144,6 +145,38 @@ def test_a_corrupt_result_is_moved_aside_and_computed_again(tmp_path, capsys, co
     assert log(tmp_path) == [1, 1, 2]
     assert "is corrupt, moved aside" in capsys.readouterr().err
     assert broken.with_suffix(".corrupt").read_text() == content
+
+
+def test_every_flipped_bit_of_a_stored_result_is_noticed(tmp_path, capsys):
+    wanted = configs(tmp_path, 1)[0]
+    runner.run_all(sweeps.logged, [wanted], tmp_path / "runs", jobs=1)
+    (path,) = (tmp_path / "runs").iterdir()
+    good, written = path.read_bytes(), results.read(path, wanted)
+    n_bits, n_noticed = 8 * len(good), 0
+    for bit in range(0, n_bits, 7):
+        content = bytearray(good)
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        read = results.read(path, wanted)
+        assert read is None or read == written, f"bit {bit}"  # 1e-05 may be written 1E-05
+        n_noticed += read is None
+    assert n_noticed > 0.99 * n_bits / 7
+
+
+def test_results_without_a_checksum_are_kept_and_not_used(tmp_path, monkeypatch, capsys):
+    wanted = configs(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "SCHEMA", 1)
+        runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1)
+    (old,) = (tmp_path / "runs").iterdir()
+    files.write_json(old, {name: value for name, value in files.read_json(old).items() if name != "sha256"})
+    before = old.read_bytes()
+    capsys.readouterr()
+    runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1)
+    assert log(tmp_path) == [1, 1] and old.read_bytes() == before
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 2
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said == "sweeps: 1 finished runs of other code, torch or device are kept and not used"
 
 
 def test_a_full_disk_stops_the_sweep_and_keeps_what_is_finished(tmp_path, monkeypatch):

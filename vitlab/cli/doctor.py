@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import os
 import platform
@@ -11,11 +10,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import vitlab
 from vitlab import files, notebooks
-from vitlab.sweep import identity, presets
+from vitlab.sweep import identity, presets, results
 
 _PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scikit-learn")
 _LAB = ("matplotlib", "jupyterlab", "ipywidgets", "papermill")  # of the extra `lab`
@@ -92,16 +90,16 @@ def _data_sets() -> Iterator[str]:
 
 
 def _weights() -> Iterator[str]:
-    found = sorted(files.bundled_dir().rglob("*.safetensors"))
-    for path in found:
+    paths = sorted(files.bundled_dir().rglob("*.safetensors"))
+    for path in paths:
         yield f"{path.relative_to(files.bundled_dir())} ({path.stat().st_size / 2**20:.1f} MiB)"
-    if not found:
+    if not paths:
         yield f"none in {files.bundled_dir()}: WEIGHTS must name a model or a file"
 
 
 def _stored() -> Iterator[str]:
     """Of each preset's stored runs, how many are not used by today's code on this machine."""
-    hashes: dict[str, tuple[Any, str] | None] = {}
+    hashes: dict[str, str | None] = {}
     folders = sorted(files.figures_dir().glob("*/runs"))
     for folder in folders:
         paths = list(folder.glob("*/*.json"))
@@ -114,33 +112,24 @@ def _stored() -> Iterator[str]:
         yield f"none in {files.figures_dir()}"
 
 
-def _why_not_used(path: Path, hashes: dict[str, tuple[Any, str] | None]) -> str:
-    """Why a sweep here would not read this run, empty where it would; `hashes`: functions and their code, as found."""
+def _why_not_used(path: Path, hashes: dict[str, str | None]) -> str:
+    """Why a sweep here would not read this run, empty where it would; `hashes`: of functions' code, filled here."""
     try:
         result = files.read_json(path)
         name, config = result["function"], result["config"]
         made_by = {"torch": result["torch"], "device": result["device"]}
+        if result["schema"] < identity.SCHEMA:
+            return _OLDER
+        if not results.is_whole(result):
+            return _DAMAGED
         if name not in hashes:
-            hashes[name] = _function_and_code(name)
-        known = hashes[name]
-        if known is None or identity.run_key(known[0], config, known[1], **made_by) != path.stem:
+            hashes[name] = identity.code_hash_of(name)
+        if hashes[name] is None or identity.run_key(name, config, hashes[name], **made_by) != path.stem:
             return _OLDER
     except (ValueError, KeyError, TypeError, AttributeError):
         return _DAMAGED
     here = {"torch": identity.torch_minor(), "device": identity.device_type()}
     return "" if made_by == here else _ELSEWHERE
-
-
-def _function_and_code(name: str) -> tuple[Any, str] | None:
-    """The function of a stored run, and the hash of its code; None where today's vitlab has no such function."""
-    module, _, function = name.rpartition(".")
-    if not module.startswith("vitlab."):
-        return None
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError):
-        return None
-    return found, identity.code_hash(found)
 
 
 def _ability(preset: presets.Preset) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import statistics
 import time
@@ -36,12 +35,7 @@ def plannable() -> tuple[str, ...]:
     False
     """
     folder = Path(experiments.__file__).parent
-    return tuple(name for name in experiments.names() if _defines(folder / f"{name}.py", "planned_runs"))
-
-
-def _defines(path: Path, name: str) -> bool:
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in body)
+    return tuple(name for name in experiments.names() if identity.defines(folder / f"{name}.py", "planned_runs"))
 
 
 def parts_of(name: str) -> tuple[Callable[..., list[Config]], runner.Run]:

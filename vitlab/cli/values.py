@@ -24,8 +24,8 @@ def checked(chosen: Mapping[Path, Values], elsewhere: bool = False) -> dict[Path
     {PosixPath('08.ipynb'): {'SEED': 3, 'IMAGES': 'world'}}
     """
     pairs = {(name, value) for values in chosen.values() for name, value in values.items()}
-    found = {(name, value): _checked(name, value, elsewhere) for name, value in pairs}
-    return {path: {name: found[name, value] for name, value in values.items()} for path, values in chosen.items()}
+    usable = {(name, value): _checked(name, value, elsewhere) for name, value in pairs}
+    return {path: {name: usable[name, value] for name, value in values.items()} for path, values in chosen.items()}
 
 
 def _checked(name: str, value: Any, elsewhere: bool) -> Any:

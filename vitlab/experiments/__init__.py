@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from vitlab.sweep import identity
 
 
 def names() -> tuple[str, ...]:
@@ -15,7 +16,7 @@ def names() -> tuple[str, ...]:
     >>> "runner" in names()
     False
     """
-    return tuple(path.stem for path in sorted(Path(__file__).parent.glob("*.py")) if _is_experiment(path))
+    return tuple(path.stem for path in sorted(Path(__file__).parent.glob("*.py")) if identity.defines(path, path.stem))
 
 
 def find(name: str) -> Callable[..., Any]:
@@ -32,9 +33,3 @@ def find(name: str) -> Callable[..., Any]:
     if name not in known:
         raise ValueError(f"unknown experiment {name!r}: choose one of {', '.join(known) or '(none here)'}")
     return getattr(importlib.import_module(f"{__name__}.{name}"), name)
-
-
-def _is_experiment(path: Path) -> bool:
-    # Read, not imported: listing experiments must not cost the seconds that importing torch takes.
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return any(isinstance(node, ast.FunctionDef) and node.name == path.stem for node in body)

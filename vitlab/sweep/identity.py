@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 _PACKAGE = Path(__file__).resolve().parent.parent
 # Packages that store, count and describe what runs return; no run computes with them.
 _KEEPS_RESULTS = ("vitlab.sweep", "vitlab.ledger")
+SCHEMA = 2  # of the files of results; those of an older schema are kept and not used, as those of older code are
 _SEEN = {path: path.stat().st_mtime_ns for path in _PACKAGE.rglob("*.py")}  # as this process began
 
 
@@ -29,8 +30,35 @@ def code_hash(function: Callable[..., Any] | None = None) -> str:
     >>> len(code_hash()), code_hash() == code_hash()
     (16, True)
     """
+    return _hash_of(_files(function))
+
+
+def code_hash_of(name: str) -> str | None:
+    """`code_hash` of a function of vitlab by its whole name, read without an import; None where there is no such one.
+
+    >>> code_hash_of("vitlab.sweep.identity.code_hash") == code_hash(code_hash)
+    True
+    >>> code_hash_of("vitlab.sweep.gone.run_one") is None
+    True
+    """
+    module, _, function = name.rpartition(".")
+    path = _file_of(module) if module.startswith("vitlab.") else None
+    return _hash_of(_closure(path)) if path is not None and defines(path, function) else None
+
+
+def defines(path: Path, name: str) -> bool:
+    """Whether a module defines a function of this name at its top; read, for an import may take seconds.
+
+    >>> defines(Path(__file__), "defines"), defines(Path(__file__), "undefined")
+    (True, False)
+    """
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in body)
+
+
+def _hash_of(paths: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    for path in _files(function):
+    for path in paths:
         name = path.relative_to(_PACKAGE) if path.is_relative_to(_PACKAGE) else Path(path.name)
         digest.update(f"{name.as_posix()}\0{_read(path).hash}\0".encode())
     return digest.hexdigest()[:16]
@@ -47,7 +75,10 @@ def import_closure(function: Callable[..., Any]) -> list[Path]:
     >>> "optim.py" in names, "rollout.py" in names
     (True, False)
     """
-    start = Path(inspect.getfile(inspect.unwrap(function))).resolve()
+    return _closure(Path(inspect.getfile(inspect.unwrap(function))).resolve())
+
+
+def _closure(start: Path) -> list[Path]:
     closure, queue = {start}, [start]
     while queue:
         for name in _read(queue.pop()).imports:
@@ -162,7 +193,7 @@ def made_by(function: Callable[..., Any] | None = None) -> dict[str, str]:
 
 
 def run_key(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | str,
     config: Mapping[str, Any],
     code: str | None = None,
     torch: str | None = None,
@@ -172,7 +203,7 @@ def run_key(
 
     That is the function's qualified name, the configuration, `code_hash(function)`, torch's minor version
     and the device's type; the last three are this process's where they are not given (see `made_by`). Wall
-    time and the number of workers have no part in it.
+    time and the number of workers have no part in it. With its `code` a function may be given by its whole name.
 
     Raises:
         ValueError: a configuration value is not a finite number, a string, a boolean or None.
@@ -180,10 +211,14 @@ def run_key(
     >>> run_key(len, {"a": 1, "b": 2}, code="") == run_key(len, {"b": 2, "a": 1}, code="")
     True
     """
+    name = function if isinstance(function, str) else f"{function.__module__}.{function.__qualname__}"
+    if code is None:
+        code = code_hash_of(name) if isinstance(function, str) else code_hash(function)
     identity = {
-        "function": f"{function.__module__}.{function.__qualname__}",
+        "schema": SCHEMA,
+        "function": name,
         "config": _checked(config),
-        "code": code_hash(function) if code is None else code,
+        "code": code,
         "torch": torch_minor() if torch is None else torch,
         "device": device_type() if device is None else device,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import sys
@@ -15,8 +17,6 @@ import pandas as pd
 from vitlab import files
 from vitlab.sweep import identity
 
-_SCHEMA = 1
-
 
 def result(function: Callable[..., Any], config: dict[str, Any], rows: Any, wall_s: float) -> dict[str, Any]:
     """What the file of a run holds whose function returned `rows` after `wall_s` seconds in this process.
@@ -28,16 +28,42 @@ def result(function: Callable[..., Any], config: dict[str, Any], rows: Any, wall
     ['b', 'a']
     """
     rows = checked(rows, config)
-    return {
-        "schema": _SCHEMA,
-        "function": f"{function.__module__}.{function.__qualname__}",
-        "config": config,
-        "rows": rows,
-        "columns": list(dict.fromkeys(key for row in rows for key in row)),  # JSON keys are sorted
-        "wall_s": round(wall_s, 3),
-        "torch": identity.torch_minor(),
-        "device": identity.device_type(),
-    }
+    return with_checksum(
+        {
+            "schema": identity.SCHEMA,
+            "function": f"{function.__module__}.{function.__qualname__}",
+            "config": config,
+            "rows": rows,
+            "columns": list(dict.fromkeys(key for row in rows for key in row)),  # JSON keys are sorted
+            "wall_s": round(wall_s, 3),
+            "torch": identity.torch_minor(),
+            "device": identity.device_type(),
+        }
+    )
+
+
+def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file holds, with the SHA-256 of all else in it.
+
+    >>> with_checksum({"rows": []})["sha256"][:8]
+    '6bf4ca9e'
+    """
+    return {**content, "sha256": _checksum(content)}
+
+
+def is_whole(result: Mapping[str, Any]) -> bool:
+    """Whether what was read from a file is what was written.
+
+    >>> is_whole(with_checksum({"size": 1})), is_whole(with_checksum({"size": 1}) | {"size": 2}), is_whole({"size": 1})
+    (True, False, False)
+    """
+    return result.get("sha256") == _checksum(result)
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    """Of the values, not of the file's bytes: JSON gives back every number to the last digit."""
+    text = json.dumps({name: value for name, value in content.items() if name != "sha256"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def checked(rows: Any, config: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -62,7 +88,9 @@ def checked(rows: Any, config: Mapping[str, Any]) -> list[dict[str, Any]]:
     return plain
 
 
-def _plain(key: str, value: Any) -> Any:
+def _plain(key: Any, value: Any) -> Any:
+    if not isinstance(key, str):
+        raise TypeError(f"row value {key!r:.80} = {value!r:.80}: expected a name, which is a string")
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, str | bool | int | float):
         raise TypeError(f"row value {key} = {value!r:.80}: expected a number, string, boolean or None")
@@ -79,12 +107,12 @@ def read(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     try:
         result = files.read_json(path)
-        if result["schema"] == _SCHEMA and result["config"] == config and result["rows"] and result["columns"]:
+        if is_whole(result) and result["config"] == config and result["rows"] and result["columns"]:
             return result
-        problem = "it does not hold the run its name says"
+        problem = "it does not hold the run its name says" if is_whole(result) else "its checksum differs"
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         problem = str(error)
     os.replace(path, path.with_suffix(".corrupt"))
     print(f"vitlab: {path} is corrupt, moved aside and run again: {problem}", file=sys.stderr)
