@@ -9,29 +9,14 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab.models import zoo
+from vitlab.models.sizes import forward_flops
 from vitlab.training.lean import lean
 from vitlab.training.recipe import Recipe
 
 # Words of the errors that libraries raise, instead of torch.OutOfMemoryError, where memory is not enough.
 _NO_MEMORY = ("allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "unable to find an engine")
-
-
-@torch.no_grad()
-def forward_flops(model: nn.Module, images: Tensor) -> int:
-    """FLOPs of a forward pass, counted by torch while it runs; a multiply-add is two, norms and GELUs are none.
-
-    >>> forward_flops(nn.Linear(3, 5), torch.zeros(1, 3))
-    30
-    """
-    training = model.training
-    model.eval()
-    with FlopCounterMode(display=False) as counter:
-        model(images)
-    model.train(training)
-    return counter.get_total_flops()
 
 
 def multiply_adds(name: str, image_size: int, n_classes: int = 10) -> int:
