@@ -13,6 +13,7 @@ import time
 
 import dask
 import pandas as pd
+import psutil
 import pytest
 import sweeps
 import torch
@@ -24,6 +25,7 @@ from vitlab import files
 from vitlab.cli import main as cli
 from vitlab.experiments import data_scaling
 from vitlab.sweep import cluster, identity, runner
+from vitlab.sweep import scheduler as scheduler_module
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +117,7 @@ SCHEDULER = (
 
 
 def test_a_scheduler_that_is_killed_loses_nothing_that_is_finished(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(cluster, "_CONNECT", 1.0)
+    monkeypatch.setattr(scheduler_module, "_CONNECT", 1.0)
     command = [sys.executable, "-c", SCHEDULER]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     wanted = configs(tmp_path, 3, seconds=0.5)
@@ -224,7 +226,7 @@ def test_a_scheduler_without_workers_is_waited_for_and_then_named(tmp_path, monk
 
 
 def test_an_address_where_nothing_answers_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "_CONNECT", 0.5)
+    monkeypatch.setattr(scheduler_module, "_CONNECT", 0.5)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -239,7 +241,7 @@ def test_an_address_where_nothing_answers_is_named(tmp_path, monkeypatch):
 def test_what_is_no_address_of_a_scheduler_is_refused(monkeypatch, given):
     monkeypatch.setenv("VITLAB_SCHEDULER", given)
     with pytest.raises(ValueError, match=f"scheduler '{given}': expected its address, such as tcp://host:8786"):
-        cluster.address()
+        scheduler_module.address()
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,7 @@ def test_what_is_no_address_of_a_scheduler_is_refused(monkeypatch, given):
     ids=["silent", "ssh", "http", "zeros", "closing"],
 )
 def test_what_is_no_scheduler_is_named_within_seconds(monkeypatch, greeting, words):
-    monkeypatch.setattr(cluster, "_CONNECT", 1.0)
+    monkeypatch.setattr(scheduler_module, "_CONNECT", 1.0)
     accepted = []
 
     def serve() -> None:
@@ -333,6 +335,29 @@ def test_notebooks_go_side_by_side_on_workers(folder, figures, scheduler, monkey
     assert outputs(figures / "smoke" / "01_a" / "notebook.ipynb") == "1 '' 3\n"
     assert names(figures / "smoke" / "02_b") == ["notebook.failed.ipynb"]
     assert names(figures) == ["smoke"]
+
+
+RUN = (
+    "import sys; from pathlib import Path; from vitlab import notebooks; from vitlab.cli import main as cli\n"
+    "notebooks.notebooks_dir = lambda: Path(sys.argv[1])\n"
+    "sys.exit(cli.main(['run', '--preset', 'smoke', '--scheduler', sys.argv[2]]))"
+)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_client_leaves_no_kernel_on_a_worker(folder, figures, scheduler, tmp_path, kind):
+    pid = tmp_path / "pid"
+    make(folder, "01_a", f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(100)")
+    command = [sys.executable, "-c", RUN, str(folder), scheduler]
+    with subprocess.Popen(command, cwd=files.ROOT, stderr=subprocess.PIPE, text=True) as client:
+        deadline = time.monotonic() + 60
+        while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        kernel = psutil.Process(int(pid.read_text()))
+        client.send_signal(kind)
+        said = client.communicate(timeout=30)[1]
+    assert said == ("vitlab: stopped; finished results are kept\n" if kind == signal.SIGINT else "")
+    assert psutil.wait_procs([kernel], timeout=20)[1] == []
 
 
 def test_notebooks_need_a_folder_that_the_workers_see(folder, figures, threads, monkeypatch):

@@ -25,14 +25,14 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
 
 def _set_where(options: argparse.Namespace) -> None:
     """Where runs are done, as the variables that the runner reads: the notebooks' kernels inherit them."""
-    from vitlab.sweep import cluster
+    from vitlab.sweep import scheduler
 
     if options.jobs is not None:
         if options.jobs < 1:
             raise ValueError(f"--jobs {options.jobs}: expected the number of worker processes, 1 or more")
         os.environ.update(VITLAB_JOBS=str(options.jobs), VITLAB_SCHEDULER="")
     if options.scheduler is not None:
-        os.environ["VITLAB_SCHEDULER"] = cluster.checked_address(options.scheduler) or ""
+        os.environ["VITLAB_SCHEDULER"] = scheduler.checked_address(options.scheduler) or ""
 
 
 def _check_writable(*folders: Path) -> None:
@@ -95,7 +95,15 @@ def _on_cluster(there: Any, figures: Path, work: Callable[..., Any], tasks: Sequ
     # A kernel that asked for the scheduler would wait for workers that wait for kernels.
     environment = {"VITLAB_FIGURES": str(figures), "VITLAB_JOBS": "1", "VITLAB_SCHEDULER": ""}
     paths = [path for path, *_ in tasks]
-    return cluster.completed_in_folder(there, figures, paths, partial(work, environment=environment), tasks)
+    work = partial(_executed_there, work, environment=environment)
+    return cluster.completed_in_folder(there, figures, paths, work, tasks)
+
+
+def _executed_there(work: Callable[..., Any], task: Any, environment: dict[str, str]) -> Any:
+    """One notebook on a worker, whose kernel ends where nobody waits for it."""
+    from vitlab.sweep import cluster
+
+    return work(task, environment=environment, abandoned=cluster.abandonment())
 
 
 def report(options: argparse.Namespace) -> int:

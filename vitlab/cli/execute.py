@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ _BAR = re.compile(r"\s*([^\n|]*:)?\s*\d+%\|")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME = re.compile(r"Cell In\s?\[(?P<cell>\d+)\], line (?P<line>\d+)")  # of a traceback of IPython's
 _PROGRESS = re.compile(r"\[\d+/\d+\] ")  # the lines of sweep.runner
+_LOOK = 1.0  # seconds between looks whether somebody still waits for a notebook
 Task = tuple[Path, dict[str, Any], Path]  # a notebook, what to set in it, and where its execution goes
 Outcome = tuple[str, str]  # "done" and the time, or what happened instead and why
 Executor = Callable[[Callable[[Task], Outcome], Sequence[Task]], Iterable[tuple[Task, Outcome]]]
@@ -56,19 +58,44 @@ def _one_by_one(work: Callable[[Task], Outcome], tasks: Sequence[Task]) -> Itera
     return ((task, work(task)) for task in tasks)
 
 
-def executed(task: Task, environment: Mapping[str, str] = MappingProxyType({})) -> Outcome:
+def executed(
+    task: Task,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    abandoned: Callable[[], bool] | None = None,
+) -> Outcome:
     """Execute one notebook, while nobody else executes into its folder, and say how it went.
 
-    `environment`: variables that its kernel has beside this process's.
+    `environment`: variables that its kernel has beside this process's. `abandoned` is asked every second whether nobody
+    waits for the outcome any more; then the kernel is killed, which must be the only one of this process.
     """
     path, values, out = task
     started = time.perf_counter()
     try:
-        with files.lock(out.parent):
+        with files.lock(out.parent), _kernel_killed_when(abandoned) if abandoned else contextlib.nullcontext():
             execute(path, values, out, environment)
     except RuntimeError as error:
         return f"failed after {time.perf_counter() - started:.1f} s", str(error)
     return "done", f"{time.perf_counter() - started:.1f} s"
+
+
+@contextlib.contextmanager
+def _kernel_killed_when(abandoned: Callable[[], bool]) -> Iterator[None]:
+    ended = threading.Event()
+
+    def watch() -> None:
+        import psutil
+
+        while not ended.wait(_LOOK):
+            for child in psutil.Process().children() if abandoned() else ():
+                with contextlib.suppress(psutil.Error):
+                    if any("ipykernel" in word for word in child.cmdline()):
+                        child.kill()
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def execute(

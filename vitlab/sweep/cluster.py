@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import logging
-import os
 import queue
 import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from vitlab import files
-from vitlab.sweep import identity
+from vitlab.sweep import identity, scheduler
 from vitlab.sweep.workers import Outcome, attempted
 
-_CONNECT, _FIRST_WORKER, _LOOK = 5.0, 30.0, 20.0  # seconds: to connect, for a first worker, between looks at the rest
+_FIRST_WORKER, _LOOK = 30.0, 20.0  # seconds: for a first worker, between looks at the rest
 # Runs seed torch's own generator and set its threads: in one process they go one after the other.
 _ALONE = threading.Lock()
 
@@ -39,43 +35,9 @@ class Cluster:
     made_by: dict[str, str]  # code, torch and device of the workers, as `identity.run_key` takes them
 
 
-def address() -> str | None:
-    """The scheduler in `$VITLAB_SCHEDULER`, as tcp://host:port; None where runs stay on this machine.
-
-    Raises:
-        ValueError: it is no address.
-
-    >>> address() is None
-    True
-    """
-    return checked_address(os.environ.get("VITLAB_SCHEDULER") or None)
-
-
-def checked_address(given: str | None) -> str | None:
-    """A scheduler's address as it was given.
-
-    Raises:
-        ValueError: it is no address.
-
-    >>> checked_address("tcp://host")
-    Traceback (most recent call last):
-    ValueError: scheduler 'tcp://host': expected its address, such as tcp://host:8786
-    """
-    if given is None:
-        return None
-    try:
-        parts = urlsplit(given)
-        good = parts.hostname and (parts.port or parts.scheme == "inproc")  # inproc: in this very process
-    except ValueError:  # a port that is no number, or above 65535
-        good = False
-    if not good:
-        raise ValueError(f"scheduler {given!r}: expected its address, such as tcp://host:8786")
-    return given
-
-
 @contextlib.contextmanager
 def connected(function: Callable[..., Any] | None = None) -> Iterator[Cluster | None]:
-    """Connect to the scheduler at `address()`, whose workers are to compute `function`; None where there is none.
+    """Connect to the scheduler at `scheduler.address()`, whose workers are to compute `function`; None without one.
 
     Where workers declare a resource GPU, each task asks for one, and workers without do not take part.
 
@@ -88,11 +50,11 @@ def connected(function: Callable[..., Any] | None = None) -> Iterator[Cluster | 
     ...     machines is None
     True
     """
-    at = address()
+    at = scheduler.address()
     if at is None:
         yield None
         return
-    client = _client(at)
+    client = scheduler.client(at)
     with _quiet(), contextlib.closing(client):
         infos = _taking_part(_workers(client, at))
         resources = {"GPU": 1.0} if any(info["resources"].get("GPU") for info in infos.values()) else None
@@ -107,58 +69,6 @@ def connected(function: Callable[..., Any] | None = None) -> Iterator[Cluster | 
         n_slots = int(sum(info["resources"]["GPU"] for info in infos.values())) if resources else len(infos)
         made_by = _made_by(client, function, sorted(infos))
         yield Cluster(at, client, n_slots, resources, function, made_by)
-
-
-def _client(at: str) -> Any:
-    try:
-        from distributed import Client
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            f"a scheduler ({at}) needs dask.distributed, which is not installed: pip install 'vitlab[cluster]'"
-        ) from None
-    try:
-        if (kind := _kind_of_server(at)) != "Scheduler":
-            raise ConnectionError(f"it is the address of dask's {kind}")
-        return Client(at, timeout=_CONNECT, set_as_default=False, name="vitlab")
-    except Exception as error:  # of any class: whatever another service says is read as a message of dask's
-        raise ConnectionError(
-            f"no scheduler answers at {at} ({_why_not(at, error)}): start one (dask scheduler), or correct the address"
-        ) from error
-
-
-def _kind_of_server(at: str) -> str:
-    """What answers at an address, "Scheduler" or "Worker" of dask's; raises an exception of any class.
-
-    Client() waits for ever for the answer of what accepts a connection and says nothing.
-    """
-    answer: Future[str] = Future()
-
-    async def ask() -> str:
-        from distributed import Security, rpc
-
-        async with rpc(at, timeout=_CONNECT, connection_args=Security().get_connection_args("client")) as server:
-            return (await asyncio.wait_for(server.identity(), _CONNECT))["type"]
-
-    def life() -> None:
-        try:
-            answer.set_result(asyncio.run(ask()))
-        except BaseException as error:
-            answer.set_exception(error)
-
-    # A thread of its own: a notebook's has a loop that runs already, and looking up a name cannot be interrupted.
-    threading.Thread(target=life, daemon=True).start()
-    return answer.result(timeout=_CONNECT + 1)
-
-
-def _why_not(at: str, error: Exception) -> str:
-    """Why no scheduler answers, in words."""
-    if isinstance(error, TimeoutError) or "Timed out" in str(error):
-        return f"no answer within {_CONNECT:g} s"
-    if at.startswith("tls://") and isinstance(error, TypeError):
-        return "dask has no certificates for tls:// here: set distributed.comm.tls in its configuration, or use tcp://"
-    if isinstance(error, OSError | ValueError | ImportError):
-        return " ".join(str(error).split())
-    return "what answers there is no dask scheduler"
 
 
 @contextlib.contextmanager
@@ -301,6 +211,18 @@ def _there(
             return "other", f"{here} runs code that was edited after it had started ({', '.join(changed)})"
         identity.check_device()
         return attempted(lambda: ("computed", compute(task)))
+
+
+def abandonment() -> Callable[[], bool]:
+    """Called in a task on a worker: what says, at any time, whether nobody waits for its result any more.
+
+    So it is where the client was interrupted or killed. Dask cannot end the task; it can end itself.
+    """
+    from distributed import get_worker
+
+    worker = get_worker()
+    key = worker.get_current_task()
+    return lambda: (task := worker.state.tasks.get(key)) is None or task.state == "cancelled"
 
 
 def _outcome(cluster: Cluster, future: Any, store: Callable[[str, Any], Outcome]) -> Outcome:
