@@ -268,6 +268,23 @@ def test_a_killed_run_leaves_no_process_and_goes_on_where_it_stopped(folder, fig
     assert len(list((figures / "smoke" / "runs" / "sweeps").iterdir())) == 8
 
 
+@pytest.mark.slow
+def test_an_interrupted_run_says_so_in_one_line_and_leaves_nothing(folder, figures, tmp_path):
+    log, here = tmp_path / "log", str(Path(__file__).parent)
+    make(folder, "01_a", SWEEP.format(here=here, log=str(log)).replace('"seconds": 0.5', '"seconds": 3'))
+    command = [sys.executable, "-c", RUN, str(folder)]
+    with subprocess.Popen(
+        command, cwd=files.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout.readline().startswith("  [1/8] sweeps size=")
+        family = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it
+        said = process.communicate(timeout=60)[1]
+    assert (process.returncode, said) == (130, "vitlab: stopped; finished results are kept\n")
+    assert len(family) >= 3 and psutil.wait_procs(family, timeout=20)[1] == []
+    assert not list(figures.rglob(".partial-*")) and not list(figures.rglob("*.ipynb"))
+
+
 def test_errors_that_are_not_ours_and_debugging_show_the_traceback(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(notebooks, "all_notebooks", lambda: 1 / 0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -71,25 +73,55 @@ def executed(
     path, values, out = task
     started = time.perf_counter()
     try:
-        with files.lock(out.parent), _kernel_killed_when(abandoned) if abandoned else contextlib.nullcontext():
+        with files.lock(out.parent), _killed_when(abandoned) if abandoned else _killed_at_interrupt():
             execute(path, values, out, environment)
     except RuntimeError as error:
         return f"failed after {time.perf_counter() - started:.1f} s", str(error)
     return "done", f"{time.perf_counter() - started:.1f} s"
 
 
+def _kill_kernels() -> None:
+    """Kill the kernels that this process has started; the workers of a kernel end with it."""
+    import psutil
+
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if any("ipykernel" in word for word in child.cmdline()):
+                child.kill()
+
+
 @contextlib.contextmanager
-def _kernel_killed_when(abandoned: Callable[[], bool]) -> Iterator[None]:
+def _killed_at_interrupt() -> Iterator[None]:
+    """In the body, an interrupt kills the kernel first: asked to end, it and its workers would print their tracebacks.
+
+    Outside the main thread, which alone receives signals, nothing changes.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+
+    def interrupted(number: int, frame: Any) -> None:
+        # Of nbclient's tasks that are cut off, asyncio would report what they raise when this process ends.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        _kill_kernels()
+        usual(number, frame)
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+@contextlib.contextmanager
+def _killed_when(abandoned: Callable[[], bool]) -> Iterator[None]:
     ended = threading.Event()
 
     def watch() -> None:
-        import psutil
-
         while not ended.wait(_LOOK):
-            for child in psutil.Process().children() if abandoned() else ():
-                with contextlib.suppress(psutil.Error):
-                    if any("ipykernel" in word for word in child.cmdline()):
-                        child.kill()
+            if abandoned():
+                _kill_kernels()
 
     threading.Thread(target=watch, daemon=True).start()
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import signal
 import sys
 import threading
 import time
@@ -107,6 +108,7 @@ def piece(parts: Sequence[Part], preset: str, minutes: float | None = None, jobs
 
 
 def _life(parts: Sequence[Part], preset: str, jobs: int | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends this process
     threading.Thread(target=workers.follow_parent, daemon=True).start()
     sys.exit(here(parts, preset, jobs))
 

@@ -203,7 +203,7 @@ def run_key(
 
     That is the function's qualified name, the configuration, `code_hash(function)`, torch's minor version
     and the device's type; the last three are this process's where they are not given (see `made_by`). Wall
-    time and the number of workers have no part in it. With its `code` a function may be given by its whole name.
+    time and the number of workers have no part in it. A function of vitlab may be given by its whole name.
 
     Raises:
         ValueError: a configuration value is not a finite number, a string, a boolean or None.

@@ -89,6 +89,7 @@ def _death(process: Any) -> str:
 
 def _serve(pipe: Connection) -> None:
     """Life of a worker: one thread, one task after the other, until the parent hangs up or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its workers
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")  # read when torch is imported, with the task
     threading.Thread(target=follow_parent, daemon=True).start()
     while True:
