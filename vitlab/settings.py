@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
-from numbers import Integral, Real
 from typing import Any
 
 Expectation = tuple[bool, str]  # whether a value is as expected, and what is expected
@@ -16,8 +16,8 @@ def whole(value: Any, least: int = 0, most: int = 10**15) -> Expectation:
     >>> whole(3, 1)[0], whole(True), whole(0.5, 1)[0]
     (True, (False, 'a whole number from 0 to 1,000,000,000,000,000'), False)
     """
-    good = isinstance(value, Integral) and not isinstance(value, bool) and least <= value <= most
-    return bool(good), f"a whole number from {least:,} to {most:,}"
+    good = _is_a(numbers.Integral, value) and least <= value <= most
+    return good, f"a whole number from {least:,} to {most:,}"
 
 
 def number(value: Any, least: float = 0.0, below: float = math.inf) -> Expectation:
@@ -26,12 +26,16 @@ def number(value: Any, least: float = 0.0, below: float = math.inf) -> Expectati
     >>> number(0.5, below=1), number(math.nan)
     ((True, 'a number of at least 0, less than 1'), (False, 'a finite number of at least 0'))
     """
-    good = isinstance(value, Real) and not isinstance(value, bool) and least <= value < below
+    good = _is_a(numbers.Real, value) and least <= value < below
     return good, (
         f"a number of at least {least:g}, less than {below:g}"
         if below < math.inf
         else f"a finite number of at least {least:g}"
     )
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def pair(values: Any, least: float = 0.0, below: float = math.inf) -> Expectation:

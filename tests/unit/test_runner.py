@@ -236,6 +236,15 @@ def test_workers_do_not_compute_on_for_a_parent_that_was_killed(tmp_path):
 
 
 @pytest.mark.slow
+def test_an_interrupt_of_a_sweep_is_told_by_its_process_alone(tmp_path):
+    process = sweep(tmp_path, configs(tmp_path, 6, seconds=2), jobs=2)
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it: to the workers too
+    _, said = process.communicate(timeout=60)
+    assert said.count("Traceback") == 1 and said.endswith("KeyboardInterrupt\n") and "SpawnProcess" not in said
+
+
+@pytest.mark.slow
 def test_two_sweeps_at_once_share_the_work(tmp_path):
     wanted = configs(tmp_path, 6, seconds=0.2)
     processes = [sweep(tmp_path, wanted, 1), sweep(tmp_path, wanted[::-1], 2)]

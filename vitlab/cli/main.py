@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     2
     """
     for stream in (sys.stdout, sys.stderr):  # on a terminal of ASCII, ≤ is a question mark and no error
-        if getattr(stream, "errors", None) == "strict":
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
     options = _parser().parse_args(arguments)
     try:
