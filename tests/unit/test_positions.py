@@ -1,5 +1,7 @@
 """Position embeddings: hand-made similarity maps, resizing against scipy and timm, and prefix handling."""
 
+import math
+
 import numpy as np
 import pytest
 import timm
@@ -27,6 +29,35 @@ GRIDS = [
 
 def noise(n: int, dim: int = 6) -> Tensor:
     return torch.randn(n, dim, generator=torch.Generator().manual_seed(0))
+
+
+def axis_weights(old: int, new: int, convention: str) -> Tensor:
+    """One axis's interpolation as a matrix [new old], written out from the definitions in float64."""
+    mode = CONVENTIONS[convention]
+    scale = old / new
+    centres = (torch.arange(new, dtype=torch.float64) + 0.5) * scale - 0.5
+    if mode["align_corners"]:
+        centres = torch.arange(new, dtype=torch.float64) * ((old - 1) / (new - 1) if new > 1 else 0)
+    if mode.get("antialias"):  # the kernel is as wide as what it shrinks, and has nothing beyond the edge
+        x = (torch.arange(old) - centres[:, None]) / max(scale, 1)
+        weights = torch.where(x.abs() < 2, cubic(x.abs(), -0.5), 0)
+        return weights / weights.sum(1, keepdim=True)
+    reach = 2 if mode["mode"] == "bicubic" else 1
+    weights = torch.zeros(new, old, dtype=torch.float64)
+    for row, centre in enumerate(centres.tolist()):
+        centre = max(centre, 0) if reach == 1 else centre
+        for column in range(math.floor(centre) - reach + 1, math.floor(centre) + reach + 1):
+            x = torch.tensor(abs(column - centre), dtype=torch.float64)
+            share = cubic(x, -0.75) if reach == 2 else (1 - x).clamp_min(0)
+            weights[row, min(max(column, 0), old - 1)] += share  # the edge is repeated
+    return weights
+
+
+def cubic(x: Tensor, a: float) -> Tensor:
+    """Keys's convolution kernel of distances x ≥ 0; torch has a = -0.75, and -0.5 with antialiasing."""
+    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    far = a * (x**3 - 5 * x**2 + 8 * x - 4)
+    return torch.where(x <= 1, near, torch.where(x < 2, far, 0.0))
 
 
 def isotropic(rows: int, cols: int, width: float = 3.0) -> Tensor:
@@ -61,6 +92,19 @@ class TestKnownAnswers:
         ):
             wanted = resample_abs_pos_embed(pos[None], list(new), list(old), num_prefix_tokens=0, **options)[0]
             torch.testing.assert_close(resize_positions(pos, old, new, convention), wanted, atol=1e-5, rtol=0)
+
+    @pytest.mark.parametrize(("old", "new"), [((7, 7), (3, 1)), ((7, 1), (9, 1)), ((7, 2), (5, 1)), ((1, 7), (1, 3)), ((7, 7), (1, 1))])
+    @pytest.mark.parametrize("convention", CONVENTIONS)
+    def test_narrow_grids_equal_a_resize_of_each_axis_in_turn_known_answers(self, old, new, convention):
+        pos = noise(old[0] * old[1])
+        wanted = torch.einsum(
+            "yr,xc,rcd->yxd",
+            axis_weights(old[0], new[0], convention),
+            axis_weights(old[1], new[1], convention),
+            pos.double().reshape(*old, -1),
+        )
+        found = resize_positions(pos, old, new, convention)
+        torch.testing.assert_close(found.double(), wanted.flatten(0, 1), atol=1e-5, rtol=0)
 
     def test_aligned_corners_keep_corners_known_answers(self):
         pos = noise(49)

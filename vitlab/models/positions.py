@@ -50,9 +50,12 @@ def resize_positions(
     if old == new:
         return pos
     picture = patches.T.reshape(1, -1, *old)  # [N D] -> [1 D rows cols]
-    exact = torch.promote_types(pos.dtype, torch.float32)
-    resized = F.interpolate(picture.to(exact), size=new, **CONVENTIONS[convention]).to(pos.dtype)
-    return torch.cat([prefix, resized.flatten(2)[0].T])
+    picture = picture.to(torch.promote_types(pos.dtype, torch.float32))
+    if new[1] == 1:  # a column: torch's antialiasing (2.15) would give all its rows the first one's values; so as a row
+        resized = F.interpolate(picture.mT.contiguous(), size=new[::-1], **CONVENTIONS[convention]).mT
+    else:
+        resized = F.interpolate(picture, size=new, **CONVENTIONS[convention])
+    return torch.cat([prefix, resized.to(pos.dtype).flatten(2)[0].T])
 
 
 def check_fit(pos: Tensor, grid: tuple[int, int]) -> None:
