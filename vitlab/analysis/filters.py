@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from vitlab.analysis.geometry import patch_embedding
@@ -42,7 +42,7 @@ def embedding_filters(model: nn.Module) -> Float[Tensor, "D 3 P Q"]:
 
 
 def filter_components(
-    filters: Float[Tensor, "D 3 P Q"], n: int = 28
+    filters: Real[Tensor, "D 3 P Q"], n: int = 28
 ) -> tuple[Float[Tensor, "n 3 P Q"], Float[Tensor, " n"]]:
     """First principal components of the filters (the D filters are the samples), and the variance each explains.
 
@@ -67,7 +67,8 @@ def filter_components(
     explained = variance / variance.sum().clamp_min(torch.finfo(variance.dtype).tiny)
     largest = axes.gather(1, axes.abs().argmax(1, keepdim=True))
     components = (axes * largest.sign())[:n].unflatten(1, filters.shape[1:])
-    return components.to(filters.dtype), explained[:n].to(filters.dtype)
+    dtype = torch.promote_types(filters.dtype, torch.float32)  # of whole numbers too: they would be cut off to 0
+    return components.to(dtype), explained[:n].to(dtype)
 
 
 def filter_tiles(components: Float[Tensor, "n 3 P Q"]) -> Float[Tensor, "n 3 P Q"]:
@@ -83,7 +84,7 @@ def filter_tiles(components: Float[Tensor, "n 3 P Q"]) -> Float[Tensor, "n 3 P Q
     return torch.where(span > 0, (components - low) / span.clamp_min(torch.finfo(span.dtype).tiny), 0.5)
 
 
-def low_frequency_share(components: Float[Tensor, "n 3 P Q"], cutoff: float = 0.25) -> Float[Tensor, " n"]:
+def low_frequency_share(components: Real[Tensor, "n 3 P Q"], cutoff: float = 0.25) -> Float[Tensor, " n"]:
     """Share of each component's spectral energy at spatial frequencies up to a cutoff, channels together (C11).
 
     Args:
@@ -105,7 +106,7 @@ def low_frequency_share(components: Float[Tensor, "n 3 P Q"], cutoff: float = 0.
     down, across = (torch.fft.fftfreq(side, dtype=torch.float64) for side in components.shape[-2:])
     low = (torch.hypot(down[:, None], across) <= cutoff + 1e-12).to(energy.device)
     total = energy.sum((1, 2, 3)).clamp_min(torch.finfo(energy.dtype).tiny)
-    return ((energy * low).sum((1, 2, 3)) / total).to(components.dtype)
+    return ((energy * low).sum((1, 2, 3)) / total).to(torch.promote_types(components.dtype, torch.float32))
 
 
 def white_noise_share(grid: tuple[int, int], cutoff: float = 0.25) -> float:

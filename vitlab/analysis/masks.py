@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
 
-def patch_coverage(masks: Bool[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, "B rows cols"]:
-    """Share of each patch's pixels that belong to the object.
+def patch_coverage(masks: Shaped[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, "B rows cols"]:
+    """Share of each patch's pixels that belong to the object, on which the masks (bool) are True.
 
     Raises:
-        ValueError: when the mask's size is not a multiple of the grid.
+        ValueError: when the masks are not bool, or their size is not a multiple of the grid.
 
     >>> patch_coverage(torch.tensor([[[True, True, True, False]]]), (1, 2))
     tensor([[[1.0000, 0.5000]]])
     """
+    _check_masks(masks)
     height, width = masks.shape[-2:]
     if height % grid[0] or width % grid[1]:
         raise ValueError(
@@ -25,50 +26,73 @@ def patch_coverage(masks: Bool[Tensor, "B height width"], grid: tuple[int, int])
     return torch.nn.functional.avg_pool2d(masks[:, None].float(), (height // grid[0], width // grid[1]))[:, 0]
 
 
-def mass_inside(maps: Float[Tensor, "B rows cols"], masks: Bool[Tensor, "B height width"]) -> Float[Tensor, " B"]:
+def mass_inside(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B height width"]) -> Float[Tensor, " B"]:
     """Share of a map's mass that lies inside the object, each patch's mass spread evenly over its pixels (C14).
 
     A uniform map gives exactly `area_share`; a map with no mass at all gives NaN.
 
     Raises:
-        ValueError: as `patch_coverage`, and for maps with negative values.
+        ValueError: as `patch_coverage`, and for maps with values that are negative, infinite or NaN.
 
     >>> mass_inside(torch.tensor([[[3.0, 1.0]]]), torch.tensor([[[True, False]]]))
     tensor([0.7500])
     """
+    _check_finite(maps)
     if (maps < 0).any():
         raise ValueError(f"maps hold values down to {maps.min().item():g}, expected none below 0")
+    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))  # counts are maps too
     coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2])).to(maps)
     return (maps * coverage).sum((1, 2)) / maps.sum((1, 2))
 
 
-def area_share(masks: Bool[Tensor, "B height width"]) -> Float[Tensor, " B"]:
+def area_share(masks: Shaped[Tensor, "B height width"]) -> Float[Tensor, " B"]:
     """Share of the image that the object covers: what `mass_inside` is to be compared with (C14).
+
+    Raises:
+        ValueError: when the masks are not bool.
 
     >>> area_share(torch.tensor([[[True, False, False, False]]]))
     tensor([0.2500])
     """
+    _check_masks(masks)
     return masks.float().mean((1, 2))
 
 
-def pointing_hit(maps: Float[Tensor, "B rows cols"], masks: Bool[Tensor, "B height width"]) -> Bool[Tensor, " B"]:
+def pointing_hit(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B height width"]) -> Bool[Tensor, " B"]:
     """The pointing game: is the patch of the largest value mostly object (at least half of its pixels)? (C14)
 
     Raises:
-        ValueError: as `patch_coverage`.
+        ValueError: as `patch_coverage`, and for maps with values that are infinite or NaN.
 
     >>> pointing_hit(torch.tensor([[[3.0, 1.0]]]), torch.tensor([[[True, False]]]))
     tensor([True])
     """
+    _check_finite(maps)
     coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2]))
     best = maps.flatten(1).argmax(1, keepdim=True)
     return coverage.flatten(1).gather(1, best)[:, 0] >= 0.5
 
 
-def pointing_chance(masks: Bool[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, " B"]:
+def pointing_chance(masks: Shaped[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, " B"]:
     """Share of patches that would be a `pointing_hit`: the chance of a map that knows nothing (C14).
+
+    Raises:
+        ValueError: as `patch_coverage`.
 
     >>> pointing_chance(torch.tensor([[[True, False, False, False]]]), (1, 4))
     tensor([0.2500])
     """
     return (patch_coverage(masks, grid) >= 0.5).float().mean((1, 2))
+
+
+def _check_masks(masks: Tensor) -> None:
+    if masks.dtype != torch.bool:
+        raise ValueError(f"masks are {masks.dtype}, expected torch.bool, True on the object; give masks > 0, say")
+
+
+def _check_finite(maps: Tensor) -> None:
+    if not maps.isfinite().all():
+        raise ValueError(
+            f"{int((~maps.isfinite()).flatten(1).any(1).sum())} of {len(maps)} maps hold NaN or infinity, so no patch "
+            "is the largest; look for it in the model's weights and images"
+        )
