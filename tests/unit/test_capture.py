@@ -179,6 +179,16 @@ class TestUntouched:
         for a, b in zip(fused, parts, strict=True):
             torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
+    @pytest.mark.parametrize("fused", [True, False])
+    @pytest.mark.parametrize("by_heads", [True, False])
+    def test_a_reducer_that_works_in_place_changes_no_output(self, fused, by_heads):
+        model, images = lab_vit(), pictures()
+        for block in model.blocks:
+            block.attn.fused_attn = fused
+        with torch.no_grad():
+            before = model(images)
+        assert torch.equal(before, stream_attention(model, images, lambda _, __, attn: attn.zero_(), by_heads=by_heads))
+
     def test_by_heads_gives_the_same(self, monkeypatch):
         monkeypatch.setattr("vitlab.analysis.capture._CACHE_BYTES", 4 * 2 * 17 * 17 * 3)  # three heads at once
         model, sizes = lab_vit(), []

@@ -77,7 +77,8 @@ def reduce_attention(
 
     Args:
         model, images: as for `attention_maps`.
-        reducers: name → function of (block, attn [B H T T]), called in block order. What it returns is kept.
+        reducers: name → function of (block, attn [B H T T]), called in block order. What it returns is kept. One
+            that works in place changes what the reducers after it see, never what the model computes.
         by_heads: give the reducers a few heads at a time, [B h T T], small enough for the cache; faster. What a
             reducer returns for the heads of a block is joined along dimension 1 when it is a tensor.
 
@@ -130,7 +131,7 @@ def stream_attention(
 
     def open_coded(block: int, attn: Tensor) -> None:
         for heads in _head_groups(attn, attn.shape[3], by_heads):
-            deliver(block, heads, attn[:, heads])
+            deliver(block, heads, attn[:, heads].clone())  # a reducer may work in place; the model's own goes on to v
 
     def deliver(block: int, heads: slice, attn: Tensor) -> None:
         check_rows(attn, f"block {block}")
