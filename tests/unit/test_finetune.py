@@ -42,6 +42,17 @@ def test_everything_but_the_head_is_kept_and_the_head_is_zero(name):
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
+def test_both_heads_of_a_distilled_deit_are_new():
+    torch.manual_seed(0)
+    settings = {"img_size": 32, "embed_dim": 32, "num_heads": 2, "depth": 2, "num_classes": 5}
+    model, images = timm.create_model("deit_tiny_distilled_patch16_224", **settings).eval(), torch.randn(2, 3, 32, 32)
+    new = with_new_head(model, 7, image_size=48)
+    assert new(torch.randn(2, 3, 48, 48)).equal(torch.zeros(2, 7))
+    assert (new.head.out_features, new.head_dist.out_features, model.num_classes) == (7, 7, 5)
+    assert not new.head.weight.any() and not new.head_dist.weight.any()
+    assert with_new_head(model, 7).forward_features(images).equal(model.forward_features(images))
+
+
 def test_the_hidden_layer_of_the_pretraining_head_goes():
     new = with_new_head(trained("Lab-Ti/8", head="tanh"), 3)
     assert not [key for key in new.state_dict() if key.startswith("pre_logits")] and new.config.head == "linear"

@@ -52,8 +52,10 @@ def _ours(model: nn.Module, n_classes: int, image_size: int | None, convention: 
 def _timms(model: nn.Module, n_classes: int, image_size: int | None, convention: str) -> nn.Module:
     new = copy.deepcopy(model)
     new.reset_classifier(n_classes)
-    for parameter in new.get_classifier().parameters():
-        nn.init.zeros_(parameter)
+    heads = new.get_classifier()
+    for head in heads if isinstance(heads, tuple) else (heads,):  # a distilled DeiT has two, whose logits are averaged
+        for parameter in head.parameters():
+            nn.init.zeros_(parameter)
     if image_size is not None and hasattr(new, "set_input_size"):
         new.set_input_size(img_size=(image_size, image_size))
         if isinstance(getattr(new, "pos_embed", None), Tensor) and new.pos_embed.ndim == 3:
