@@ -342,6 +342,17 @@ def test_lines_that_differ_in_slope_have_the_mean_distance_over_the_shared_accur
     assert compute_factor(first, second) == pytest.approx(10**by_hand, rel=1e-6)
 
 
+def test_the_mean_distance_is_over_logits_and_not_over_accuracies():
+    """By hand: equal compute at logit 0, a hundred times as much at logit 4: ten times on average over the logits."""
+    accuracy = scipy.special.expit(np.array([0.0, 4.0]))
+    first, second = fitted_frontier([1e9, 1e10], accuracy), fitted_frontier([1e9, 1e12], accuracy)
+    assert compute_factor(first, second) == pytest.approx(10)
+    p = accuracy[1]  # over the accuracies: the integral of logit(a) is a ln a + (1 - a) ln(1 - a)
+    mean_logit = (p * np.log(p) + (1 - p) * np.log(1 - p) + np.log(2)) / (p - 0.5)
+    assert 10 ** (mean_logit / 2) == pytest.approx(4.22, abs=0.01)
+    assert "averaged over the logits" in " ".join(compute_factor.__doc__.split())
+
+
 def test_what_cannot_be_compared_has_no_number():
     low, high = fitted_frontier([1e9, 1e10], [0.1, 0.2]), fitted_frontier([1e9, 1e10], [0.5, 0.6])
     assert compute_factor(low, high) is None  # no accuracy that both reach

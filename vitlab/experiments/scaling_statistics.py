@@ -187,8 +187,9 @@ def fitted_frontier(flops: Sequence[float] | np.ndarray, accuracy: Sequence[floa
 def compute_factor(first: Line, second: Line) -> float | None:
     """How many times the compute of `first` the second needs for equal accuracy: 2 means twice as much.
 
-    The horizontal distance between the lines, averaged (as a logarithm) over the accuracies that both reach within
-    their points; None where there are none, or a line does not rise.
+    The horizontal distance between the lines, as a logarithm, averaged over the logits of the accuracies that both
+    reach within their points: from 0.5 to 0.73 counts as much as from 0.95 to 0.98, a logit each. The mean over the
+    accuracies themselves is another number. None where there are no such accuracies, or a line does not rise.
 
     >>> slow, fast = (fitted_frontier([c * 1e9, c * 1e11], [0.2, 0.8]) for c in (3, 1))
     >>> round(compute_factor(fast, slow), 6)
