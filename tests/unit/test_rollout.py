@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.analysis.capture import attention_gradients, attention_maps
+from vitlab.analysis.geometry import has_class_token, n_prefix_tokens, reads_class_token
 from vitlab.analysis.masks import area_share, mass_inside, patch_coverage, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import (
     attention_rollout,
@@ -107,6 +108,14 @@ class TestKnownAnswers:
         assert pointing_chance(masks, (2, 2)).tolist() == [0.5, 0.25, 0.0]
 
 
+    def test_maps_of_whole_numbers_known_answers(self):
+        masks = torch.tensor([[[True, True, True, False]]])
+        for dtype in (torch.int64, torch.uint8, torch.float16, torch.float64):
+            maps = torch.tensor([[[1, 1]]], dtype=dtype)  # 1 and half of the other: 1.5 of 2
+            assert mass_inside(maps, masks).tolist() == [0.75]
+            assert pointing_hit(maps, masks).tolist() == [True]
+
+
 class TestHeadsAndDiscarding:
     def test_items_of_a_batch_do_not_mix(self):
         maps = random_maps()
@@ -194,7 +203,87 @@ class TestModels:
         assert not torch.allclose(found, gradient_rollout(model, images, torch.tensor([1, 3])))
 
 
+FAMILIES = [  # name, options, does the head read the class token
+    ("vit_tiny_patch16_224", {}, True),
+    ("vit_tiny_patch16_224", {"global_pool": "avg"}, False),
+    ("vit_tiny_patch16_224", {"global_pool": "max"}, False),
+    ("vit_tiny_patch16_224", {"global_pool": "map"}, False),
+    ("vit_tiny_patch16_224", {"use_naflex": True}, True),
+    ("vit_tiny_patch16_224", {"use_naflex": True, "global_pool": "avg"}, False),
+    ("deit_tiny_distilled_patch16_224", {}, True),
+    ("vit_small_patch14_reg4_dinov2", {"img_size": 28}, True),
+    ("vit_small_patch16_dinov3", {}, False),
+    ("vit_small_patch16_dinov3", {"global_pool": "token"}, True),
+    ("beit_base_patch16_224", {}, False),
+    ("beit_base_patch16_224", {"global_pool": "token"}, True),
+    ("beitv2_base_patch16_224", {}, False),
+    ("eva02_tiny_patch14_224", {"img_size": 28}, False),
+    ("vit_base_patch16_siglip_224", {}, False),
+]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("name", "options", "from_class"), FAMILIES)
+class TestWhereTheHeadReads:
+    def models_maps(self, name, options):
+        torch.manual_seed(0)
+        model = timm.create_model(name, depth=2, **{**SMALL, **options}).eval()
+        for key, parameter in model.named_parameters():
+            nn.init.normal_(parameter, std=0.3) if "attn" in key or "head" in key else None
+        side = options.get("img_size", 32)
+        images = torch.randn(2, 3, side, side)
+        return model, images, attention_maps(model, images)
+
+    def test_the_gradient_of_the_logits_says_where(self, name, options, from_class):
+        model, images, _ = self.models_maps(name, options)
+        tokens = model.forward_features(images).detach().requires_grad_()
+        model.forward_head(tokens).square().sum().backward()
+        read = tokens.grad.abs().amax((0, 2)) > 0
+        patches = read[n_prefix_tokens(model) :]
+        assert (bool(read[0]) if has_class_token(model) else False, bool(patches.any())) == (from_class, not from_class)
+        assert reads_class_token(model) == from_class
+
+    def test_rollout_starts_there(self, name, options, from_class):
+        model, images, maps = self.models_maps(name, options)
+        n_prefix, n_tokens = n_prefix_tokens(model), maps[0].shape[-1]
+        product = torch.eye(n_tokens, dtype=torch.float64)
+        for attn in maps:
+            product = (attn.double().mean(1) + torch.eye(n_tokens)) / 2 @ product
+        rows = {"patches": product[:, n_prefix:].mean(1)}
+        last = {"patches": maps[-1].mean(1)[:, n_prefix:].mean(1)}
+        if has_class_token(model):
+            rows["class"], last["class"] = product[:, 0], maps[-1].mean(1)[:, 0]
+            assert (rows["class"] - rows["patches"]).abs().max() > 1e-3  # the two can be told apart
+        for start in (None, *rows):
+            chosen = start or ("class" if from_class else "patches")
+            found = attention_rollout(model, images, start=start).flatten(1).double()
+            torch.testing.assert_close(found, rows[chosen][:, n_prefix:], atol=1e-6, rtol=1e-5)
+            raw = last_block_attention(model, images, start=start).flatten(1)
+            torch.testing.assert_close(raw, last[chosen][:, n_prefix:], atol=1e-6, rtol=1e-5)
+
+    def test_gradient_rollout_starts_there(self, name, options, from_class):
+        model, images, _ = self.models_maps(name, options)
+        maps, grads = attention_gradients(model, images)
+        n_prefix, n_tokens = n_prefix_tokens(model), maps[0].shape[-1]
+        product = torch.eye(n_tokens).expand(2, n_tokens, n_tokens)
+        for attn, grad in zip(maps, grads, strict=True):
+            product = product + (attn * grad).clamp_min(0).mean(1) @ product
+        wanted = product[:, 0] if from_class else product[:, n_prefix:].mean(1)
+        found = gradient_rollout(model, images).flatten(1)
+        torch.testing.assert_close(found, wanted[:, n_prefix:], atol=1e-6, rtol=1e-4)
+        first = slice(0, 1) if from_class else slice(n_prefix, None)
+        assert grads[-1][:, :, first].abs().max() > 0  # something comes back there
+
+
 class TestBadInput:
+    @pytest.mark.parametrize("analyse", [attention_rollout, last_block_attention, gradient_rollout])
+    def test_start(self, analyse):
+        images = torch.randn(1, 3, 32, 32)
+        with pytest.raises(ValueError, match="start 'cls' given, expected 'class', 'patches' or None"):
+            analyse(small_model(), images, start="cls")
+        with pytest.raises(ValueError, match="start 'class' given, but VisionTransformer has no class token"):
+            analyse(small_model("vit_base_patch16_siglip_224"), images, start="class")
+
     def test_maps(self):
         with pytest.raises(ValueError, match="no attention maps given"):
             rollout_from_maps([], (3, 3))
@@ -220,3 +309,23 @@ class TestBadInput:
             mass_inside(torch.ones(1, 2, 2), torch.ones(1, 5, 4, dtype=torch.bool))
         with pytest.raises(ValueError, match="down to -1"):
             mass_inside(-torch.ones(1, 2, 2), torch.ones(1, 4, 4, dtype=torch.bool))
+
+    def test_masks_that_are_not_bool(self):
+        maps, bytes_ = torch.ones(1, 2, 2), torch.zeros(1, 4, 4, dtype=torch.uint8)
+        bytes_[0, :2] = 255  # as a picture of a mask has it
+        for measure in (mass_inside, pointing_hit):
+            assert measure(maps, bytes_ > 0).item() == pytest.approx(0.5 if measure is mass_inside else 1)
+            for masks in (bytes_, bytes_.float() / 255):
+                with pytest.raises(ValueError, match=r"masks are torch.\w+, expected torch.bool, True on the object"):
+                    measure(maps, masks)
+        for measure in (area_share, lambda masks: pointing_chance(masks, (2, 2))):
+            with pytest.raises(ValueError, match=r"masks are torch.uint8, expected torch.bool"):
+                measure(bytes_)
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+    def test_maps_without_a_largest_patch(self, value):
+        maps, masks = torch.ones(3, 2, 2), torch.ones(3, 4, 4, dtype=torch.bool)
+        maps[1, 0, 1] = value
+        for measure in (mass_inside, pointing_hit):
+            with pytest.raises(ValueError, match="1 of 3 maps hold NaN or infinity"):
+                measure(maps, masks)

@@ -34,7 +34,22 @@ def has_class_token(model: nn.Module) -> bool:
     >>> has_class_token(timm.create_model("test_vit"))
     True
     """
-    return n_prefix_tokens(model) > 0 and getattr(model, "cls_token", None) is not None
+    holders = (model, getattr(model, "embeds", None))  # the latter in timm's NaFlexViT
+    return n_prefix_tokens(model) > 0 and any(getattr(holder, "cls_token", None) is not None for holder in holders)
+
+
+def reads_class_token(model: nn.Module) -> bool:
+    """Whether the head reads the class token and not the patches: BEiT, EVA-02 and others have one that it ignores.
+
+    Pooling of timm's (`global_pool`) by "token" reads it, and so does a head without a pooling, as ours; "avg", "max",
+    "avgmax" and attention pooling read the patches. A distilled DeiT counts as reading the class token, although its
+    head reads the distillation token as well.
+
+    >>> import timm
+    >>> [reads_class_token(timm.create_model("test_vit", global_pool=pool)) for pool in ("token", "avg")]
+    [True, False]
+    """
+    return has_class_token(model) and getattr(model, "global_pool", None) in (None, "", "token")
 
 
 def patch_stride(model: nn.Module) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Attention rollout: which patches the class token draws on through all blocks (§4.5, Fig. 6, 14, App. D.8).
+"""Attention rollout: which patches the head draws on through all blocks (§4.5, Fig. 6, 14, App. D.8).
 
 Abnar & Zuidema (2020): each block's attention, averaged over heads, is mixed half and half with the identity for the
 skip connection, and the blocks are multiplied. Only one row of the product is wanted, so a row vector is carried
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitlab.analysis.capture import attention_gradients, grid_size, n_prefix_tokens, reduce_attention
-from vitlab.analysis.geometry import check_attention, has_class_token
+from vitlab.analysis.geometry import check_attention, check_model, has_class_token, reads_class_token
 
 _REDUCE: dict[str, Callable[..., Tensor]] = {
     "mean": torch.sum,
@@ -30,34 +30,39 @@ def attention_rollout(
     model: nn.Module,
     images: Tensor,
     *,
+    start: str | None = None,
     head_fusion: str = "mean",
     discard_ratio: float = 0.0,
     batch_size: int | None = None,
 ) -> Float[Tensor, "B rows cols"]:
-    """Rollout from the class token to every patch, in one pass over the images.
+    """Rollout from where the head reads to every patch, in one pass over the images.
 
-    For a model with no class token (pooled by mean or by an attention head; registers are no class token) the mean
-    over query patches takes the place of the class token's row. Values are the row of the product itself: they sum to
-    1 together with what stays on prefix tokens. For the paper's picture divide by the maximum (`overlay`).
+    Values are the row of the product itself: they sum to 1 together with what stays on prefix tokens. For the paper's
+    picture divide by the maximum (`overlay`).
 
     Args:
         model: any ViT that `capture` sees into.
         images: [B 3 H W], normalised as the model expects.
+        start: "class": the row of the class token, as in the paper; "patches": the mean over the rows of all patches.
+            None: where the head reads, by the model's pooling: "class" for the class token ("token" in timm, and where
+            nothing else is said), "patches" for "avg", "max", "avgmax" and attention pooling, also where there is a
+            class token that the head does not read (BEiT, EVA-02, DINOv3 in timm). Registers are no class token.
         head_fusion: over heads, "mean" (the paper), "max" or "min".
         discard_ratio: share of each image's smallest fused attention to patches set to 0 in each block; paper: 0.
         batch_size: images per forward; None takes all at once.
 
     Raises:
-        ValueError: as `capture.reduce_attention`, and for an unknown head_fusion or a discard_ratio outside [0, 1).
+        ValueError: as `capture.reduce_attention`, for an unknown head_fusion, a discard_ratio outside [0, 1), and a
+            start that the model does not have.
 
     >>> import timm
     >>> attention_rollout(timm.create_model("test_vit"), torch.zeros(2, 3, 160, 160)).shape
     torch.Size([2, 10, 10])
     """
-    maps = []
+    maps, from_class = [], _from_class(model, start)
     for part in images.split(batch_size or max(len(images), 1)):
         update, finish = rollout_reducer(
-            grid_size(model, part), n_prefix_tokens(model), has_class_token(model), head_fusion, discard_ratio
+            grid_size(model, part), n_prefix_tokens(model), from_class, head_fusion, discard_ratio
         )
         reduce_attention(model, part, {"rollout": update}, by_heads=True)
         maps.append(finish())
@@ -76,7 +81,8 @@ def rollout_from_maps(
     """`attention_rollout` of attention maps at hand, first block first.
 
     Args:
-        class_token: whether token 0 is a class token; None takes any prefix token for one.
+        class_token: start from token 0, the class token, and not from all patches alike, for a head that reads it;
+            None does so where there is any prefix token.
 
     Raises:
         ValueError: when there are no maps, or one does not fit grid and n_prefix.
@@ -177,25 +183,27 @@ def class_attention(
 
 
 def last_block_attention(
-    model: nn.Module, images: Tensor, *, head_fusion: str = "mean"
+    model: nn.Module, images: Tensor, *, start: str | None = None, head_fusion: str = "mean"
 ) -> Float[Tensor, "B rows cols"]:
-    """`class_attention` of the last block, which rollout is often compared with.
+    """`class_attention` of the last block, which rollout is often compared with; `start` as for `attention_rollout`.
 
     >>> import timm
     >>> last_block_attention(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160)).shape
     torch.Size([1, 10, 10])
     """
-    grid, n_prefix, class_token = grid_size(model, images), n_prefix_tokens(model), has_class_token(model)
+    grid, n_prefix, from_class = grid_size(model, images), n_prefix_tokens(model), _from_class(model, start)
 
     def last_only(block: int, attn: Tensor) -> Tensor | None:
         if block < len(model.blocks) - 1:
             return None
-        return class_attention(attn, grid, n_prefix, class_token=class_token, head_fusion=head_fusion)
+        return class_attention(attn, grid, n_prefix, class_token=from_class, head_fusion=head_fusion)
 
     return reduce_attention(model, images, {"last": last_only})["last"][-1]
 
 
-def gradient_rollout(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Float[Tensor, "B rows cols"]:
+def gradient_rollout(
+    model: nn.Module, images: Tensor, targets: Tensor | None = None, *, start: str | None = None
+) -> Float[Tensor, "B rows cols"]:
     """Gradient-weighted rollout of Chefer et al. (ICCV 2021), specific to a class: not the paper's, for comparison.
 
     R = (I + Ē_L) ··· (I + Ē_1), where Ē is the mean over heads of the positive part of attention times the gradient
@@ -203,17 +211,18 @@ def gradient_rollout(model: nn.Module, images: Tensor, targets: Tensor | None = 
 
     Args:
         targets: [B] classes; None takes each image's highest logit.
+        start: as for `attention_rollout`. From a class token that the head does not read no gradient comes back.
 
     Raises:
-        ValueError: as `capture.attention_gradients`.
+        ValueError: as `capture.attention_gradients`, and for a start that the model does not have.
 
     >>> import timm
     >>> gradient_rollout(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160)).shape
     torch.Size([1, 10, 10])
     """
+    n_prefix, from_class = n_prefix_tokens(model), _from_class(model, start)
     maps, grads = attention_gradients(model, images, targets)
-    n_prefix = n_prefix_tokens(model)
-    row = _start(maps[-1][:, 0], n_prefix, has_class_token(model))
+    row = _start(maps[-1][:, 0], n_prefix, from_class)
     for attn, grad in zip(reversed(maps), reversed(grads), strict=True):
         row = row + row @ (attn * grad).clamp_min(0).mean(1)
     return row[:, 0, n_prefix:].unflatten(-1, grid_size(model, images))
@@ -267,6 +276,16 @@ def _start(like: Float[Tensor, "B T T"], n_prefix: int, class_token: bool) -> Fl
     else:
         row[..., n_prefix:] = 1 / (row.shape[-1] - n_prefix)
     return row
+
+
+def _from_class(model: nn.Module, start: str | None) -> bool:
+    """Whether rollout of a model starts from its class token, and not from all patches alike."""
+    check_model(model)
+    if start not in ("class", "patches", None):
+        raise ValueError(f"start {start!r} given, expected 'class', 'patches' or None (where the model's head reads)")
+    if start == "class" and not has_class_token(model):
+        raise ValueError(f"start 'class' given, but {type(model).__name__} has no class token; give 'patches'")
+    return reads_class_token(model) if start is None else start == "class"
 
 
 def _check_options(head_fusion: str, discard_ratio: float) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitlab.analysis.capture import grid_size, n_prefix_tokens, reduce_attention
-from vitlab.analysis.geometry import has_class_token
+from vitlab.analysis.geometry import reads_class_token
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
 from vitlab.experiments.subjects import pictures_hash, weights_hash, world_at
@@ -93,14 +93,14 @@ def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def both_maps(model: torch.nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """Rollout and the last block's attention from the class token, [B rows cols] each, from one forward.
+    """Rollout and the last block's attention from where the head reads, [B rows cols] each, from one forward.
 
     >>> import timm
     >>> maps = both_maps(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160))
     >>> {name: tuple(each.shape) for name, each in maps.items()}
     {'rollout': (1, 10, 10), 'last block': (1, 10, 10)}
     """
-    grid, n_prefix, class_token = grid_size(model, images), n_prefix_tokens(model), has_class_token(model)
+    grid, n_prefix, class_token = grid_size(model, images), n_prefix_tokens(model), reads_class_token(model)
     update, finish = rollout_reducer(grid, n_prefix, class_token)
 
     def class_rows(block: int, attn: Tensor) -> Tensor | None:

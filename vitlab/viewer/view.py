@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from vitlab import files
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_stride
-from vitlab.analysis.geometry import check_attention, has_class_token
+from vitlab.analysis.geometry import check_attention, reads_class_token
 from vitlab.viewer import payload
 from vitlab.viewer.assets import SHOWS, asset
 
@@ -119,7 +119,8 @@ def attention_view(
         image: what the model saw, to look at, in colour or grey: bytes, or 0…1 (normalisation undone).
         grid, stride: rows and columns of patches, and pixels from one to the next, as for `pixel_distances`.
         n_prefix: tokens before the patches.
-        class_token: whether token 0 is a class token; None takes any prefix token for one.
+        class_token: whether token 0 is a class token that the head reads: else rollout is the mean over all patches,
+            and token 0 one prefix token among others. None takes any prefix token for one.
         index: which image of the batch the maps are taken of.
         blocks: those to show, from 0; None shows all. Rollout goes through all blocks either way.
         pool: merge pool × pool patches into one, for large grids.
@@ -203,7 +204,7 @@ def view(
     parameter = next(network.parameters())
     maps = attention_maps(network, x.to(parameter.device, parameter.dtype))
     grid, n_prefix = grid_size(network, x), n_prefix_tokens(network)
-    options = {"class_token": has_class_token(network), "title": name if title is None else title, **options}
+    options = {"class_token": reads_class_token(network), "title": name if title is None else title, **options}
     if fit:
         options = fitting(maps, grid, n_prefix) | options
     return attention_view(maps, shown[0].float(), grid, patch_stride(network), n_prefix, **options)
