@@ -1,14 +1,18 @@
 """Real images come in as they are, and what is missing or broken is said at once."""
 
+import contextlib
 import os
+import struct
+import threading
 import time
+import zlib
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from vitlab.data import datasets
+from vitlab.data import datasets, folders, images
 
 
 @pytest.fixture
@@ -64,7 +68,7 @@ def test_images_of_several_sizes_need_one(data):
 def test_centre_crop_is_the_centre():
     strip = np.zeros((8, 24, 3), np.uint8)
     strip[:, 8:16] = 200
-    assert (datasets._fitted(Image.fromarray(strip), 8)[:, 2:-2] == 200).all()
+    assert (images.fitted(Image.fromarray(strip), 8)[:, 2:-2] == 200).all()
 
 
 @pytest.mark.parametrize("name", sorted(datasets.TORCHVISION))
@@ -86,6 +90,85 @@ def test_truncated_image_is_named_or_left_out(data):
         datasets.load(data / "t")
     with pytest.warns(UserWarning, match=r"left out 1 of 2 images, unreadable: .*cut\.png"):
         assert len(datasets.load(data / "t", skip_broken=True)) == 1
+
+
+def header(path, width, height):
+    """A PNG of which there is nothing but the header."""
+    chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    start = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    path.write_bytes(start + struct.pack(">I", 8) + b"IDAT" + bytes(12))
+    return path
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_images_of_too_many_pixels_are_refused_by_their_headers(data):
+    header(data / "t/a/1.png", 12_000, 12_000)
+    with pytest.raises(
+        ValueError, match=r"1\.png cannot be read \(it has 12,000 x 12,000 pixels, expected at most 134"
+    ):
+        datasets.load(data / "t", image_size=8)
+
+
+def test_images_that_would_be_too_large_before_they_are_cropped_are_refused(data):
+    picture(data / "t/a/1.png", (1, 1, 1), (30_000, 1))
+    words = r"with its shorter side at 224 pixels it would have 6,720,000 x 224 pixels, expected at most 134,217,728"
+    with pytest.raises(ValueError, match=rf"1\.png cannot be read \({words} in all; crop it\)"):
+        datasets.load(data / "t", image_size=224)
+    with pytest.raises(ValueError, match=words):
+        next(folders.open_folder(data / "t", image_size=224).chunks(1))
+    assert datasets.load(data / "t", image_size=8).images.shape == (1, 3, 8, 8)  # 240,000 x 8
+
+
+@pytest.mark.parametrize("size", [0, -3, 11_586, 99999999999999999999])
+def test_sizes_that_no_image_has(data, size):
+    picture(data / "t/a/1.png", (1, 1, 1))
+    for load in (datasets.load, folders.open_folder):
+        with pytest.raises(
+            ValueError, match=f"image_size is {size}; it is a number of pixels a side, from 1 to 11,585"
+        ):
+            load(data / "t", image_size=size)
+    with pytest.raises(ValueError, match=f"image_size is {size}"):
+        datasets.load("digits", image_size=size)
+
+
+def test_a_set_that_memory_cannot_hold_is_refused_before_it_is_read(data):
+    with pytest.raises(MemoryError, match=r"1,437 images of 11000 x 11000 pixels take 1,0[0-9.]* GB in memory, .* are free"):
+        datasets.load("digits", image_size=11_000)
+    for i in range(300):
+        header(data / f"t/a/{i}.png", 10, 10)
+    with pytest.raises(MemoryError, match="300 images of 11000 x 11000 pixels"):
+        datasets.load(data / "t", image_size=11_000)
+
+
+def test_a_pipe_is_not_waited_for(data):
+    """Were it opened, nobody would write to it: after a second somebody does, so that this test ends either way."""
+    picture(data / "t/a/1.png", (1, 1, 1))
+    pipe = data / "t/a/2.png"
+    os.mkfifo(pipe)
+
+    def write_nothing():
+        with contextlib.suppress(OSError):
+            os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+
+    timers = [threading.Timer(delay, write_nothing) for delay in (1.0, 2.0)]
+    for timer in timers:
+        timer.start()
+    try:
+        with pytest.raises(ValueError, match=r"2\.png cannot be read \(it is no regular file: a folder, a pipe or"):
+            datasets.load(data / "t", image_size=8)
+        with pytest.raises(ValueError, match=r"2\.png cannot be read \(it is no regular file"):
+            list(folders.open_folder(data / "t", image_size=8).chunks(4))
+    finally:
+        for timer in timers:
+            timer.cancel()
+
+
+def test_a_name_that_is_too_long_for_a_path_is_unknown():
+    with pytest.raises(ValueError, match="unknown data set 'xxx"):
+        datasets.load("x" * 5000)
+    with pytest.raises(FileNotFoundError, match="no folder xxx"):
+        folders.open_folder("x" * 5000, image_size=8)
 
 
 def test_no_readable_image_and_no_image_at_all(data):

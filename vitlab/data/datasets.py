@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import Image, ImageFile, ImageOps
+from PIL import Image, ImageFile
 from torch import Tensor
 
 from vitlab import files
+from vitlab.data.images import check_image_size, fitted, read_image, upright
 from vitlab.data.loader import ImageSet
 
 Split = str  # "train" or "test"
@@ -49,7 +51,8 @@ def load(
     whose images differ in size need it. `skip_broken` leaves unreadable images out, with a warning that names them.
 
     Raises FileNotFoundError where a set or its split is missing (which path was looked at, which variable sets it,
-    what would download it), ValueError for an unknown name or split, an unreadable image, images of several sizes.
+    what would download it), ValueError for an unknown name or split, an unreadable image, images of several sizes or
+    larger than `images.MAX_PIXELS`, MemoryError where the set at `image_size` is larger than the free memory.
 
     >>> digits = load("digits", "test")
     >>> digits.images.shape, digits.classes[3]
@@ -57,8 +60,8 @@ def load(
     """
     if split not in ("train", "test"):
         raise ValueError(f"split is {split!r}; it is 'train' or 'test'")
-    if image_size is not None and image_size < 1:
-        raise ValueError(f"image_size is {image_size}; it is a number of pixels, at least 1, or None")
+    if image_size is not None:
+        check_image_size(image_size)
     if name == "digits":
         return _resized(_digits(split), image_size)
     local = files.data_dir() / name
@@ -67,12 +70,12 @@ def load(
             return _split_folder(local, split, image_size, skip_broken)
         return _from_torchvision(str(name), split, image_size, download)
     for folder in (Path(name), local):
-        if folder.is_dir():
+        if os.path.isdir(folder):  # unlike pathlib's, False for a name that is too long
             return _split_folder(folder, split, image_size, skip_broken)
     near = difflib.get_close_matches(str(name), NAMES, 1, 0.6)
     raise ValueError(
-        f"unknown data set {str(name)!r}{f'; did you mean {near[0]!r}?' if near else ''}; it is one of "
-        f"{', '.join(NAMES)}, or a folder with one sub-folder a class; there is no folder {local} either"
+        f"unknown data set {str(name)!r:.300}{f'; did you mean {near[0]!r}?' if near else ''}; it is one of "
+        f"{', '.join(NAMES)}, or a folder with one sub-folder a class; there is no folder {str(local):.300} either"
     )
 
 
@@ -128,11 +131,12 @@ def _from_torchvision(name: str, split: Split, image_size: int | None, download:
             f'it where there is a network: python -c "from vitlab.data import datasets; '
             f"datasets.load('{name}', '{split}'{sized}, download=True)\""
         ) from error
+    _check_memory(len(dataset), image_size)
     labels = torch.zeros(len(dataset), dtype=torch.int64)
 
     def read(i: int) -> np.ndarray:
         image, labels[i] = dataset[i]
-        return _fitted(upright(image), image_size)
+        return fitted(upright(image), image_size)
 
     images, _ = _gathered(read, [f"image {i} of {name} ({split}) in {root}" for i in range(len(dataset))])
     classes = tuple(getattr(dataset, "classes", map(str, range(int(labels.max()) + 1))))
@@ -141,6 +145,7 @@ def _from_torchvision(name: str, split: Split, image_size: int | None, download:
 
 def _split_folder(folder: Path, split: Split, image_size: int | None, skip_broken: bool) -> ImageSet:
     paths, labels, classes = listing(folder, split)
+    _check_memory(len(paths), image_size)
     images, kept = _gathered(lambda i: read_image(paths[i], image_size), [str(path) for path in paths], skip_broken)
     return ImageSet(images, torch.tensor(labels)[kept], classes)
 
@@ -217,30 +222,16 @@ def _gathered(
     return _stacked(list(pictures.values()), [names[i] for i in kept]), kept
 
 
-def read_image(path: Path, image_size: int | None) -> np.ndarray:
-    """One image [H, W, 3]; with an `image_size` its centre."""
-    with Image.open(path) as image:
-        return _fitted(upright(image), image_size)
+def _check_memory(count: int, image_size: int | None) -> None:
+    """Raises MemoryError where so many images of this size, once apart and once as one array, are too many."""
+    import psutil
 
-
-def upright(image: Image.Image) -> Image.Image:
-    """Three bytes a pixel, upright as the camera was held; of 16-bit grey the upper byte (PIL would clip it)."""
-    if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-    if image.mode in ("I", "F"):
-        raise ValueError(f"its pixels are numbers of no fixed range, mode {image.mode}; expected 8 or 16 bits each")
-    return ImageOps.exif_transpose(image).convert("RGB")
-
-
-def _fitted(image: Image.Image, image_size: int | None) -> np.ndarray:
-    """Shorter side to `image_size` (antialiased bicubic), centre crop; as it is where that is None."""
-    if image_size is not None and image.size != (image_size, image_size):
-        scale = image_size / min(image.size)
-        width, height = (max(image_size, round(side * scale)) for side in image.size)
-        left, top = (width - image_size) // 2, (height - image_size) // 2
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-        image = image.crop((left, top, left + image_size, top + image_size))
-    return np.asarray(image)
+    needed, free = 2 * count * 3 * (image_size or 0) ** 2, psutil.virtual_memory().available
+    if needed > free:
+        raise MemoryError(
+            f"{count:,} images of {image_size} x {image_size} pixels take {needed / 1e9:,.1f} GB in memory, "
+            f"{free / 1e9:,.1f} GB are free; give a smaller image_size, or a folder, which a training reads bit by bit"
+        )
 
 
 def _stacked(pictures: Sequence[np.ndarray], names: Sequence[str]) -> UInt8[Tensor, "N 3 H W"]:
@@ -259,7 +250,8 @@ def _stacked(pictures: Sequence[np.ndarray], names: Sequence[str]) -> UInt8[Tens
 def _resized(images: ImageSet, image_size: int | None) -> ImageSet:
     if image_size is None or images.images.shape[-1] == image_size:
         return images
-    pictures = [_fitted(Image.fromarray(p), image_size) for p in images.images.permute(0, 2, 3, 1).numpy()]
+    _check_memory(len(images), image_size)
+    pictures = [fitted(Image.fromarray(p), image_size) for p in images.images.permute(0, 2, 3, 1).numpy()]
     return ImageSet(_stacked(pictures, [""] * len(pictures)), images.labels, images.classes)
 
 
@@ -289,7 +281,7 @@ def photographs(image_size: int | None = None, limit: int | None = None) -> list
     ]
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as handle:
         pictures.append(("grace hopper", Image.open(handle).convert("RGB")))
-    chosen = [(name, _fitted(image, image_size)) for name, image in pictures][:limit]
+    chosen = [(name, fitted(image, image_size)) for name, image in pictures][:limit]
     own = _image_files(files.data_dir() / "photos") + _taking_turns(files.data_dir() / "imagenette-sample")
     for path in own[: None if limit is None else max(0, limit - len(chosen))]:
         try:

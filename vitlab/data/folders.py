@@ -24,6 +24,7 @@ from torch import Tensor
 from vitlab import files, threads
 from vitlab.data import augment, datasets
 from vitlab.data.augment import Augmentation, Draws
+from vitlab.data.images import check_image_size, opened, read_image, upright
 from vitlab.data.loader import check_batch_size, rows_of, shuffled, slice_of, to_float
 
 _PREFETCH = 2  # slices that each worker decodes ahead
@@ -85,14 +86,13 @@ def open_folder(name: str | Path, split: datasets.Split = "train", *, image_size
     """
     if split not in ("train", "test"):
         raise ValueError(f"split is {split!r}; it is 'train' or 'test'")
-    if image_size < 1:
-        raise ValueError(f"image_size is {image_size}; it is a number of pixels, at least 1")
+    check_image_size(image_size)
     places = (Path(name), files.data_dir() / name)
-    root = next((place for place in places if place.is_dir()), None)
+    root = next((place for place in places if os.path.isdir(place)), None)
     if root is None:
         raise FileNotFoundError(
-            f"no folder {name}: looked for {places[0].absolute()} and {places[1]}; give its path, or set VITLAB_DATA "
-            "to the folder that holds it"
+            f"no folder {str(name):.300}: looked for {str(places[0].absolute()):.300} and {str(places[1]):.300}; give "
+            "its path, or set VITLAB_DATA to the folder that holds it"
         )
     paths, labels, classes = datasets.listing(root, split)
     own = root / split if (root / split).is_dir() else root
@@ -148,9 +148,9 @@ def _decoded(path: str, image_size: int, drawn: Draws | None = None) -> np.ndarr
     """One image [S, S, 3]: its centre, or with one row of numbers its inception crop, cut before it is resized."""
     try:
         if drawn is None:
-            return datasets.read_image(Path(path), image_size)
-        with Image.open(path) as file:
-            image = datasets.upright(file)
+            return read_image(Path(path), image_size)
+        with opened(Path(path)) as file:
+            image = upright(file)
         top, left, height, width = augment.boxes(drawn, image.height, image.width)[0].tolist()
         crop = image.crop((left, top, left + width, top + height))
         return np.asarray(crop.resize((image_size, image_size), Image.Resampling.BILINEAR))

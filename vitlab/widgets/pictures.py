@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from vitlab.data.datasets import upright
+from vitlab.data.images import upright
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_BYTES = 20_000_000  # of a file
