@@ -1,8 +1,10 @@
 """Weights where researchers have them: the authors' .npz files, timm's folders, the paper's own on the hub."""
 
+import io
 import json
 import socket
 import time
+import zipfile
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -15,7 +17,7 @@ from timm.models import save_for_hf
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from vitlab.models import hub, release, zoo
+from vitlab.models import hub, limits, release, zoo
 
 P, D, HEADS, SIDE, CLASSES = 8, 12, 3, 4, 5  # heads are 4 wide: no rule of thumb finds them
 SHAPE = {"img_size": P * SIDE, "patch_size": P, "embed_dim": D, "num_heads": HEADS, "num_classes": CLASSES, "depth": 2}
@@ -287,6 +289,28 @@ def test_arrays_that_are_no_released_vit(tmp_path, change, message):
         zoo.load(saved(tmp_path / "ViT.npz", released() | change))
 
 
+def test_an_archive_that_declares_more_than_it_has(tmp_path):
+    """An array of 12 GB by its header, in a file of a few hundred bytes."""
+    path, header = tmp_path / "ViT.npz", io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (3 * 10**9,)})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("embedding/kernel.npy", header.getvalue() + bytes(100))
+    with pytest.raises(ValueError, match=r"embedding/kernel.npy has \d+ bytes and says it needs 12,000,000,\d+; copy"):
+        zoo.load(path)
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "SMALL", 2**20)
+    path, arrays = tmp_path / "ViT.npz", released()
+    np.savez_compressed(path, **arrays)
+    assert zoo.load(path).model.config.n_heads == HEADS  # as much as weights compress
+    np.savez_compressed(path, **arrays, more=np.zeros(2**22, np.float32))
+    with pytest.raises(
+        ValueError, match=r"would unpack to 16,8\d\d,\d+ bytes, more than 1,\d+,\d+ \(16 times its size"
+    ):
+        zoo.load(path)
+
+
 def test_missing_arrays_are_named(tmp_path):
     arrays = released()
     del arrays["Transformer/encoderblock_1/MlpBlock_3/Dense_1/bias"]
@@ -343,6 +367,10 @@ def test_folders_that_are_not_timms(folder):
         for name in (str(folder), f"local-dir:{folder}"):
             with pytest.raises(ValueError, match=f"{message}.*NAME@.*model.safetensors"):
                 zoo.load(name)
+    giant = {"architecture": "vit_tiny_patch16_224", "model_args": {"depth": 10**6}}
+    (folder / "config.json").write_text(json.dumps(giant))
+    with pytest.raises(ValueError, match=r"model.safetensors describes a model of depth 1000000, but has \d+ tensors"):
+        zoo.load(folder)
     (folder / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"no config.json.*in .*mine; give .*model.safetensors by its own path"):
         zoo.load(folder)

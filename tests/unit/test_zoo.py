@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import resource
 import socket
 import time
 from pathlib import Path
@@ -132,6 +133,32 @@ def test_settings_a_model_does_not_have(name, settings, message):
         zoo.create(name, **settings)
 
 
+@pytest.mark.parametrize("name", ["Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8", "test_vit"])
+@pytest.mark.parametrize("size", [4104, 99999999999999999999])
+def test_images_too_large_for_any_model(name, size):
+    with pytest.raises(ValueError, match=f"image_size {size} is too large; models here take up to 4096 pixels a side"):
+        zoo.create(name, image_size=size)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Lab-Ti/" + "9" * 5000, "model 'Lab-Ti/999.* is unknown"),
+        ("x" * 5000, "model 'xxx.* is unknown"),
+        ("hf-hub:", "model 'hf-hub:' names no repository: expected hf-hub:OWNER/MODEL"),
+        ("hf-hub:a/b/c", "model 'hf-hub:a/b/c' names no repository: expected hf-hub:OWNER/MODEL"),
+        ("local-dir:/etc", "there is no config.json, as timm's save_for_hf writes it, in /etc|no model.safetensors"),
+        ("local-dir:" + "x" * 5000, "there is no folder xxx"),
+        ("a\0b", "model .* is unknown"),
+    ],
+)
+def test_names_that_are_none(name, message):
+    for function in (zoo.create, zoo.load):
+        with pytest.raises((ValueError, FileNotFoundError), match=message) as error:
+            function(name)
+        assert len(str(error.value)) < 1200
+
+
 # our own files
 
 
@@ -191,6 +218,47 @@ def test_a_description_that_cannot_be_used(tmp_path, record):
     save_file(zoo.create("Lab-Ti/8").state_dict(), path, {"vitlab": record})
     with pytest.raises(ValueError, match=r"model.safetensors says it is vitlab's, but its description cannot be used"):
         zoo.load(path)
+
+
+GIANT = {"dim": 64, "depth": 4, "n_heads": 4, "mlp_dim": 256, "image_size": 32, "patch_size": 8, "n_classes": 10}
+RESNET = {"width": 8, "layers": (1, 1), "stem_stride": 2, "image_size": 32, "n_classes": 10}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "config"),
+    [
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1_000_000}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "dim": 2**22}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "mlp_dim": 10**11}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "mlp_dim": 10**30}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "n_classes": 10**12}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "image_size": 8 * 10**6}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": "many"}),
+        ("BiT", "BiT-Lab-Ti/8", RESNET | {"layers": (10**6,)}),
+        ("BiT", "BiT-Lab-Ti/8", RESNET | {"layers": (1,), "width": 2**20}),
+        ("Hybrid", "R+Lab-Ti/8", GIANT | RESNET | {"layers": (1, 1, 10**6)}),
+        ("timm", "vit_gigantic_patch14_clip_224", {"n_classes": 10}),
+        ("timm", "test_vit", {"n_classes": 10**13}),
+        ("timm", "test_vit", {"n_classes": 10, "image_size": (160_000, 160_000)}),
+    ],
+)
+def test_a_small_file_that_describes_a_giant_is_refused_before_it_is_built(tmp_path, kind, name, config):
+    path, record = tmp_path / "model.safetensors", {"model": name, "class": kind, "config": config, "about": {}}
+    save_file({"pos_embed": torch.zeros(1)}, path, {"vitlab": json.dumps(record)})
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    with pytest.raises(ValueError, match=r"model\.safetensors (says it is vitlab's, but|does not fit the model)"):
+        zoo.load(path)
+    assert time.monotonic() - start < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
+
+
+def test_shapes_without_numbers_bear_nothing_out(tmp_path):
+    state = zoo.create("test_vit").state_dict()
+    state["head.weight"], state["head.bias"] = torch.zeros(10**9, 0), torch.zeros(10**9, 0)
+    save_file(state, tmp_path / "m.safetensors")
+    for weights in (tmp_path / "m.safetensors", f"test_vit@{tmp_path}/m.safetensors"):
+        with pytest.raises(ValueError, match=r"holds tensors without a number in them, head.bias \[1000000000, 0\]"):
+            zoo.load(weights)
 
 
 def test_a_file_of_ours_with_other_weights_in_it(tmp_path):
@@ -403,6 +471,29 @@ def test_weights_in_the_cache_need_no_network(cache):
         found = zoo.load(name)
         assert found.name == name and found.image_size == (160, 160) and not found.model.training
         assert torch.equal(found.model.head.weight, model.head.weight)
+
+
+def test_a_file_that_names_a_model_of_the_hub_asks_no_network(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    path, model = tmp_path / "mine.safetensors", randomised(timm.create_model("test_vit", num_classes=3))
+    zoo.save(path, model, "hf-hub:somebody/vit", {})
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        server.setblocking(False)
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(ValueError, match="mine.safetensors .*it is hf-hub:somebody/vit, which is not in the local"):
+            zoo.load(path)
+        snapshot = cache / "models--somebody--vit" / "snapshots" / "0123456789abcdef"
+        snapshot.mkdir(parents=True)
+        (cache / "models--somebody--vit" / "refs").mkdir()
+        (cache / "models--somebody--vit" / "refs" / "main").write_text(snapshot.name)
+        config = {"architecture": "test_vit", "num_classes": 1000, "pretrained_cfg": model.pretrained_cfg}
+        (snapshot / "config.json").write_text(json.dumps(config))
+        found = zoo.load(path)
+        assert found.name == "hf-hub:somebody/vit" and torch.equal(found.model.head.weight, model.head.weight)
+        with pytest.raises(BlockingIOError):
+            server.accept()  # nobody has called
 
 
 def test_the_control_of_a_timm_name_needs_no_network():

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 import threading
 import urllib.error
 import urllib.request
@@ -41,16 +42,26 @@ def spelled(name: str, other_names: Sequence[str] = ()) -> str:
     known = {candidate.lower(): candidate for candidate in (*timm.list_models(), *other_names)}
     near = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.5)
     hint = f"nearest: {', '.join(known[match] for match in near)}" if near else f"known: {', '.join(other_names)}"
-    raise ValueError(f"model {name!r} is unknown; {hint}; any name of timm.list_models() will do as well")
+    raise ValueError(f"model {name!r:.80} is unknown; {hint}; any name of timm.list_models() will do as well")
 
 
 def build(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> nn.Module:
     """timm's model with fresh weights of its own initialisation, drawn from `seed` alone.
 
     `settings` are those of `zoo.create`; `arguments` go to timm as they are.
+
+    Raises:
+        ConnectionError: as `hub_file`, for a name of the hub whose config.json is not in the cache.
+        FileNotFoundError: for a folder that is not there, or has no config.json.
+        ValueError: for settings that timm's model does not take, and for a folder or a name of the hub that is none.
     """
     import timm
 
+    if name.startswith(HUB_PREFIXES):
+        repo_id, revision = _repository(name)
+        name = f"{FOLDER_PREFIX}{hub_file(repo_id, 'config.json', name, revision).parent}"
+    if name.startswith(FOLDER_PREFIX):
+        folder_architecture(_folder(name))
     if settings.get("head", "linear") != "linear":
         raise ValueError(f"head {settings['head']!r} is not for timm's models ({name}); leave it out")
     renamed = {"n_classes": "num_classes", "image_size": "img_size"}
@@ -112,12 +123,12 @@ def published(name: str, asked: str = "") -> tuple[str, Path, str]:
     from timm.models import get_pretrained_cfg, list_pretrained
 
     if name.startswith(FOLDER_PREFIX):
-        folder = Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
+        folder = _folder(name)
         path = folder_weights(folder)
         return f"{FOLDER_PREFIX}{folder}", path, str(path)
     if name.startswith(HUB_PREFIXES):  # its folder in the cache then holds what timm needs to build it
-        repo_id, _, revision = name.partition(":")[2].partition("@")
-        paths = [hub_file(repo_id, file, name, revision or None) for file in ("config.json", "model.safetensors")]
+        repo_id, revision = _repository(name)
+        paths = [hub_file(repo_id, file, name, revision) for file in ("config.json", "model.safetensors")]
         folder_weights(paths[0].parent)
         return f"{FOLDER_PREFIX}{paths[0].parent}", paths[1], f"{repo_id} on the Hugging Face hub"
     try:
@@ -133,6 +144,76 @@ def published(name: str, asked: str = "") -> tuple[str, Path, str]:
     return name, path, f"{known.hf_hub_id} on the Hugging Face hub"
 
 
+def _folder(name: str) -> Path:
+    """The folder of a name that begins with "local-dir:"."""
+    return Path(os.path.expanduser(name.removeprefix(FOLDER_PREFIX)))
+
+
+def _repository(name: str) -> tuple[str, str | None]:
+    """Repository and revision of a name of the hub."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    repo_id, _, revision = name.partition(":")[2].partition("@")
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"model {name!r:.80} names no repository: expected hf-hub:OWNER/MODEL ({error})") from error
+    return repo_id, revision or None
+
+
+def cached(name: str) -> str:
+    """A name of the hub as "local-dir:FOLDER" of the local cache, so that no network is asked; any other as it is.
+
+    Raises:
+        ValueError: the model's config.json is not in the cache.
+    """
+    if not name.startswith(HUB_PREFIXES):
+        return name
+    from huggingface_hub import try_to_load_from_cache
+
+    repo_id, revision = _repository(name)
+    config = try_to_load_from_cache(repo_id, "config.json", revision=revision)
+    if not isinstance(config, str):
+        raise ValueError(f"it is {name}, which is not in the local cache; load it once by that name to have it there")
+    return f"{FOLDER_PREFIX}{Path(config).parent}"
+
+
+def folder_settings(name: str) -> dict[str, Any]:
+    """What the config.json of "local-dir:FOLDER" says of the architecture; nothing for any other name."""
+    if not name.startswith(FOLDER_PREFIX):
+        return {}
+    config = _folder(name) / "config.json"
+    return json.loads(config.read_text(encoding="utf-8")).get("model_args") or {}
+
+
+def folder_architecture(folder: Path) -> str:
+    """timm's name of the architecture that the config.json in a folder tells.
+
+    Raises:
+        FileNotFoundError: when the folder or the file is not there.
+        ValueError: when it names no architecture of timm's.
+    """
+    import timm
+
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    if not os.path.isdir(folder):  # unlike pathlib's, False for a name that is too long
+        raise FileNotFoundError(
+            f"there is no folder {str(folder):.300}; give one with config.json and model.safetensors"
+        )
+    instead = f"give {weights} by its own path, or with its architecture's name, NAME@{weights}"
+    if not config.is_file():
+        raise FileNotFoundError(f"there is no config.json, as timm's save_for_hf writes it, in {folder}; {instead}")
+    try:
+        found = json.loads(config.read_text(encoding="utf-8"))["architecture"]
+        known = timm.is_model(found)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{config} is no description of a model that timm wrote; {instead}") from error
+    if not known:
+        raise ValueError(f"{config} names the architecture {found!r}, which timm has not; {instead}")
+    return found
+
+
 def folder_weights(folder: Path) -> Path:
     """The safetensors file in a folder as timm's `save_for_hf` writes it, beside the model's config.json.
 
@@ -140,26 +221,13 @@ def folder_weights(folder: Path) -> Path:
         FileNotFoundError: when the folder or one of the two files is not there.
         ValueError: when its config.json names no architecture of timm's.
     """
-    import timm
-
-    config, weights = folder / "config.json", folder / "model.safetensors"
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}; give one with config.json and model.safetensors")
-    if not weights.is_file():
+    weights = folder / "model.safetensors"
+    if os.path.isdir(folder) and not weights.is_file():
         raise FileNotFoundError(
             f"there is no model.safetensors in {folder}; pickles (.bin) are never opened: save the model again with "
             "timm.models.save_for_hf(model, FOLDER, safe_serialization=True)"
         )
-    instead = f"give {weights} by its own path, or with its architecture's name, NAME@{weights}"
-    if not config.is_file():
-        raise FileNotFoundError(f"there is no config.json, as timm's save_for_hf writes it, in {folder}; {instead}")
-    try:
-        architecture = json.loads(config.read_text(encoding="utf-8"))["architecture"]
-        known = timm.is_model(architecture)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{config} is no description of a model that timm wrote; {instead}") from error
-    if not known:
-        raise ValueError(f"{config} names the architecture {architecture!r}, which timm has not; {instead}")
+    folder_architecture(folder)
     return weights
 
 

@@ -1,6 +1,7 @@
 """Weights in safetensors and .npz files: reading them safely, and telling from its shapes what ViT a file holds."""
 
 import math
+import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from vitlab.models import release
+from vitlab.models import limits, release
 from vitlab.models.vit import ViTConfig
 
 HEAD_DIM = 64  # D_h of every model in Table 1, and of nearly every published ViT
@@ -30,29 +31,37 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
     Raises:
         FileNotFoundError: when there is no such file.
-        ValueError: when it is corrupt, truncated, a pickle or of another format.
+        ValueError: when it is corrupt, truncated, a pickle or of another format, or holds tensors without a number
+            in them, whose shapes nothing in the file bears out.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; give the path of a .safetensors or .npz file")
+    if not os.path.isfile(path):  # unlike pathlib's, False for a name that is too long
+        raise FileNotFoundError(f"there is no file {str(path):.300}; give the path of a .safetensors or .npz file")
     if path.suffix.lower() == ".npz":
         try:
             state, n_heads = release.state_dict(_arrays(path))
         except ValueError as error:
             raise ValueError(f"{path} cannot be read as weights of the authors' release: {error}") from error
-        return state, {"n_heads": str(n_heads)}
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} cannot be read as safetensors: {_diagnosis(path, error)}") from error
+        metadata = {"n_heads": str(n_heads)}
+    else:
+        try:
+            with safe_open(path, framework="pt") as file:
+                state, metadata = {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        except SafetensorError as error:
+            raise ValueError(f"{path} cannot be read as safetensors: {_diagnosis(path, error)}") from error
+    if empty := [f"{key} {list(value.shape)}" for key, value in state.items() if value.numel() == 0]:
+        raise ValueError(f"{path} holds tensors without a number in them, {_first(empty)}: no model's weights")
+    return state, metadata
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
+        limits.check_archive(path)
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"it is corrupt or cut short ({error}); copy or download it again") from error
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
     except (TypeError, ValueError) as error:  # a pickle, an array of Python objects, one bare array, a broken header
         raise ValueError(
             "it is corrupt, no archive of arrays, or it holds pickles, which can run code and are never opened here; "

@@ -2,13 +2,15 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from vitlab.models import hub
+from vitlab.models import described, hub, limits
 from vitlab.models import weights as weights_file
 from vitlab.models.pretrained import Pretrained, pretrained
 from vitlab.models.vit import ViT, ViTConfig
@@ -37,6 +39,7 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
 # ViT where the sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8").
 # R+Lab-Mu has the narrowest ResNet there can be, and does twice the FLOPs of Lab-Mu/8.
 HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-B": 32}
+_LONGEST_PATCH = 4  # digits
 # Name → file in data/.
 BUNDLED = {"lab": "vit_lab_s8_64.safetensors", "lab-hybrid": "hybrid_lab_s8_64.safetensors"}
 _SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
@@ -71,7 +74,8 @@ def create(
     "R50+ViT-B/16"), or any name of timm's. Upper and lower case are the same.
 
     Raises:
-        ValueError: for an unknown name (the nearest are named), or a setting the model does not have.
+        ValueError: for an unknown name (the nearest are named), or a setting the model does not have; also for images
+            larger than `limits.MAX_IMAGE_SIZE`.
 
     >>> create("lab-ti/8", n_classes=3).head
     Linear(in_features=64, out_features=3, bias=True)
@@ -81,6 +85,7 @@ def create(
 
 
 def _build(name: str, settings: dict[str, Any], seed: int) -> nn.Module:
+    limits.check_image_size(settings)
     size, patch = _parse(name)
     if size in VIT_SIZES:
         return ViT(ViTConfig(patch_size=patch, **{**VIT_SIZES[size], **settings}), seed)
@@ -95,7 +100,7 @@ def _parse(name: str) -> tuple[str, int]:
     """Size and patch size of a name of ours, in our spelling, ("Lab-Ti", 8) for "lab-ti/8"; else ("", 0)."""
     size, _, patch = name.partition("/")
     spelling = {known.lower(): known for known in _SIZES}.get(size.lower(), "")
-    if patch.isdecimal() and spelling:
+    if patch.isdecimal() and len(patch) <= _LONGEST_PATCH and spelling:
         return spelling, int(patch)
     return (spelling, 4) if spelling in BIT_SIZES and patch == "" else ("", 0)
 
@@ -182,12 +187,12 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
     if text.lower() in BUNDLED:
         loaded = _from_file(_bundled(text.lower()), untrained, seed)
         loaded = dataclasses.replace(loaded, source=f"data/{BUNDLED[text.lower()]}")  # the same on every machine
-    elif Path(text).expanduser().is_dir():
+    elif os.path.isdir(os.path.expanduser(text)):  # unlike pathlib's, False for what can be no path
         loaded = dataclasses.replace(_from_name(f"{hub.FOLDER_PREFIX}{text}", untrained, seed), name=text)
-    elif file and not text.startswith(hub.PREFIXES) and not Path(text).is_file():
-        loaded = _from_named_file(name, Path(file).expanduser(), untrained, seed)
-    elif text.endswith(_FILE_ENDINGS) or Path(text).is_file():
-        loaded = _from_file(Path(text).expanduser(), untrained, seed)
+    elif file and not text.startswith(hub.PREFIXES) and not os.path.isfile(text):
+        loaded = _from_named_file(name, Path(os.path.expanduser(file)), untrained, seed)
+    elif text.endswith(_FILE_ENDINGS) or os.path.isfile(text):
+        loaded = _from_file(Path(os.path.expanduser(text)), untrained, seed)
     else:
         loaded = _from_name(text, untrained, seed)
     loaded.model.eval()
@@ -211,47 +216,23 @@ def _bundled(name: str) -> Path:
 def _from_file(path: Path, untrained: bool, seed: int) -> Pretrained:
     state, metadata = weights_file.read(path)
     if "vitlab" in metadata:
-        model, record = _rebuild(metadata["vitlab"], path, seed)
+        build, record = described.described(metadata["vitlab"], path, seed, state)
         name, about, source = record["model"], record["about"], str(path)
         hint = "it was changed after it was written"
     else:
         config = weights_file.vit_config(state, path, metadata.get("n_heads"))
         name = path.parent.name if path.stem == "model" else path.stem  # as hubs lay folders out
-        model, about = ViT(config, seed), {}
+        build, about = partial(ViT, config, seed), {}
         assumed = "" if "n_heads" in metadata else f" of {weights_file.HEAD_DIM} (assumed)"
         source = f"{path}, read as a ViT with {config.n_heads} heads{assumed}"
         hint = weights_file.named_hint(path)
-    difference = weights_file.difference(model, state)
+    difference = weights_file.difference(limits.shapes(build), state)
     if difference:
         raise ValueError(f"{path} does not fit the model it seems to hold: {difference}; {hint}")
+    model = build()
     if not untrained:
         model.load_state_dict(state)
     return pretrained(model, name, source, about)
-
-
-def _rebuild(text: str, path: Path, seed: int) -> tuple[nn.Module, dict[str, Any]]:
-    """The model a file of ours describes, and the whole description."""
-    try:
-        record = json.loads(text)
-        settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record["config"].items()}
-        record["model"], record["about"]  # must be there too
-        settings.pop("drop_path", None)  # of stochastic depth: in files of version 0.1, without effect on the logits
-        if record["class"] == "ViT":
-            return ViT(ViTConfig(**settings), seed), record
-        if record["class"] == "BiT":
-            from vitlab.models.resnet import BiT, BiTConfig
-
-            return BiT(BiTConfig(**settings), seed), record
-        if record["class"] == "Hybrid":
-            from vitlab.models.hybrid import Hybrid, HybridConfig
-
-            return Hybrid(HybridConfig(**settings), seed), record
-        return hub.build(hub.spelled(record["model"]), settings, seed), record
-    except (KeyError, TypeError, ValueError) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"{path} says it is vitlab's, but its description cannot be used ({why}); it may be of another version"
-        ) from error
 
 
 def _from_named_file(name: str, path: Path, untrained: bool, seed: int) -> Pretrained:
@@ -263,21 +244,24 @@ def _from_named_file(name: str, path: Path, untrained: bool, seed: int) -> Pretr
         settings["head"] = "tanh"
     elif "pre_logits.fc.weight" in state:
         state, note = weights_file.without_pre_logits(state, path), ", without the layer before its zero head"
-    model = _build(name, settings, seed)
-    side, positions = weights_file.grid_side(state), getattr(model, "pos_embed", None)
+    limits.check_depth(hub.folder_settings(name), state, path)
+    shapes = limits.shapes(partial(_build, name, settings, seed))
+    side, positions = weights_file.grid_side(state), getattr(shapes, "pos_embed", None)
     if side and positions is not None and positions.shape != state["pos_embed"].shape:
-        settings["image_size"] = side * hub.patch_stride(model)  # the file's is not the usual one
-        model = _build(name, settings, seed)
+        settings["image_size"] = side * hub.patch_stride(shapes)  # the file's is not the usual one
+        shapes = limits.shapes(partial(_build, name, settings, seed))
+    known: dict[str, Tensor] = {}
     if ours and not heads:
-        fresh_head = {key: value for key, value in model.state_dict().items() if key.startswith("head.")}
-        state, note = fresh_head | state, ", which holds no head: it is zero"
-    if not ours and state.keys() != model.state_dict().keys():
+        note = ", which holds no head: it is zero"
+        known = {key: value for key, value in shapes.state_dict().items() if key.startswith("head.")}
+    if not ours and state.keys() != shapes.state_dict().keys():
         state = hub.converted(hub.spelled(name), state, settings) or state
-    difference = weights_file.difference(model, state, metadata.get("n_heads"))
+    difference = weights_file.difference(shapes, known | state, metadata.get("n_heads"))
     if difference:
         raise ValueError(f"{path} does not fit {name}: {difference}")
+    model = _build(name, settings, seed)
     if not untrained:
-        model.load_state_dict(state)
+        model.load_state_dict(model.state_dict() | state)  # a head that the file has not stays as it is
     return pretrained(model, name, f"{path}{note}", {})
 
 
