@@ -133,7 +133,9 @@ def test_sizes_that_no_image_has(data, size):
 
 
 def test_a_set_that_memory_cannot_hold_is_refused_before_it_is_read(data):
-    with pytest.raises(MemoryError, match=r"1,437 images of 11000 x 11000 pixels take 1,0[0-9.]* GB in memory, .* are free"):
+    with pytest.raises(
+        MemoryError, match=r"1,437 images of 11000 x 11000 pixels take 1,0[0-9.]* GB in memory, .* are free"
+    ):
         datasets.load("digits", image_size=11_000)
     for i in range(300):
         header(data / f"t/a/{i}.png", 10, 10)

@@ -93,7 +93,9 @@ class TestKnownAnswers:
             wanted = resample_abs_pos_embed(pos[None], list(new), list(old), num_prefix_tokens=0, **options)[0]
             torch.testing.assert_close(resize_positions(pos, old, new, convention), wanted, atol=1e-5, rtol=0)
 
-    @pytest.mark.parametrize(("old", "new"), [((7, 7), (3, 1)), ((7, 1), (9, 1)), ((7, 2), (5, 1)), ((1, 7), (1, 3)), ((7, 7), (1, 1))])
+    @pytest.mark.parametrize(
+        ("old", "new"), [((7, 7), (3, 1)), ((7, 1), (9, 1)), ((7, 2), (5, 1)), ((1, 7), (1, 3)), ((7, 7), (1, 1))]
+    )
     @pytest.mark.parametrize("convention", CONVENTIONS)
     def test_narrow_grids_equal_a_resize_of_each_axis_in_turn_known_answers(self, old, new, convention):
         pos = noise(old[0] * old[1])

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from vitlab.evaluation.probe import NotConvergedError, Probe, linear_probe
+from vitlab.evaluation.probe import GRADIENT, NotConvergedError, Probe, linear_probe, logistic_regression
 
 PENALTIES = (1e-3, 1e-2, 0.1, 1.0)
 
@@ -23,8 +24,103 @@ def problem(n: int, seed: int, n_classes: int = 3, dim: int = 12, noise: float =
 def fitted(x: np.ndarray, y: np.ndarray, c: float):
     """Standardised by hand; a function from features to predictions."""
     mean, std = x.mean(0), x.std(0)
-    model = LogisticRegression(C=c, max_iter=1000).fit((x - mean) / std, y)
+    model = LogisticRegression(C=c, max_iter=1000, tol=1e-9).fit((x - mean) / std, y)
     return lambda held: model.predict((held - mean) / std)
+
+
+def standardised(n: int, seed: int, **options) -> tuple[np.ndarray, np.ndarray]:
+    x, y = problem(n, seed, **options)
+    x = x.double().numpy()
+    return (x - x.mean(0)) / x.std(0), y.numpy()
+
+
+def correlated(n: int, dim: int = 40, n_classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Overlapping classes in features of very unequal variance, mixed: a narrow valley, as features of a ViT have."""
+    generator = np.random.default_rng(0)
+    centres = generator.normal(size=(n_classes, dim))
+    y = np.arange(n) % n_classes
+    mixing = generator.normal(size=(dim, dim)) * np.geomspace(1, 1e-2, dim)[:, None]
+    x = (centres[y] + 2 * generator.normal(size=(n, dim))) @ mixing
+    return (x - x.mean(0)) / x.std(0), y
+
+
+def newton(x: np.ndarray, y: np.ndarray, c: float) -> np.ndarray:
+    """Weights of softmax regression, and intercepts last, [K D + 1]: Newton's method with the whole Hessian."""
+    n, k = len(x), y.max() + 1
+    x, targets = np.column_stack([x, np.ones(n)]), np.eye(k)[y]
+    penalty = np.append(np.ones(x.shape[1] - 1), 0) / c  # none on the intercepts
+    theta = np.zeros((k, x.shape[1]))
+
+    def loss(theta: np.ndarray) -> float:
+        scores = x @ theta.T
+        return logsumexp(scores, axis=1).sum() - (scores * targets).sum() + 0.5 * (penalty * theta**2).sum()
+
+    for _ in range(50):
+        p = softmax(x @ theta.T, axis=1)
+        gradient = (p - targets).T @ x + penalty * theta
+        if np.linalg.norm(gradient) < 1e-11 * n:
+            break
+        curvature = np.eye(k)[None] * p[:, None] - p[:, :, None] * p[:, None]
+        hessian = np.einsum("nkl,ni,nj->kilj", curvature, x, x, optimize=True).reshape(theta.size, theta.size)
+        hessian += np.diag(np.tile(penalty, k))
+        step = np.linalg.lstsq(hessian, gradient.ravel(), rcond=1e-13)[0].reshape(theta.shape)
+        size = 1.0
+        while loss(theta - size * step) > loss(theta) + 1e-12 * n and size > 1e-6:
+            size /= 2
+        theta = theta - size * step
+    return theta
+
+
+@pytest.mark.parametrize("c", [1e-4, 1e-2, 1.0, 10.0])
+@pytest.mark.parametrize("kind", ["three", "five", "correlated"])
+def test_coefficients_are_those_of_newtons_method_known_answers(kind, c):
+    """scikit-learn's default stops at an absolute gradient: at C = 10 its coefficients are several per cent off."""
+    x, y = (
+        correlated(300, dim=16)
+        if kind == "correlated"
+        else standardised(90, 0, n_classes={"three": 3, "five": 5}[kind])
+    )
+    fit, wanted = logistic_regression(x, y, c), newton(x, y, c)
+    assert np.linalg.norm(fit.coef_ - wanted[:, :-1]) < 1e-5 * np.linalg.norm(wanted[:, :-1])
+    offsets = fit.intercept_ - wanted[:, -1]  # known but for one constant
+    assert np.abs(offsets - offsets.mean()).max() < 1e-4
+
+
+@pytest.mark.parametrize("c", [1e-4, 1e-2, 1.0, 10.0])
+@pytest.mark.parametrize("n_classes", [2, 10])
+def test_the_gradient_is_as_small_as_is_said(n_classes, c):
+    x, y = correlated(600, n_classes=n_classes)
+    fit = logistic_regression(x, y, c)
+    weights, offsets = (torch.tensor(each, requires_grad=True) for each in (fit.coef_, fit.intercept_))
+    scores = torch.from_numpy(x) @ weights.T + offsets
+    if n_classes == 2:
+        scores = torch.cat([torch.zeros_like(scores), scores], 1)
+    loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(y), reduction="sum")
+    (loss + weights.square().sum() / (2 * c)).backward()
+    length = torch.cat([weights.grad.flatten(), offsets.grad]).norm().item()
+    assert length <= 1.01 * GRADIENT * np.linalg.norm(fit.coef_) / c
+
+
+def test_a_fit_may_start_from_another():
+    x, y = correlated(600)
+    start = logistic_regression(x, y, 0.1)
+    wanted, found = logistic_regression(x, y, 10.0).coef_, logistic_regression(x, y, 10.0, start=start).coef_
+    assert np.linalg.norm(found - wanted) < 2e-6 * np.linalg.norm(wanted)
+
+
+def test_the_accuracy_is_that_of_the_exact_fit():
+    x, y = correlated(2400)
+    train, test = (x[:300], y[:300]), (x[300:], y[300:])
+    mean, std = train[0].mean(0), train[0].std(0)
+    theta = newton((train[0] - mean) / std, train[1], 10.0)
+    scores = (test[0] - mean) / std @ theta[:, :-1].T + theta[:, -1]
+    found = linear_probe(*map(torch.from_numpy, (*train, *test)), Probe(inverse_penalties=(10.0,)))
+    assert found["accuracy"] == pytest.approx((scores.argmax(1) == test[1]).mean(), abs=1e-12)
+
+
+def test_features_that_say_nothing_give_chance():
+    x, y = torch.full((40, 5), 0.1), torch.arange(40) % 4
+    assert linear_probe(x, y, x, y)["accuracy"] == 0.25
 
 
 @pytest.mark.parametrize(("n_classes", "seed"), [(2, 0), (3, 0), (3, 1), (5, 2)])

@@ -107,7 +107,6 @@ class TestKnownAnswers:
         assert pointing_hit(maps.flip(2), masks).tolist() == [False, False, False]
         assert pointing_chance(masks, (2, 2)).tolist() == [0.5, 0.25, 0.0]
 
-
     def test_maps_of_whole_numbers_known_answers(self):
         masks = torch.tensor([[[True, True, True, False]]])
         for dtype in (torch.int64, torch.uint8, torch.float16, torch.float64):
