@@ -190,24 +190,38 @@ def test_the_notebook_is_known_by_its_title_then_by_its_name(folder):
         assert check.hand_in(path.with_name(name)).original.stem == stem
 
 
-def test_what_cannot_be_checked_is_refused_with_status_2(folder, tmp_path, capsys):
-    unknown, other, text = tmp_path / "mine2.ipynb", tmp_path / "07_x.ipynb", tmp_path / "text.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(), unknown)
-    nbformat.write(nbformat.v4.new_notebook(), other)
-    text.write_text("def f(): pass")
-    for path, words in {
-        unknown: "cannot tell which notebook this is a copy of",
-        other: "unknown notebook '07': choose from 01_sums, 02_other",
-        text: "text.ipynb",
-        tmp_path / "none.ipynb": "none.ipynb",
-    }.items():
-        assert cli.main(["exercises", "check", str(student(folder)), str(path)]) == 2
+def test_a_file_that_cannot_be_checked_ends_with_a_line_and_the_others_are_checked(folder, tmp_path, capsys):
+    good, bad = str(student(folder)), tmp_path / "bad"
+    bad.mkdir()
+    title = {"cell_type": "markdown", "source": "# 01 · Sums", "metadata": {}}
+    (bad / "bytes.ipynb").write_bytes(b"\xff\xfe\0")
+    os.mkfifo(bad / "pipe.ipynb")
+    for name, text, words in [
+        ("mine2.ipynb", '{"cells": []}', "cannot tell which notebook this is a copy of"),
+        ("07_x.ipynb", '{"cells": []}', "unknown notebook '07': choose from 01_sums, 02_other"),
+        ("text.ipynb", "def f(): pass", "expected a Jupyter notebook"),
+        ("empty.ipynb", "", "expected a Jupyter notebook"),
+        ("list.ipynb", "[1]", "expected a Jupyter notebook"),
+        ("deep.ipynb", "[" * 100_000, "expected a Jupyter notebook"),
+        ("cells.ipynb", json.dumps({"cells": [title, 3]}), "expected a Jupyter notebook"),
+        ("kinds.ipynb", json.dumps({"cells": [title, {"source": "x"}]}), "expected a Jupyter notebook"),
+        ("numbers.ipynb", json.dumps({"cells": [title, {"cell_type": "code", "source": [1]}]}), "expected a Jupyter"),
+        ("bytes.ipynb", None, "expected a Jupyter notebook"),
+        ("pipe.ipynb", None, "there is no file"),
+        ("none.ipynb", None, "there is no file"),
+        ("n" * 300, None, "there is no file"),
+    ]:
+        if text is not None:
+            (bad / name).write_text(text)
+        assert cli.main(["exercises", "check", str(bad / name)]) == 2
         captured = capsys.readouterr()
-        assert words in captured.err and captured.out == ""
-    assert cli.main(["exercises", "check", str(student(folder)), "--seconds", "0"]) == 2
-    text.write_text(json.dumps([1]))
-    assert cli.main(["exercises", "check", str(text)]) == 2
-    assert "expected a Jupyter notebook" in capsys.readouterr().err
+        assert words in captured.err and captured.err.count("\n") == 1 and not captured.out
+    assert cli.main(["exercises", "check", str(bad / "07_x.ipynb"), good, ""]) == 2
+    captured = capsys.readouterr()
+    assert captured.out.endswith("2 of 2 solved\n") and captured.err.count("\n") == 2
+    assert "an empty name ''" in captured.err
+    assert cli.main(["exercises", "check", good, "--seconds", "0"]) == 2
+    assert not capsys.readouterr().out
 
 
 def test_of_a_file_that_is_not_there_the_exercise_notebooks_are_named(folder, tmp_path, capsys, monkeypatch):

@@ -153,19 +153,27 @@ def recipes(options: argparse.Namespace) -> int:
 
 
 def exercises(options: argparse.Namespace) -> int:
-    """Say which exercises of a reader's notebooks are solved; 1 where one is not."""
+    """Say which exercises of a reader's notebooks are solved; 1 where one is not, 2 where a file cannot be read."""
+    from vitlab.cli import errors
     from vitlab.exercises import check
 
     _check_lab("exercises")
     _check_number("seconds", options.seconds)
     _check_number("memory", options.memory)
-    handed_in = [check.hand_in(path) for path in options.files]
-    unsolved = 0
-    for each in handed_in:
-        outcomes = check.check(each, options.seconds, int(options.memory * 2**30))
-        print(check.describe(each, outcomes), flush=True)
-        unsolved += sum(outcome.status != "solved" for outcome in outcomes)
-    return 1 if unsolved else 0
+    status = 0
+    for path in options.files:
+        try:
+            handed_in = check.hand_in(path)
+            outcomes = check.check(handed_in, options.seconds, int(options.memory * 2**30))
+        except Exception as error:  # of this file; the others are checked all the same
+            if (line := errors.told(error)) is None:
+                raise
+            print(line, file=sys.stderr, flush=True)
+            status = 2
+            continue
+        print(check.describe(handed_in, outcomes), flush=True)
+        status = max(status, int(any(outcome.status != "solved" for outcome in outcomes)))
+    return status
 
 
 def doctor(options: argparse.Namespace) -> int:

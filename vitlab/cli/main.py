@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import vitlab
 
@@ -47,29 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vitlab: {str(interrupt) or 'stopped; finished results are kept'}", file=sys.stderr)
         return 130
     except Exception as error:
-        if os.environ.get("VITLAB_DEBUG") or not _is_ours(error):
+        from vitlab.cli import errors
+
+        if (line := errors.told(error)) is None:
             raise
-        print(f"vitlab: {_words(error)}", file=sys.stderr)
+        print(line, file=sys.stderr)
         return 2
-
-
-def _is_ours(error: Exception) -> bool:
-    """Whether the error was raised by a `raise` in vitlab: then its words are meant for the user."""
-    import linecache
-
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return False
-    path = Path(trace.tb_frame.f_code.co_filename)
-    inside = path.is_relative_to(Path(vitlab.__file__).parent)
-    return inside and linecache.getline(str(path), trace.tb_lineno).strip().startswith("raise ")
-
-
-def _words(error: Exception) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitlab import files, notebooks
+from vitlab import notebooks
 
 MARKER = re.compile(r"^(?P<indent>[ \t]*)### (?P<edge>BEGIN|END) SOLUTION[ \t]*$")
 _HEADING = re.compile(
@@ -78,14 +79,19 @@ def percent(text: str) -> Cells:
 def of_notebook(path: Path | str) -> Cells:
     """The cells of a notebook file, outputs left aside.
 
+    A cell without a source is an empty one.
+
     Raises:
-        ValueError: the file is no notebook; the message says so.
+        ValueError: the file is no notebook, or cannot be read; the message says so.
     """
-    cells = files.read_json(path)
-    cells = cells.get("cells") if isinstance(cells, dict) else None
-    if not isinstance(cells, list):
-        raise ValueError(f"{path}: expected a Jupyter notebook (format 4), with a list of cells")
-    return [(cell["cell_type"], "".join(cell["source"])) for cell in cells if cell["cell_type"] in ("markdown", "code")]
+    try:
+        cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
+        texts = [(cell["cell_type"], "".join(cell.get("source", ""))) for cell in cells]
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}): save the notebook again") from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path}: expected a Jupyter notebook (format 4), with a list of cells") from error
+    return [(kind, text) for kind, text in texts if kind in ("markdown", "code")]
 
 
 def sections(cells: Cells) -> tuple[Section, ...]:

@@ -71,9 +71,11 @@ def hand_in(path: Path | str) -> HandIn:
 
     Raises:
         FileNotFoundError: there is no such file; the message says which exercise notebooks there are to copy.
-        ValueError: the file is no notebook, or not a copy of one of ours.
+        ValueError: the file's name is empty, or it is no notebook, or not a copy of one of ours.
     """
-    if not Path(path).exists() or Path(path).is_dir():
+    if not str(path):
+        raise ValueError("an empty name '' was given as a file: expected a notebook in which you solved exercises")
+    if not os.path.isfile(path):  # nor is a pipe, which would be waited for, or a name too long for a file
         raise FileNotFoundError(_no_file(Path(path)))
     handed_in = cells.of_notebook(path)
     original = cells.original_of(Path(path), handed_in)
@@ -82,7 +84,7 @@ def hand_in(path: Path | str) -> HandIn:
 
 def _no_file(path: Path) -> str:
     """Why there is nothing to check, and how to begin."""
-    what = f"{path} is a folder: name the notebooks in it" if path.is_dir() else f"there is no file {path}"
+    what = f"{path} is a folder: name the notebooks in it" if os.path.isdir(path) else f"there is no file {path}"
     folder = notebooks.notebooks_dir() / "exercises"
     there = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
     if not there:

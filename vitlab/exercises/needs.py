@@ -33,12 +33,16 @@ def statements(text: str) -> list[Statement]:
     (['os', 'y'], frozenset({'x'}))
     """
     try:
-        body = ast.parse(text).body
-    except SyntaxError:
+        return _split(text)
+    # What cannot be compiled, a character that is no Unicode, nesting beyond what Python takes: running it says which.
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
+
+
+def _split(text: str) -> list[Statement]:
     lines = text.split("\n")
     split = []
-    for node in body:
+    for node in ast.parse(text).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
                 one = ast.unparse(type(node)(**{**dict(ast.iter_fields(node)), "names": [alias]}))
