@@ -1,6 +1,7 @@
 """Every exercise of every notebook: solved by its source, open in the stripped copy, and no known mistake passes."""
 
 import importlib
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,18 @@ def handed_in(section: cells.Section, wrong: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def functions(section: cells.Section) -> dict[str, str]:
+    """What a student is told to define where the checks call it, by name."""
+    expected = check.job(0, section, ()).expected
+    return {name: words for name, words in expected.items() if words.startswith("a function ")}
+
+
+def misspelt(section: cells.Section) -> tuple[str, ...]:
+    """The source's cells, with other names for the functions it has to define."""
+    names = "|".join(functions(section))
+    return tuple(re.sub(rf"\b({names})\b", r"\1_of_mine", text) for text in section.code)
+
+
 def expected(source: Path) -> list[tuple[str, cells.Section, tuple[str, ...], str]]:
     """What is handed in for the exercises of a notebook, under which name, and what it is to be called."""
     sections = {section.number: section for section in cells.original(source.stem).exercises}
@@ -41,6 +54,12 @@ def expected(source: Path) -> list[tuple[str, cells.Section, tuple[str, ...], st
     found += [
         (f"{section.number}, stripped", section, stripped(section), "not solved yet") for section in sections.values()
     ]
+    found += [(f"{section.number}, empty", section, ("",), "not solved yet") for section in sections.values()]
+    found += [
+        (f"{section.number}, misspelt", section, misspelt(section), "not solved yet")
+        for section in sections.values()
+        if functions(section)
+    ]
     for (number, name), code in wrong.items():
         found.append((f"{number}, {name}", sections[number], handed_in(sections[number], code), "wrong"))
     return found
@@ -48,7 +67,7 @@ def expected(source: Path) -> list[tuple[str, cells.Section, tuple[str, ...], st
 
 @pytest.fixture(scope="module")
 def judged() -> dict[str, list[check.Outcome]]:
-    """Everything of every notebook, in one process: most of the time goes into imports."""
+    """Everything of every notebook, with the imports done once: they take most of the time."""
     work = {source.stem: expected(source) for source in SOURCES}
     found = iter(check.judge([(section, code) for each in work.values() for _, section, code, _ in each], seconds=120))
     return {stem: [next(found) for _ in each] for stem, each in work.items()}
@@ -61,6 +80,21 @@ def test_sources_are_solved_stripped_ones_open_and_mistakes_wrong(source, judged
     assert enough, f"write five wrong solutions into tests/exercises/wrong_{source.stem[:2]}.py"
     pairs = zip(known, judged[source.stem], strict=True)
     assert [(name, str(outcome)) for (name, *_, status), outcome in pairs if outcome.status != status] == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_an_empty_cell_and_a_misspelt_name_are_told_what_is_expected(source, judged):
+    for (name, section, *_), outcome in zip(expected(source), judged[source.stem], strict=True):
+        defined = check.job(0, section, ()).expected
+        if name.endswith(", empty"):
+            assert outcome.message.startswith(f"defines no `{next(iter(defined))}`"), outcome
+            assert outcome.message.endswith(f"expected {', '.join(defined.values())}"), outcome
+        if name.endswith(", misspelt"):
+            assert all(
+                f"`{each}`" in outcome.message and words in outcome.message
+                for each, words in functions(section).items()
+            )
+            assert "_of_mine`)" in outcome.message, outcome
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)

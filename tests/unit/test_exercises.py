@@ -1,17 +1,23 @@
 """`vitlab exercises check`: what is solved is said to be, what is not is not, and no code harms the machine."""
 
+import contextlib
 import json
 import os
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import psutil
 import pytest
 
-from vitlab import notebooks
+from vitlab import files, notebooks
 from vitlab.cli import main as cli
-from vitlab.exercises import cells, check, needs
+from vitlab.exercises import cells, check, confine, needs, watch
 from vitlab.publish.source import exercise, from_source
 
 SOURCE = """\
@@ -98,6 +104,18 @@ def student(folder: Path, add: str = "return a + b", number: str = "answer = 42"
     return path
 
 
+def edited(path: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:
+    """The notebook with its cells changed as plain data, also to what nbformat would not write."""
+    notebook = json.loads(path.read_text())
+    change(notebook["cells"])
+    path.write_text(json.dumps(notebook))
+    return path
+
+
+def cell_of(found: list[dict[str, Any]], words: str) -> dict[str, Any]:
+    return next(cell for cell in found if cell["cell_type"] == "code" and words in "".join(cell["source"]))
+
+
 def outcomes(path: Path, **limits):
     return check.check(check.hand_in(path), **limits)
 
@@ -147,6 +165,70 @@ def test_errors_are_said_in_one_line_with_the_students_own(folder, add, message,
     first, second = outcomes(student(folder, add=add))
     assert first.status == "wrong" and message in first.message and "\n" not in first.message
     assert first.line == line and second.status == "solved"
+
+
+EXPECTED = "defines no `total`: expected a function total(a, b)"
+
+
+@pytest.mark.parametrize("text", ["", "# later", "pass", "%matplotlib inline"])
+def test_an_empty_cell_is_told_what_it_has_to_define(folder, text):
+    path = edited(student(folder), lambda cells: cell_of(cells, "def total").update(source=text))
+    first, second = outcomes(path)
+    assert (first.status, first.message, first.line, second.status) == ("not solved yet", EXPECTED, "", "solved")
+    edited(path, lambda cells: cell_of(cells, "answer = 42").update(source=text))
+    assert [outcome.message for outcome in outcomes(path)] == [EXPECTED, "defines no `answer`: expected a value"]
+
+
+def test_a_cell_that_was_deleted_is_told_like_an_empty_one(folder):
+    path = edited(student(folder), lambda cells: cells.remove(cell_of(cells, "def total")))
+    first, second = outcomes(path)
+    assert (first.status, first.message, second.status) == ("not solved yet", EXPECTED, "solved")
+
+
+def test_a_misspelt_name_is_told_with_the_one_expected(folder):
+    path = student(folder, number="anwser = 42")
+    edited(
+        path,
+        lambda cells: cell_of(cells, "def total").update(source="def totla(a, b):\n    return a + b\n\ntotal(1, 2)"),
+    )
+    first, second = outcomes(path)
+    assert str(first) == f"1  Add: not solved yet: {EXPECTED} (there is `totla`)"
+    edited(path, lambda cells: cell_of(cells, "answer = None").update(source="anwser = 42"))
+    first, second = outcomes(path)
+    assert str(second) == "2  A number: not solved yet: defines no `answer`: expected a value (there is `anwser`)"
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("def total(a, a):\n    return a", "SyntaxError: duplicate argument 'a' in function definition"),
+        ("def total(a, b):\n    nonlocal c\n    return a", "SyntaxError: no binding for nonlocal 'c' found"),
+        ("def total(a, b):\n    a = 1\n    global a", "SyntaxError: name 'a' is parameter and global"),
+        ("name = '\udc80'", "UnicodeEncodeError: 'utf-8' codec can't encode character"),
+        ("name = '\0'", "null bytes"),
+        ("(" * 5000, "SyntaxError: too many nested parentheses"),
+        ("x = " + "-" * 100_000 + "1", "SyntaxError: nested deeper than Python can read"),
+        ("x = " + "+".join("1" * 50_000), "RecursionError"),
+        ("raise ValueError('\\udc80 \\x1b[2J')", r"ValueError: \udc80 \x1b[2J"),
+        (
+            "class E(Exception):\n    def __str__(self):\n        raise E\nraise E",
+            "E, of which no more can be shown: E",
+        ),
+    ],
+    ids=["argument", "nonlocal", "global", "surrogate", "null", "brackets", "signs", "sum", "escapes", "message"],
+)
+def test_a_cell_that_is_no_python_ends_its_own_exercise_only(folder, text, words, capsys):
+    path = edited(student(folder), lambda cells: cell_of(cells, "def total").update(source=text))
+    first, second = outcomes(path)
+    assert first.status == "wrong" and words in first.message and first.message.isprintable()
+    assert second.status == "solved"
+    assert cli.main(["exercises", "check", str(path)]) == 1
+    capsys.readouterr().out.encode()
+
+
+def test_a_number_too_long_to_write_is_wrong_all_the_same(folder):
+    first, second = outcomes(student(folder, number="answer = 10**5000"))
+    assert (second.status, second.message) == ("wrong", "does not hold: answer == 6 * 7")
 
 
 def test_whoever_edits_the_checks_is_judged_by_the_originals(folder):
@@ -224,6 +306,11 @@ def test_a_file_that_cannot_be_checked_ends_with_a_line_and_the_others_are_check
     assert not capsys.readouterr().out
 
 
+def test_a_cell_without_a_source_is_an_empty_one(folder):
+    first, second = outcomes(edited(student(folder), lambda cells: cell_of(cells, "def total").pop("source")))
+    assert (first.status, first.message, second.status) == ("not solved yet", EXPECTED, "solved")
+
+
 def test_of_a_file_that_is_not_there_the_exercise_notebooks_are_named(folder, tmp_path, capsys, monkeypatch):
     exercises = notebooks.notebooks_dir() / "exercises"
 
@@ -263,6 +350,12 @@ def stopped(path: Path, words: str, **limits) -> None:
     assert second.status == "solved"
 
 
+SCRIBBLE = """import contextlib, os
+    for descriptor in range(3, 40):
+        with contextlib.suppress(OSError):
+            os.write(descriptor, b"7\\n")"""
+
+
 @pytest.mark.parametrize(
     "add, words",
     [
@@ -274,6 +367,8 @@ def stopped(path: Path, words: str, **limits) -> None:
         ("import os; os.abort()", "SIGABRT"),
         ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
         ("return input('a + b? ')", "asked for input()"),
+        (SCRIBBLE, "wrote to a file that belongs to the check"),
+        ("import os; os.closerange(3, 100)", "ended, with exit status"),
         ("import os; os.fork()", "tried to start another process"),
         ("import subprocess; subprocess.run(['true'])", "tried to start another process"),
         ("import os; os.system('true')", "tried to start another process"),
@@ -315,18 +410,13 @@ def test_too_much_memory_is_refused(folder, add):
     stopped(student(folder, add=add), "took more memory than a check may have", memory=2**29)
 
 
-def test_processes_may_not_have_together_what_one_may_not(folder):
-    add = "import ctypes\n    start = ctypes.PyDLL(None).fork\n    start(), start()\n    x = bytearray(b'x' * 10**8)"
-    add += "\n    while x:\n        pass"
-    stopped(student(folder, add=add), "a check may have (0.375 GB)", memory=3 * 2**27)
-
-
 @pytest.mark.parametrize(
     "add",
     [
         "import os; os.remove({path!r})",
         "import shutil; shutil.rmtree({folder!r})",
         "import os; os.rename({path!r}, 'mine')",
+        "import os; os.link({path!r}, 'mine')",
         "import os; os.truncate({path!r}, 0)",
         "open({path!r}, 'w')",
         "Path({path!r}).write_text('gone')",
@@ -373,6 +463,81 @@ def test_the_working_folder_is_empty_writable_home_and_gone_afterwards(folder, t
     assert not work.parent.exists()
 
 
+confined = pytest.mark.skipif(not all(confine.kernel().values()), reason="this kernel cannot confine a process")
+
+
+def untouched(folder: Path, tmp_path: Path, add: str) -> check.Outcome:
+    """What becomes of an answer that tries to change what lies outside its working folder, and cannot."""
+    precious = tmp_path / "keep" / "precious"
+    precious.parent.mkdir()
+    precious.write_text("data")
+    path = student(folder, add=add.format(path=str(precious), folder=str(precious.parent)))
+    first, second = outcomes(path)
+    assert precious.read_text() == "data" and [p.name for p in precious.parent.iterdir()] == ["precious"]
+    assert precious.stat().st_nlink == 1 and second.status == "solved"
+    return first
+
+
+IN_C = """import ctypes, os
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.{call}:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))"""
+
+
+@confined
+@pytest.mark.parametrize(
+    "add",
+    [
+        "import os; d = os.open({folder!r}, os.O_RDONLY); os.open('precious', os.O_WRONLY | os.O_TRUNC, dir_fd=d)",
+        "import os; os.mkfifo({path!r} + '2')",
+        IN_C.replace("{call}", "unlink({path!r}.encode())"),
+        IN_C.replace("{call}", "truncate({path!r}.encode(), 0)"),
+        IN_C.replace("{call}", "link({path!r}.encode(), b'mine')"),
+    ],
+    ids=["open", "mkfifo", "unlink", "truncate", "link"],
+)
+def test_what_python_does_not_announce_the_kernel_refuses(folder, tmp_path, add):
+    outcome = untouched(folder, tmp_path, add)
+    assert outcome.status == "wrong" and "may write in its working folder only" in outcome.message, outcome
+
+
+@confined
+@pytest.mark.slow
+def test_libraries_in_c_write_nothing_outside(folder, tmp_path):
+    add = """import torch
+    from safetensors.torch import save_file
+    profile = torch.profiler.profile()
+    with profile:
+        torch.ones(2) + 1
+    kept = str(Path({folder!r}))
+    for write in (
+        lambda name: torch.save({{}}, name),
+        lambda name: save_file({{"a": torch.zeros(1)}}, name),
+        profile.export_chrome_trace,
+        lambda name: torch.from_file(name, shared=True, size=1),
+        lambda name: torch.UntypedStorage.from_file(name, True, 8),
+    ):
+        for name in (kept + "/new", {path!r}):
+            try:
+                write(name)
+            except Exception:
+                pass
+    torch.save({{}}, "mine")
+    return a + b if Path("mine").exists() else 0"""
+    assert untouched(folder, tmp_path, add).status == "solved"
+
+
+@pytest.fixture(params=["confined", "unconfined"])
+def kernels(request, monkeypatch) -> str:
+    """With what this system's kernel refuses, and without, as on other systems."""
+    if request.param == "unconfined":
+        without = "import sys\nfrom vitlab.exercises import confine, host\nconfine.to = lambda folder: None\n"
+        monkeypatch.setattr(watch, "_HOST", ("-c", f"{without}host.main(*sys.argv[1:])"))
+    elif not all(confine.kernel().values()):
+        pytest.skip("this kernel cannot confine a process")
+    return request.param
+
+
 BOMB = """import ctypes, os, time
     start = ctypes.PyDLL(None).fork
     first = os.getpid()
@@ -380,23 +545,146 @@ BOMB = """import ctypes, os, time
         start()
     {leave}
     time.sleep(60)"""
+SPAWN = """import multiprocessing, time
+    context = multiprocessing.get_context("spawn")
+    for target, argument in ((__import__("shutil").rmtree, {outside!r}), (time.sleep, 3600)):
+        process = context.Process(target=target, args=(argument,), daemon=True)
+        process.start()
+    {wait}
+    return a + b"""
 
 
-@pytest.mark.parametrize("leave", ["pass", "os.getpid() == first or os.setsid()"])
-def test_processes_started_behind_the_guards_back_are_ended(folder, leave):
-    before = {process.pid for process in psutil.process_iter()}
-    started = time.monotonic()
-    stopped(student(folder, add=BOMB.format(leave=leave)), "processes", seconds=20)
-    assert time.monotonic() - started < 20
+def ended(find: Callable[[], list[psutil.Process]]) -> bool:
+    """Whether the processes found are gone within ten seconds, or wait only for somebody to read their status."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        left = [p for p in psutil.process_iter(["cmdline", "status"]) if p.pid not in before]
-        left = [p for p in left if p.info["status"] != psutil.STATUS_ZOMBIE]
-        left = [p for p in left if "vitlab.exercises.guard" in " ".join(p.info["cmdline"] or ())]
+        left = []
+        for process in find():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                left += [process] if process.status() != psutil.STATUS_ZOMBIE else []
         if not left:
-            break
+            return True
         time.sleep(0.1)
-    assert left == []
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "add",
+    [
+        BOMB.format(leave="pass"),
+        BOMB.format(leave="os.getpid() == first or os.setsid()"),
+        SPAWN.replace("{wait}", "pass"),
+        SPAWN.replace("{wait}", "process.join()"),
+    ],
+    ids=["bomb", "own sessions", "spawned", "spawned and waited for"],
+)
+def test_no_process_outlives_the_check_and_none_is_solved_that_starts_one(folder, tmp_path, kernels, add):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    before = {process.pid for process in psutil.process_iter()}
+    started = time.monotonic()
+    stopped(student(folder, add=add.replace("{outside!r}", repr(str(outside)))), "start another process", seconds=20)
+    assert time.monotonic() - started < 20
+    assert outside.exists() or kernels == "unconfined"
+    words = ("vitlab-check-", "multiprocessing")
+    assert ended(
+        lambda: [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if process.pid not in before and any(word in " ".join(process.info["cmdline"] or ()) for word in words)
+        ]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not end a process with its parent")
+def test_a_check_that_is_killed_leaves_no_answer_running(folder, tmp_path):
+    path = student(folder, add="Path('here').touch()\n    while True:\n        pass")
+    program = f"""from pathlib import Path
+from vitlab import notebooks
+from vitlab.cli import main
+notebooks.notebooks_dir = lambda: Path({str(folder)!r})
+main.main(["exercises", "check", {str(path)!r}])"""
+    (tmp_path / "scratch").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch"), "PYTHONPATH": str(files.ROOT)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not list(tmp_path.glob("scratch/*/work/here")):
+                assert process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.1)
+            family = psutil.Process(process.pid).children(recursive=True)
+        finally:
+            process.kill()
+    assert len(family) == 2
+    assert ended(lambda: [each for each in family if each.is_running()])
+
+
+@confined
+@pytest.mark.parametrize(
+    "add, words",
+    [
+        ("import os, signal; ctypes.CDLL(None).kill(os.getppid(), 9)", ""),
+        ("import socket; socket.socket()", "use no network"),
+        ("assert ctypes.CDLL(None).shmget(4711, 4096, 0o1600) < 0", ""),
+    ],
+)
+def test_what_the_kernel_refuses_besides(folder, add, words):
+    first, second = outcomes(student(folder, add=f"import ctypes\n    {add}\n    return a + b"))
+    assert (first.status, second.status) == ("wrong" if words else "solved", "solved") and words in first.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "add, words",
+    [
+        ("Path(str(n)).write_bytes(bytes(10**7))", "wrote more than 100 MB in all"),
+        ("f = open('x', 'wb'); f.write(bytes(10**7)); f.flush(); files.append(f); os.remove('x')", "more than 100 MB"),
+        ("Path(str(n)).touch()", "made more than 1000 files and folders"),
+        ("os.mkdir('d'); os.chdir('d')", "made more than 1000 files and folders"),
+        ("Path(str(n)).mkdir(mode=0); time.sleep(0.01)", "cannot look into"),
+    ],
+    ids=["files", "removed files", "many", "deep", "hidden"],
+)
+def test_a_disk_is_not_filled(folder, tmp_path, monkeypatch, add, words):
+    if "look into" in words and not os.geteuid():
+        pytest.skip("there is nothing that root cannot look into")
+    if "removed" in add and not Path("/proc").is_dir():
+        pytest.skip("what has no name any more is found where there is /proc")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    loop = f"import itertools, os, time\n    files = []\n    for n in itertools.count():\n        {add}"
+    stopped(student(folder, add=loop), words)
+    assert list(scratch.iterdir()) == []
+
+
+def test_an_exercise_begins_as_if_it_were_the_only_one(folder):
+    change = "math.tau = 0; sys.setrecursionlimit(99); Path('mine').touch()\n    return a + b"
+    seen = """import math, sys
+from pathlib import Path
+answer = 42 if math.tau > 6 and sys.getrecursionlimit() > 99 and not Path("mine").exists() else 0"""
+    assert statuses(student(folder, add=change, number=seen)) == ["solved", "solved"]
+
+
+@pytest.mark.slow
+def test_torch_is_as_after_its_import_and_has_one_thread(folder, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    (folder / "source" / "01_sums.py").write_text(
+        SOURCE.replace("import math, sys\n", "import math, sys\nimport torch\n")
+    )
+    change = """torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.set_grad_enabled(False)
+    torch.manual_seed(7)
+    torch.set_num_threads(2)
+    torch.use_deterministic_algorithms(True)
+    return a + b"""
+    seen = """x = torch.ones(2, requires_grad=True) * 1
+as_new = x.dtype == torch.float32 and x.device.type == "cpu" and x.requires_grad and torch.initial_seed() != 7
+answer = 42 if as_new and torch.get_num_threads() == 1 and not torch.are_deterministic_algorithms_enabled() else 0"""
+    assert statuses(student(folder, add=change, number=seen)) == ["solved", "solved"]
 
 
 def test_threads_left_behind_do_not_keep_the_check_waiting(folder):

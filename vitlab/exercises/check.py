@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
-import json
 import os
 import re
-import signal
-import site
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import psutil
-
-from vitlab import files, notebooks
-from vitlab.exercises import cells, needs
+from vitlab import notebooks
+from vitlab.exercises import cells, host, needs, watch
 
 SECONDS = 60.0  # for one exercise
 MEMORY = 4 * 2**30  # bytes
-_SETUP_SECONDS = 600.0  # for what the exercises need of their notebook; ours, so only a very slow machine needs it
-_MOST_PROCESSES = 16
-_POLL = 0.05  # seconds
 
 
 @dataclass(frozen=True)
@@ -46,7 +34,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """One exercise to judge: the code it needs, the student's cells, the original's code around the solution."""
+    """One exercise to judge: the code it needs, the student's cells, the original's code around the solution.
+
+    The names `asked` for are taken from the student; those `expected`, with what they are, are read by the checks.
+    """
 
     index: int
     name: str
@@ -55,6 +46,7 @@ class Job:
     before: str
     checks: str
     asked: tuple[str, ...]
+    expected: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -105,7 +97,7 @@ def check(handed_in: HandIn, seconds: float = SECONDS, memory: int = MEMORY) -> 
     Args:
         handed_in: what `hand_in` read.
         seconds: for each exercise.
-        memory: bytes, for all processes of an exercise together.
+        memory: bytes, for each exercise.
 
     Returns:
         An outcome for each exercise of the source, in its order.
@@ -114,7 +106,7 @@ def check(handed_in: HandIn, seconds: float = SECONDS, memory: int = MEMORY) -> 
         RuntimeError: what an exercise needs of its notebook does not run: the fault is not the student's.
     """
     exercises = handed_in.original.exercises
-    there = [each for each in exercises if handed_in.code.get(each.number)]
+    there = [each for each in exercises if each.number in handed_in.code]
     outcomes = judge([(each, handed_in.code[each.number]) for each in there], seconds, memory)
     by_number = {outcome.number: outcome for outcome in outcomes}
     if broken := [outcome.message for outcome in outcomes if outcome.status == "broken"]:
@@ -133,15 +125,16 @@ def check(handed_in: HandIn, seconds: float = SECONDS, memory: int = MEMORY) -> 
 def judge(
     work: Sequence[tuple[cells.Section, tuple[str, ...]]], seconds: float = SECONDS, memory: int = MEMORY
 ) -> list[Outcome]:
-    """Judge cells handed in for exercises: one process for all, and a fresh one after each that had to be stopped.
+    """Judge cells handed in for exercises, each in a process of its own.
 
     An outcome is "broken" where what the exercise needs of its notebook does not run.
     """
     jobs = {index: job(index, section, given) for index, (section, given) in enumerate(work)}
     results: dict[int, dict[str, str]] = {}
     while left := [each for index, each in jobs.items() if index not in results]:
-        results |= _run(left, seconds, memory)
-    return [Outcome(section.number, section.title, **results[index]) for index, (section, _) in enumerate(work)]
+        results |= watch.run([asdict(each) for each in (left if host.FORKS else left[:1])], seconds, memory)
+    said = [{name: _printable(text) for name, text in results[index].items()} for index in sorted(results)]
+    return [Outcome(section.number, section.title, **words) for (section, _), words in zip(work, said, strict=True)]
 
 
 def job(index: int, section: cells.Section, given: tuple[str, ...]) -> Job:
@@ -161,7 +154,21 @@ def job(index: int, section: cells.Section, given: tuple[str, ...]) -> Job:
         "\n".join(parts.before),
         "\n".join(parts.checks),
         tuple(sorted(parts.asked)),
+        _expected(parts, checks),
     )
+
+
+def _expected(parts: cells.Parts, checks: Sequence[needs.Statement]) -> dict[str, str]:
+    """What the checks read of the solution, in the words of a message: "a function f(x)", "a value"."""
+    read: set[str] = set()
+    bound: set[str] = set()
+    for each in checks:
+        read |= (each.now | each.later) - bound
+        bound |= each.binds
+    nodes = [node for text in parts.solution for node in ast.parse(text).body]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    defined = {node.name: f"a function {node.name}({ast.unparse(node.args)})" for node in functions}
+    return {name: defined.get(name, "a value") for name in sorted(parts.asked & read)}
 
 
 def at_smoke(text: str) -> str:
@@ -173,122 +180,9 @@ def at_smoke(text: str) -> str:
     return re.sub(r"^PRESET = .*$", 'PRESET = "smoke"', text, flags=re.M)
 
 
-def _run(jobs: Sequence[Job], seconds: float, memory: int) -> dict[int, dict[str, str]]:
-    """Outcomes of the first jobs, up to one that had to be stopped, by index; at least one."""
-    with tempfile.TemporaryDirectory(prefix="vitlab-check-", ignore_cleanup_errors=True) as name:
-        folder = Path(os.path.realpath(name))
-        work, results = folder / "work", folder / "results"
-        work.mkdir()
-        results.touch()
-        (folder / "jobs").write_text(json.dumps([asdict(each) for each in jobs]), encoding="utf-8")
-        arguments = [folder / "jobs", results, work, memory]
-        command = [sys.executable, "-P", "-m", "vitlab.exercises.guard", *map(str, arguments)]
-        with (
-            (folder / "output").open("wb") as output,
-            (folder / "errors").open("wb") as errors,
-            subprocess.Popen(
-                command,
-                cwd=work,
-                env=_environment(work),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                start_new_session=True,  # so that all it started can be ended with it
-            ) as process,
-        ):
-            try:
-                return _watch(process, results, seconds, memory)
-            finally:
-                _end(process)
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(files.ROOT), os.environ.get("PYTHONPATH")]))
-    changes = {name: str(folder) for name in ("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "VITLAB_FIGURES")}
-    changes |= {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONIOENCODING": "utf-8:replace"}
-    changes["PYTHONUSERBASE"] = site.getuserbase()  # would be looked for at HOME
-    changes |= {
-        "MPLBACKEND": "agg",
-        "CUDA_VISIBLE_DEVICES": "",
-        "HF_HUB_OFFLINE": "1",
-        "VITLAB_JOBS": "1",
-        "VITLAB_SCHEDULER": "",
-    }
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
-    return {**kept, **changes, "MPLCONFIGDIR": str(folder)}
-
-
-def _watch(process: subprocess.Popen[bytes], results: Path, seconds: float, memory: int) -> dict[int, dict[str, str]]:
-    """Read the results as they come; stop what takes too long, too much memory or too many processes."""
-    outcomes: dict[int, dict[str, str]] = {}
-    current, deadline, read = None, time.monotonic() + _SETUP_SECONDS, 0
-    while True:
-        over = process.poll() is not None  # before the file is read: what it wrote is then all there
-        lines = results.read_bytes().split(b"\n")[read:-1]
-        read += len(lines)
-        for line in map(json.loads, lines):
-            if "begins" in line:
-                current, deadline = line["begins"], time.monotonic() + seconds
-            else:
-                outcomes[line.pop("ends")] = line
-                current, deadline = None, time.monotonic() + seconds
-        why = _gone(process.returncode) if over else _too_much(process.pid, deadline, seconds, memory)
-        if why and current is None and not (over and outcomes):
-            raise RuntimeError(f"the exercises could not be prepared: {why}")
-        if why:
-            stopped = {current: {"status": "stopped", "message": why, "line": ""}} if current is not None else {}
-            return outcomes | stopped
-        time.sleep(_POLL)
-
-
-def _gone(status: int) -> str:
-    if status < 0:
-        with contextlib.suppress(ValueError):
-            return f"the Python process was ended by {signal.Signals(-status).name}: a crash, or too little memory"
-    return f"the Python process ended, with exit status {status}: os._exit or the like"
-
-
-def _too_much(process_id: int, deadline: float, seconds: float, memory: int) -> str:
-    if time.monotonic() > deadline:
-        return f"took longer than {seconds:g} seconds"
-    family = _family(process_id)
-    if len(family) > _MOST_PROCESSES:
-        return f"started {len(family)} processes"
-    resident = 0
-    for each in family:
-        with contextlib.suppress(psutil.Error):
-            resident += each.memory_info().rss
-    return f"took more memory than a check may have ({memory / 2**30:.3g} GB)" if resident > memory else ""
-
-
-def _family(process_id: int) -> list[psutil.Process]:
-    try:
-        first = psutil.Process(process_id)
-        return [first, *first.children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def _copies(process: subprocess.Popen[Any]) -> list[psutil.Process]:
-    """Forks of the process, wherever they are by now: they have its command line, which names a folder of its own."""
-    return [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == process.args]
-
-
-def _end(process: subprocess.Popen[Any]) -> None:
-    """End the process with all its descendants, those too that left its group; halted first, they start no more."""
-    halted: set[psutil.Process] = set()
-    while new := {*_family(process.pid), *_copies(process)} - halted:
-        halted |= new
-        for each in new:
-            with contextlib.suppress(psutil.Error):
-                each.suspend()
-    if hasattr(os, "killpg"):  # also those whose parent has gone
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    for each in halted:
-        with contextlib.suppress(psutil.Error):
-            each.kill()
-    process.wait()
+def _printable(text: str) -> str:
+    """Text without what a terminal would obey or cannot show: escape sequences, halves of characters."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def describe(handed_in: HandIn, outcomes: Sequence[Outcome]) -> str:
@@ -302,5 +196,5 @@ def describe(handed_in: HandIn, outcomes: Sequence[Outcome]) -> str:
     0 of 1 solved
     """
     solved = sum(outcome.status == "solved" for outcome in outcomes)
-    head = f"{handed_in.name}, a copy of {handed_in.original.stem}"
+    head = f"{_printable(handed_in.name)}, a copy of {handed_in.original.stem}"
     return "\n".join([head, *map(str, outcomes), f"{solved} of {len(outcomes)} solved"])
