@@ -10,7 +10,7 @@ import vitlab
 
 
 def told(error: Exception) -> str | None:
-    """What to tell the user of an error; None where it is not meant for them, or where VITLAB_DEBUG asks for tracebacks.
+    """What to tell the user of an error; None where it is not meant for them, or VITLAB_DEBUG asks for tracebacks.
 
     It is meant for them where a `raise` in vitlab raised it.
 
