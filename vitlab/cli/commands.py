@@ -130,6 +130,8 @@ def train(options: argparse.Namespace) -> int:
         raise ValueError(f"--save-every {options.save_every}: expected a number of steps, 1 or more")
     given = {key.lower(): text for key, text in _settings(options).items()}
     values = {key: notebooks.parse(key, text, session.DEFAULTS.get(key)) for key, text in given.items()}
+    if options.objective is not None:
+        values["objective"] = options.objective
     chosen = session.session(options.model, options.data, options.like, values)
     if options.plan:
         print(session.plan(chosen))

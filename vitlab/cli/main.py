@@ -79,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
         "--out", metavar="FOLDER", help="default: figures/training/MODEL-DATA; a killed run goes on there"
     )
     train.add_argument("--like", metavar="DATA", help="Table 3's recipe for MODEL on JFT, IN-21k or ImageNet")
+    train.add_argument(
+        "--objective", choices=("labels", "masked"), help="masked: predict hidden patches; default: labels"
+    )
     train.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as steps=5000")
     train.add_argument(
         "--parallel",

@@ -186,7 +186,10 @@ class ViT(nn.Module):
 
     def forward_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
         """Tokens after the last LayerNorm, the class token (if any) first: Eq. 1-3 and the norm of Eq. 4."""
-        x = self.patch_embed(images)
+        return self.encode(self.patch_embed(images))
+
+    def encode(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
+        """The same from the patches' embeddings, x_p E of Eq. 1."""
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
         x = self.pos_drop(x + self.pos_embed)  # Eq. 1

@@ -56,7 +56,7 @@ def _reads_the_class_token_alone(model: nn.Module) -> bool:
         return False
     # Classes may be subclasses (FSDP makes them), but their methods are to be the ones of vit.py.
     methods: list[tuple[nn.Module, type[nn.Module], str]]
-    methods = [(model, ViT, name) for name in ("forward", "forward_features", "forward_head")]
+    methods = [(model, ViT, name) for name in ("forward", "forward_features", "encode", "forward_head")]
     methods += [(last, Block, "forward"), (last.attn, Attention, "forward")]
     return all(
         name not in vars(module) and getattr(type(module), name, None) is getattr(known, name)

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from vitlab import files
 from vitlab.data.folders import FolderSet
@@ -21,6 +20,7 @@ from vitlab.training import cores, cost, interrupts, optim, processes, resume, r
 from vitlab.training.checkpoint_plan import checkpoint_plan
 from vitlab.training.divergence import check_loss
 from vitlab.training.lean import lean
+from vitlab.training.objective import Classification, Objective
 from vitlab.training.processes import Group, Parallel
 from vitlab.training.recipe import Recipe
 from vitlab.training.schedule import learning_rate
@@ -39,8 +39,11 @@ def train(
     report: Callable[[dict], None] | None = None,
     parallel: Parallel = "ddp",
     identity: Mapping[str, Any] | None = None,
+    objective: Objective | None = None,
 ) -> list[dict]:
     """Train `model` in place, on the device it is on, and return one row for every evaluation.
+
+    The `objective` is to classify by labels, or another one, such as `masked.MaskedPrediction`.
 
     Rows: step (updates done), samples, learning_rate (of the last update), train_loss (mean since the last row),
     seconds (training so far), images_per_second (since the last row), flops (so far, a training step as three forward
@@ -75,12 +78,26 @@ def train(
     _check(recipe, validation, group, parallel)
     if device.type == "cpu":
         cost.keep_freed_memory()
-    known = resume.identity(model, recipe, identity or {})
+    objective = objective or Classification(recipe.label_smoothing)
+    known = resume.identity(model, recipe, {"objective": str(objective)} | dict(identity or {}))
     whole: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]  # gives a module
     forward = processes.distributed(model, whole, parallel)
     optimizer, plan = optim.optimizer_for(model, recipe), checkpoint_plan(folder, save_every, group.size == 1)
     run = Run(
-        model, forward, optimizer, batches, recipe, validation, device, group, parallel, folder, plan, name, known
+        model,
+        forward,
+        optimizer,
+        batches,
+        recipe,
+        objective,
+        validation,
+        device,
+        group,
+        parallel,
+        folder,
+        plan,
+        name,
+        known,
     )
     with contextlib.ExitStack() as held:
         held.enter_context(_locked(folder, group))
@@ -190,11 +207,13 @@ def _set_learning_rate(run: Run, step: int) -> float:
 
 
 def _loss(run: Run, images: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy, as its share of the batch's; labels are classes, or, of mixed images, class probabilities."""
-    with torch.autocast(run.device.type, torch.bfloat16, enabled=run.recipe.precision == "bf16"):
-        logits = run.forward(images)
-    loss = F.cross_entropy(logits.float(), labels, label_smoothing=run.recipe.label_smoothing)
-    return loss / run.recipe.accumulate
+    """The mean loss of these images, as its share of the batch's."""
+
+    def forward(*inputs: Tensor) -> Tensor:
+        with torch.autocast(run.device.type, torch.bfloat16, enabled=run.recipe.precision == "bf16"):
+            return run.forward(*inputs)
+
+    return run.objective.loss(forward, images, labels) / run.recipe.accumulate
 
 
 def _try(run: Run, step: int, n: int) -> None:

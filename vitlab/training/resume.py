@@ -48,7 +48,8 @@ def save(run: Run, state: TrainState) -> None:
     rest |= {"format": FORMAT, "optimizer": optimizer, "identity": run.identity}
     rest["parallel"] = run.parallel if run.group.size > 1 else "ddp"
     if run.group.writes and run.checkpoints.folder is not None:
-        state.saved = str(checkpoint.save(run.checkpoints.folder, run.model, weights, rest, name=run.name))
+        name = run.name if run.objective.result(run.model, weights)[0] is run.model else None  # else no zoo's model
+        state.saved = str(checkpoint.save(run.checkpoints.folder, run.model, weights, rest, name=name))
     processes.wait()
 
 
@@ -125,6 +126,7 @@ def finish(run: Run, state: TrainState) -> None:
         return
     weights, _ = processes.gathered(run.model, run.optimizer, run.parallel)
     if run.group.writes:
+        kept, weights = run.objective.result(run.model, weights)
         with files.writing(run.folder / checkpoint.WEIGHTS) as path:
-            checkpoint.save_weights(path, run.model, weights, run.name, {"step": state.step})
+            checkpoint.save_weights(path, kept, weights, run.name, {"step": state.step})
     processes.wait()

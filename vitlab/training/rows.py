@@ -12,7 +12,6 @@ import torch
 from vitlab import files
 from vitlab.training import cost, optim, processes
 from vitlab.training.divergence import check_loss
-from vitlab.training.evaluate import evaluate
 from vitlab.training.recipe import Recipe
 from vitlab.training.state import Run, TrainState
 
@@ -53,7 +52,7 @@ def _validated(run: Run, state: TrainState) -> Row:
     if run.validation is None:
         return {}
     with optim.ema_weights(run.model, state.ema):
-        metrics = evaluate(run.model, run.validation, precision=run.recipe.precision, group=run.group)
+        metrics = run.objective.evaluate(run.model, run.validation, run.recipe.precision, run.group)
     return {f"val_{metric}": value for metric, value in metrics.items()}
 
 

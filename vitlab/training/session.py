@@ -17,11 +17,14 @@ from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set, stream
 from vitlab.models import zoo
-from vitlab.training import checkpoint, cost, paper, processes, progress
+from vitlab.training import checkpoint, cost, masked, paper, processes, progress
 from vitlab.training.loop import train
+from vitlab.training.masked import MaskedPrediction, MaskedViT, Target
+from vitlab.training.objective import Classification, Objective
 from vitlab.training.recipe import Recipe
 
 _WORLD_TEST = 2_000  # held-out images of the world
+OBJECTIVES = ("labels", "masked")
 _EVALUATIONS = 10  # over a training, unless `eval_every` says otherwise
 
 
@@ -36,7 +39,20 @@ class Session:
     image_size: int = 32  # pixels
     head: str = "linear"
     dropout: float = 0.0
+    objective: str = "labels"  # or "masked": predict hidden patches (§4.6)
+    target: str = Target.MEAN_COLOUR.value  # of hidden patches; see `masked.Target`
+    masked: float = 0.5  # share of the patches that are hidden
     workers: int = 2  # processes that decode a folder's images
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"objective is {self.objective!r}; it is one of {', '.join(map(repr, OBJECTIVES))}")
+        if self.target not in list(Target):
+            raise ValueError(f"target is {self.target!r}; it is one of {', '.join(map(repr, map(str, Target)))}")
+        if not 0 < self.masked <= 1:
+            raise ValueError(f"masked is {self.masked}; it is the share of patches hidden, above 0 and up to 1")
+        if self.objective == "masked" and self.augmentation.mixes:
+            raise ValueError("masked prediction mixes no images; leave out mixup")
 
 
 _NOT_SET = ("model", "data", "recipe", "augmentation")
@@ -101,6 +117,7 @@ class Prepared:
     batches: Batches
     test: ImageSet | FolderSet
     identity: dict[str, Any]  # beside the recipe: every setting, and the data by content
+    objective: Objective
 
 
 def prepared(chosen: Session, device: torch.device) -> Prepared:
@@ -132,7 +149,13 @@ def prepared(chosen: Session, device: torch.device) -> Prepared:
     model = zoo.create(chosen.model, n_classes=classes, image_size=size, seed=recipe.seed, **options)
     settings = {name: getattr(chosen, name) for name in ("model", "image_size", "head", "dropout")}
     images = dict(zip(("images", "test images"), content, strict=False))
-    return Prepared(model.to(device), feed, test, settings | dataclasses.asdict(chosen.augmentation) | images)
+    objective: Objective = Classification(recipe.label_smoothing)
+    if chosen.objective == "masked":
+        model = MaskedViT(model, Target(chosen.target))
+        feed = masked.batches(feed, recipe.batch_size, model.n_patches, chosen.masked, recipe.seed)
+        objective = MaskedPrediction(model.target, chosen.masked, model.patch_size)
+    known = settings | dataclasses.asdict(chosen.augmentation) | images
+    return Prepared(model.to(device), feed, test, known, objective)
 
 
 def plan(chosen: Session, device: torch.device | None = None) -> str:
@@ -222,6 +245,7 @@ def run(
                 parallel=parallel,
                 report=report,
                 identity=ready.identity,
+                objective=ready.objective,
             )
         if group.writes:
             print(_ended(rows, folder / checkpoint.WEIGHTS) if new else _was_finished(rows, recipe, folder), flush=True)

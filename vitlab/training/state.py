@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
 from vitlab.training.checkpoint_plan import CheckpointPlan
+from vitlab.training.objective import Objective
 from vitlab.training.processes import Group, Parallel
 from vitlab.training.recipe import Recipe
 
@@ -26,6 +27,7 @@ class Run:
     optimizer: torch.optim.Optimizer
     batches: Batches
     recipe: Recipe
+    objective: Objective
     validation: ImageSet | FolderSet | None
     device: torch.device
     group: Group  # the processes that train together

@@ -1,0 +1,248 @@
+"""Masked patch prediction: hide half of the patches, predict what was there (§4.6, App. B.1.2)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vitlab.data.folders import FolderSet
+from vitlab.data.loader import Batches, ImageSet, slice_of, to_float
+from vitlab.models.vit import ViT
+from vitlab.training import processes
+from vitlab.training.processes import Group
+
+LEVELS = 8  # of each colour: 3 bits
+COLOURS = LEVELS**3
+SIDE = 4  # of the downsized patch, in pixels
+KEPT = -1  # in a plan: a patch that is not corrupted and not predicted
+_REPLACED = {"mask": 0.8, "another": 0.1}  # shares of the corrupted patches; the rest stays as it is
+
+
+class Target(StrEnum):
+    """What is predicted of a corrupted patch: the three that the paper tried; it chose the first."""
+
+    MEAN_COLOUR = "mean-colour"  # the 3-bit mean colour, one of 512
+    DOWNSIZED = "downsized"  # the patch downsized to 4 × 4 pixels, each a 3-bit colour
+    PIXELS = "pixels"  # all pixels, by squared error
+
+
+def n_outputs(target: Target, patch_size: int) -> int:
+    """Numbers predicted for each patch.
+
+    >>> [n_outputs(target, patch_size=8) for target in Target]
+    [512, 8192, 192]
+    """
+    return {Target.MEAN_COLOUR: COLOURS, Target.DOWNSIZED: SIDE**2 * COLOURS, Target.PIXELS: 3 * patch_size**2}[target]
+
+
+def colour_codes(images: Float[Tensor, "B 3 H W"], side: int) -> Int64[Tensor, "B N"]:
+    """The 3-bit colour of each square of `side` pixels, row by row: 64 · red + 8 · green + blue, each level 0…7.
+
+    Images are in −1…1. A level is an eighth of the range of bytes: 0–31 is 0, 224–255 is 7.
+
+    >>> colour_codes(torch.tensor([1.0, -1.0, 0.0]).reshape(1, 3, 1, 1).expand(1, 3, 4, 4), side=4)  # 7, 0 and 3
+    tensor([[451]])
+    """
+    means = (F.avg_pool2d(images.float(), side) + 1) * 127.5 + 1e-3  # bytes; a mean of 32 may come out as 31.99999
+    levels = (means * (LEVELS / 256)).long().clamp_(0, LEVELS - 1)
+    red, green, blue = levels.flatten(2).unbind(1)
+    return (red * LEVELS + green) * LEVELS + blue
+
+
+def patches_of(images: Float[Tensor, "B 3 H W"], side: int) -> Float[Tensor, "B N 3 P P"]:
+    """The image cut into squares of `side` pixels, row by row.
+
+    >>> patches_of(torch.zeros(2, 3, 8, 12), 4).shape
+    torch.Size([2, 6, 3, 4, 4])
+    """
+    return images.unfold(2, side, side).unfold(3, side, side).permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
+
+
+def plans(
+    n_images: int, n_patches: int, share: float, generator: np.random.Generator
+) -> Int64[Tensor, "n_images n_patches"]:
+    """What becomes of every patch's embedding: KEPT; or, of the corrupted, the number of the patch that replaces it.
+
+    That is `n_patches` for the mask (of 80 %), another patch of the image (10 %) or the patch itself (10 %). Of every
+    image the same number of patches is corrupted, `share` of them.
+
+    Raises ValueError where the share leaves no patch corrupted, or there is a single patch.
+
+    >>> plan = plans(1000, 16, 0.5, np.random.default_rng(0))
+    >>> (plan != KEPT).sum(1).unique().tolist(), round((plan[plan != KEPT] == 16).double().mean().item(), 1)
+    ([8], 0.8)
+    """
+    n_corrupted = n_corrupted_of(n_patches, share)
+    order = generator.random((n_images, n_patches)).argsort(1)[:, :n_corrupted]
+    kind = generator.random(order.shape)
+    other = (order + generator.integers(1, n_patches, order.shape)) % n_patches
+    another = kind < _REPLACED["mask"] + _REPLACED["another"]
+    replaced_by = np.where(kind < _REPLACED["mask"], n_patches, np.where(another, other, order))
+    plan = np.full((n_images, n_patches), KEPT)
+    np.put_along_axis(plan, order, replaced_by, axis=1)
+    return torch.from_numpy(plan)
+
+
+def n_corrupted_of(n_patches: int, share: float) -> int:
+    """How many patches of an image are corrupted.
+
+    >>> n_corrupted_of(16, 0.5)
+    8
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share = {share}: expected the share of patches to corrupt, above 0 and up to 1, such as 0.5")
+    if n_patches < 2:
+        raise ValueError(f"a grid of {n_patches} patch has nothing to predict from: take smaller patches")
+    if not (count := round(share * n_patches)):
+        raise ValueError(f"share = {share} of {n_patches} patches is none: expected {1 / n_patches:.2g} or more")
+    return count
+
+
+def batches(feed: Batches, batch_size: int, n_patches: int, share: float, seed: int) -> Batches:
+    """The images of another feed with plans for their patches in place of labels; functions of the step as it is.
+
+    >>> images = torch.zeros(4, 3, 8, 8)
+    >>> feed = lambda step, start=0, stop=None: (images[start:stop], torch.zeros(4)[start:stop])
+    >>> batches(feed, 4, n_patches=16, share=0.5, seed=0)(7, 1, 3)[1].shape
+    torch.Size([2, 16])
+    """
+    n_corrupted_of(n_patches, share)
+
+    def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
+        images, _ = feed(step, *slice_of(batch_size, start, stop))
+        drawn = plans(batch_size, n_patches, share, np.random.default_rng([seed, step]))
+        return images, drawn[slice(*slice_of(batch_size, start, stop))].to(images.device)
+
+    return batch
+
+
+class MaskedViT(nn.Module):
+    """A ViT or hybrid of ours with a mask embedding and a linear layer that predicts patches from the last block.
+
+    Of a ViT the patches' embeddings are replaced. A ResNet's features overlap, so that hidden pixels would show through
+    in those beside them: of a hybrid the image's pixels are replaced, and the mask is a learned patch of pixels.
+
+    Raises ValueError for a model that is no ViT of ours.
+
+    >>> from vitlab.models import zoo
+    >>> model = MaskedViT(zoo.create("Lab-Ti/8"))
+    >>> plan = plans(5, 16, 0.5, np.random.default_rng(0))
+    >>> model(torch.zeros(5, 3, 32, 32), plan).shape  # of the 5 · 8 corrupted patches
+    torch.Size([40, 512])
+    """
+
+    def __init__(self, vit: nn.Module, target: Target = Target.MEAN_COLOUR) -> None:
+        super().__init__()
+        if not isinstance(vit, ViT):
+            raise ValueError(f"{type(vit).__name__} has no patches to mask: expected a ViT or hybrid of the zoo")
+        self.vit, self.target = vit, Target(target)
+        self.patch_size, self.n_patches = vit.config.patch_size, vit.config.n_patches
+        self.on_pixels = not isinstance(vit.patch_embed.proj, nn.Conv2d) or vit.patch_embed.proj.kernel_size == (1, 1)
+        shape = (3, self.patch_size, self.patch_size) if self.on_pixels else (vit.config.dim,)
+        self.mask = nn.Parameter(torch.zeros(shape))
+        with torch.random.fork_rng(devices=[]):  # the constructor draws; those draws are thrown away
+            self.predict = nn.Linear(vit.config.dim, n_outputs(self.target, self.patch_size))
+        nn.init.zeros_(self.predict.weight)  # as every head here: at the start all colours are as likely
+        nn.init.zeros_(self.predict.bias)
+
+    def forward(
+        self, images: Float[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"] | None = None
+    ) -> Float[Tensor, "n outputs"]:
+        """Predictions for the corrupted patches, image by image; for all patches, none corrupted, without a plan."""
+        if plan is None:
+            plan = torch.arange(self.n_patches, device=images.device).expand(len(images), -1)
+        if self.on_pixels:
+            images = self._corrupted_pixels(images, plan)
+            x = self.vit.patch_embed(images)
+        else:
+            x = self.vit.patch_embed(images)
+            x = _replaced(x, self.mask, plan)
+        tokens = self.vit.encode(x)[:, self.vit.num_prefix_tokens :]
+        return self.predict(tokens[plan != KEPT])
+
+    def _corrupted_pixels(self, images: Tensor, plan: Tensor) -> Tensor:
+        size = self.patch_size
+        patches = patches_of(images, size)  # [B N 3 P P]
+        patches = _replaced(patches.flatten(2), self.mask.flatten(), plan).unflatten(2, (3, size, size))
+        rows, columns = (length // size for length in images.shape[2:])
+        return patches.unflatten(1, (rows, columns)).permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
+
+
+def _replaced(
+    x: Float[Tensor, "B N D"], mask: Float[Tensor, " D"], plan: Int64[Tensor, "B N"]
+) -> Float[Tensor, "B N D"]:
+    """Every patch's row as the plan says: its own, another's or the mask."""
+    n_patches = x.shape[1]
+    own = torch.arange(n_patches, device=x.device)
+    source = torch.where((plan == KEPT) | (plan == n_patches), own, plan)
+    moved = x.gather(1, source[..., None].expand_as(x))
+    return torch.where((plan == n_patches)[..., None], mask.to(x.dtype), moved)
+
+
+@dataclass(frozen=True)
+class MaskedPrediction:
+    """The objective of a `MaskedViT`: labels are plans, the loss is over corrupted patches alone.
+
+    Its accuracy is the share of colours that are right; for pixels, the share of their variance that is explained.
+    """
+
+    target: Target = Target.MEAN_COLOUR
+    share: float = 0.5  # of the patches, corrupted
+    patch_size: int = 8  # pixels
+
+    def loss(self, forward: Callable[..., Tensor], images: Tensor, labels: Tensor) -> Tensor:
+        predictions = forward(images, labels).float()
+        wanted = self._wanted(images, labels)
+        if self.target is Target.PIXELS:
+            return F.mse_loss(predictions, wanted)
+        return F.cross_entropy(predictions.reshape(-1, COLOURS), wanted.flatten())
+
+    def _wanted(self, images: Tensor, plan: Tensor) -> Tensor:
+        """What there was in the corrupted patches: codes [n] or [n 16], or pixels [n 3·P·P]."""
+        if self.target is Target.MEAN_COLOUR:
+            return colour_codes(images, self.patch_size)[plan != KEPT]
+        patches = patches_of(images, self.patch_size)[plan != KEPT]
+        if self.target is Target.PIXELS:
+            return patches.flatten(1)
+        return colour_codes(F.adaptive_avg_pool2d(patches, SIDE), 1)
+
+    @torch.inference_mode()
+    def evaluate(
+        self, model: nn.Module, images: ImageSet | FolderSet, precision: str, group: Group
+    ) -> dict[str, float]:
+        """Accuracy (0…1) and mean loss over the corrupted patches of every image; the plans are always the same."""
+        training, device = model.training, next(model.parameters()).device
+        model.eval()
+        sums = torch.zeros(4, dtype=torch.float64, device=device)  # loss, right or squares, predicted, spread
+        for k, (pictures, _) in itertools.islice(enumerate(images.chunks(250)), group.rank, None, group.size):
+            inputs = to_float(pictures.to(device))
+            n_patches = (inputs.shape[2] // self.patch_size) * (inputs.shape[3] // self.patch_size)
+            plan = plans(len(inputs), n_patches, self.share, np.random.default_rng([2**32, k])).to(device)
+            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+                predictions = model(inputs, plan)
+            sums += self._sums(predictions.float(), self._wanted(inputs, plan))
+        model.train(training)
+        loss, right, n, spread = (processes.total(sums) if group.size > 1 else sums).tolist()
+        return {"accuracy": 1 - loss / spread if self.target is Target.PIXELS else right / n, "loss": loss / n}
+
+    def _sums(self, predictions: Tensor, wanted: Tensor) -> Tensor:
+        if self.target is Target.PIXELS:
+            squares = (predictions - wanted).square().sum().double()
+            return torch.stack([squares, squares, squares.new_tensor(wanted.numel()), wanted.square().sum().double()])
+        logits, codes = predictions.reshape(-1, COLOURS), wanted.flatten()
+        nats = F.cross_entropy(logits, codes, reduction="sum").double()
+        right = (logits.argmax(-1) == codes).sum().double()
+        return torch.stack([nats, right, right.new_tensor(len(codes)), right.new_zeros(())])
+
+    def result(self, model: nn.Module, state: dict[str, Tensor]) -> tuple[nn.Module, dict[str, Tensor]]:
+        """The ViT without mask and predictions, as it is fine-tuned and looked at."""
+        whole = {name.removeprefix("vit."): value for name, value in state.items() if name.startswith("vit.")}
+        return model.vit, whole  # type: ignore[return-value]
