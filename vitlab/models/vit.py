@@ -186,14 +186,13 @@ class ViT(nn.Module):
 
     def forward_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
         """Tokens after the last LayerNorm, the class token (if any) first: Eq. 1-3 and the norm of Eq. 4."""
-        return self.encode(self.patch_embed(images))
+        return self.norm(self.blocks(self.sequence(self.patch_embed(images))))
 
-    def encode(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
-        """The same from the patches' embeddings, x_p E of Eq. 1."""
+    def sequence(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
+        """The encoder's input z₀ from the patches' embeddings x_p E: class token in front, positions added."""
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
-        x = self.pos_drop(x + self.pos_embed)  # Eq. 1
-        return self.norm(self.blocks(x))
+        return self.pos_drop(x + self.pos_embed)  # Eq. 1
 
     def forward_head(self, tokens: Float[Tensor, "B T D"], pre_logits: bool = False) -> Float[Tensor, "B K"]:
         """Logits from the class token (y of Eq. 4) or, with pool="gap", from the mean over the patches.

@@ -1,4 +1,4 @@
-"""Faster training of a ViT: its last block computes the class token alone, which is all that the head reads (Eq. 4)."""
+"""Faster training of a ViT: its last block computes only the tokens that are read, the class token for Eq. 4's head."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import types
 from collections.abc import Iterator
 
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -56,7 +56,7 @@ def _reads_the_class_token_alone(model: nn.Module) -> bool:
         return False
     # Classes may be subclasses (FSDP makes them), but their methods are to be the ones of vit.py.
     methods: list[tuple[nn.Module, type[nn.Module], str]]
-    methods = [(model, ViT, name) for name in ("forward", "forward_features", "encode", "forward_head")]
+    methods = [(model, ViT, name) for name in ("forward", "forward_features", "sequence", "forward_head")]
     methods += [(last, Block, "forward"), (last.attn, Attention, "forward")]
     return all(
         name not in vars(module) and getattr(type(module), name, None) is getattr(known, name)
@@ -73,18 +73,41 @@ def _block(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B t D"]:
 
 
 def _attention(attention: Attention, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B t D"]:
-    """`Attention.forward`, in training for the class token's query alone, t = 1; keys and values are of every token."""
+    """`Attention.forward`, in training for the class token's query alone, t = 1."""
     if not attention.training:
         return Attention.forward(attention, x)
+    return _attention_of(attention, x[:, :1], x)
+
+
+def block_at(block: Block, x: Float[Tensor, "B T D"], at: Int64[Tensor, "B t"]) -> Float[Tensor, "B t D"]:
+    """What `block(x)` is at the tokens `at` of every image; other queries and their MLP are not computed.
+
+    >>> import torch
+    >>> from vitlab.models.vit import ViTConfig
+    >>> block = Block(ViTConfig(32, patch_size=8, dim=64, depth=2, n_heads=4, mlp_dim=256, n_classes=10))
+    >>> x, at = torch.randn(5, 17, 64), torch.tensor([[1, 7]]).expand(5, 2)
+    >>> torch.allclose(block_at(block, x, at), block(x)[:, [1, 7]], atol=1e-6)
+    True
+    """
+    wanted = at[..., None].expand(-1, -1, x.shape[2])
+    normed = block.norm1(x)
+    x = x.gather(1, wanted) + _attention_of(block.attn, normed.gather(1, wanted), normed)
+    return x + block.mlp(block.norm2(x))
+
+
+def _attention_of(
+    attention: Attention, queries: Float[Tensor, "B t D"], x: Float[Tensor, "B T D"]
+) -> Float[Tensor, "B t D"]:
+    """`Attention.forward` for some tokens' queries; keys and values are of every token."""
     B, T, D = x.shape
-    heads = (attention.num_heads, attention.head_dim)
+    t, heads = queries.shape[1], (attention.num_heads, attention.head_dim)
     (weight_q, weight_kv), (bias_q, bias_kv) = (p.split([D, 2 * D]) for p in (attention.qkv.weight, attention.qkv.bias))
-    q = F.linear(x[:, :1], weight_q, bias_q).reshape(B, 1, *heads).transpose(1, 2)  # [B heads 1 D_h]
+    q = F.linear(queries, weight_q, bias_q).reshape(B, t, *heads).transpose(1, 2)  # [B heads t D_h]
     k, v = F.linear(x, weight_kv, bias_kv).reshape(B, T, 2, *heads).permute(2, 0, 3, 1, 4)  # [B heads T D_h] each
     if attention.fused_attn:
-        x = F.scaled_dot_product_attention(q, k, v, dropout_p=attention.attn_drop.p)
+        x = F.scaled_dot_product_attention(q, k, v, dropout_p=attention.attn_drop.p if attention.training else 0.0)
     else:
-        attn = (q * attention.scale @ k.transpose(-2, -1)).softmax(dim=-1)  # [B heads 1 key]
+        attn = (q * attention.scale @ k.transpose(-2, -1)).softmax(dim=-1)  # [B heads t key]
         x = attention.attn_drop(attn) @ v
-    x = x.transpose(1, 2).flatten(2)  # [B heads 1 D_h] -> [B 1 D]: heads side by side
+    x = x.transpose(1, 2).flatten(2)  # [B heads t D_h] -> [B t D]: heads side by side
     return attention.proj_drop(attention.proj(x))

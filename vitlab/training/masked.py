@@ -17,6 +17,7 @@ from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet, slice_of, to_float
 from vitlab.models.vit import ViT
 from vitlab.training import processes
+from vitlab.training.lean import block_at
 from vitlab.training.processes import Group
 
 LEVELS = 8  # of each colour: 3 bits
@@ -160,13 +161,18 @@ class MaskedViT(nn.Module):
         if plan is None:
             plan = torch.arange(self.n_patches, device=images.device).expand(len(images), -1)
         if self.on_pixels:
-            images = self._corrupted_pixels(images, plan)
-            x = self.vit.patch_embed(images)
+            x = self.vit.patch_embed(self._corrupted_pixels(images, plan))
         else:
-            x = self.vit.patch_embed(images)
-            x = _replaced(x, self.mask, plan)
-        tokens = self.vit.encode(x)[:, self.vit.num_prefix_tokens :]
-        return self.predict(tokens[plan != KEPT])
+            x = _replaced(self.vit.patch_embed(images), self.mask, plan)
+        return self.predict(self._corrupted_tokens(self.vit.sequence(x), plan).flatten(0, 1))
+
+    def _corrupted_tokens(self, x: Float[Tensor, "B T D"], plan: Int64[Tensor, "B N"]) -> Float[Tensor, "B n D"]:
+        """What the encoder says of the corrupted patches, of which every image has as many."""
+        *first, last = self.vit.blocks
+        for block in first:
+            x = block(x)
+        at = (plan != KEPT).nonzero()[:, 1].reshape(len(plan), -1) + self.vit.num_prefix_tokens
+        return self.vit.norm(block_at(last, x, at))
 
     def _corrupted_pixels(self, images: Tensor, plan: Tensor) -> Tensor:
         size = self.patch_size
