@@ -85,8 +85,8 @@ def writing(path: Path | str) -> Iterator[Path]:
     temporary file is removed and an older `path` stays as it was.
 
     Raises:
-        OSError: the disk is full (ENOSPC), or the folder cannot be written into, with the path and what to do; or the
-            body wrote nothing.
+        OSError: the disk is full (ENOSPC), or the folder cannot be written into, with the path and what to do; there
+            is something else than a file at `path`, such as a device; or the body wrote nothing.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "a" / "note.txt"
@@ -98,6 +98,8 @@ def writing(path: Path | str) -> Iterator[Path]:
     path = Path(path)
     temporary = beside(path)
     with disk.explained(path):
+        if path.exists() and not path.is_file():
+            raise OSError(f"{path} is no file, and one is to be written there: give another path")
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
         try:
@@ -118,7 +120,8 @@ def writing_folder(path: Path | str) -> Iterator[Path]:
     """Write a folder of files whole or not at all: yields a temporary folder, put in the place of `path` at the end.
 
     Raises:
-        OSError: the disk is full (ENOSPC), with the path and what to do.
+        OSError: the disk is full (ENOSPC), with the path and what to do; or there is something else than a folder at
+            `path`.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "pair"
@@ -130,6 +133,8 @@ def writing_folder(path: Path | str) -> Iterator[Path]:
     path = Path(path)
     temporary, old = beside(path), beside(path)
     with disk.explained(path):
+        if path.exists() and not path.is_dir():
+            raise OSError(f"{path} is no folder, and one is to be written there: give another path")
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
         try:

@@ -270,3 +270,16 @@ def test_many_processes_count_to_their_number_under_one_lock(tmp_path):
         process.communicate()
     assert (tmp_path / "count").read_text() == "80"
     assert names(tmp_path) == ["count"]
+
+
+def test_nothing_else_than_what_is_written_is_replaced(tmp_path):
+    file, pipe = tmp_path / "notes.txt", tmp_path / "pipe"
+    file.write_text("mine")
+    os.mkfifo(pipe)
+    for path in (file, pipe):
+        with pytest.raises(OSError, match="is no folder, and one is to be written there"), files.writing_folder(path):
+            raise AssertionError("begun")
+    for path in (tmp_path, pipe):
+        with pytest.raises(OSError, match="is no file, and one is to be written there"), files.writing(path):
+            raise AssertionError("begun")
+    assert file.read_text() == "mine" and pipe.is_fifo()

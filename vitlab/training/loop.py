@@ -208,12 +208,8 @@ def _set_learning_rate(run: Run, step: int) -> float:
 
 def _loss(run: Run, images: Tensor, labels: Tensor) -> Tensor:
     """The mean loss of these images, as its share of the batch's."""
-
-    def forward(*inputs: Tensor) -> Tensor:
-        with torch.autocast(run.device.type, torch.bfloat16, enabled=run.recipe.precision == "bf16"):
-            return run.forward(*inputs)
-
-    return run.objective.loss(forward, images, labels) / run.recipe.accumulate
+    with torch.autocast(run.device.type, torch.bfloat16, enabled=run.recipe.precision == "bf16"):
+        return run.objective.loss(run.forward, images, labels) / run.recipe.accumulate
 
 
 def _try(run: Run, step: int, n: int) -> None:
