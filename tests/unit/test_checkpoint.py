@@ -2,6 +2,7 @@
 
 import json
 import resource
+import zipfile
 
 import pytest
 import torch
@@ -100,6 +101,35 @@ def test_a_pickle_in_place_of_the_weights_is_refused(tmp_path):
     files.write_json(path / checkpoint.SUMS, sums)
     with pytest.raises(ValueError, match=r"never opened here|cannot be read as safetensors"):
         checkpoint.read(path)
+
+
+def not_torchs(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02.")
+
+
+def torchs(value):
+    return lambda path: torch.save(value, path)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        not_torchs,
+        *map(torchs, ([1, 2], torch.ones(3), torch.tensor(3), {}, {"step": "3"}, {"step": float("nan")}, {"step": -1})),
+        torchs({"step": torch.ones(2)}),
+        torchs("step"),
+    ],
+)
+def test_a_strangers_checkpoint_with_right_checksums_is_passed_over_aloud(tmp_path, capsys, write):
+    saved(tmp_path, 4)
+    path = saved(tmp_path, 8)
+    write(path / checkpoint.REST)
+    sums = {file: files.file_hash(path / file) for file in (checkpoint.WEIGHTS, checkpoint.REST)}
+    files.write_json(path / checkpoint.SUMS, sums)
+    assert checkpoint.newest(tmp_path).rest["step"] == 4
+    said = capsys.readouterr().err
+    assert "step_00000008" in said and "taking the one before it" in said and said.count("\n") == 1
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path, monkeypatch):
