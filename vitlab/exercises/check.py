@@ -122,6 +122,22 @@ def check(handed_in: HandIn, seconds: float = SECONDS, memory: int = MEMORY) -> 
     return [by_number[each.number] for each in exercises]
 
 
+def checked(path: Path | str, seconds: float = SECONDS, memory: int = MEMORY) -> tuple[str, int]:
+    """What is said of a file, and a status: 0 all is solved, 1 not all, 2 it cannot be checked, which ends no others.
+
+    >>> checked("nowhere.ipynb")[1]
+    2
+    """
+    try:
+        handed_in = hand_in(path)
+        outcomes = check(handed_in, seconds, memory)
+    except (FileNotFoundError, ValueError, RuntimeError) as error:
+        if os.environ.get("VITLAB_DEBUG"):
+            raise
+        return f"vitlab: {' '.join(str(error).split())}", 2
+    return describe(handed_in, outcomes), int(any(outcome.status != "solved" for outcome in outcomes))
+
+
 def judge(
     work: Sequence[tuple[cells.Section, tuple[str, ...]]], seconds: float = SECONDS, memory: int = MEMORY
 ) -> list[Outcome]:

@@ -126,7 +126,7 @@ class _Watch:
             time.sleep(pause := min(2 * pause, _POLL))
         return self.outcomes
 
-    def _new_lines(self, path: Path) -> list[dict[str, Any]]:
+    def _new_lines(self, path: Path) -> list[Any]:
         lines = path.read_bytes().split(b"\n")[self.n_read.get(path, 0) : -1] if path.exists() else []
         self.n_read[path] = self.n_read.get(path, 0) + len(lines)
         return [json.loads(line) for line in lines]
