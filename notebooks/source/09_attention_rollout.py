@@ -56,7 +56,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab import ledger, plots, viewer, widgets
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens
-from vitlab.analysis.geometry import has_class_token
+from vitlab.analysis.geometry import reads_class_token
 from vitlab.analysis.masks import area_share, mass_inside
 from vitlab.analysis.rollout import attention_rollout, gradient_rollout
 from vitlab.analysis.rollout import last_block_attention, overlay
@@ -133,7 +133,7 @@ grid, n_prefix = grid_size(pretrained.model, x), n_prefix_tokens(pretrained.mode
 rolled, rollout = open_rollout(maps, grid, n_prefix)
 assert rolled.shape == maps[0][:, 0].shape and rollout.shape == (6, *grid)
 assert torch.allclose(rolled.sum(-1), torch.ones(()), atol=1e-4)
-if has_class_token(pretrained.model):
+if reads_class_token(pretrained.model):
     assert torch.allclose(rollout, attention_rollout(pretrained.model, x), atol=1e-6)
 print(f"{len(maps)} blocks of {maps[0].shape[1]} heads → one map of {grid[0]} × {grid[1]} patches")
 
@@ -242,7 +242,7 @@ def variants(model, images):
 
 methods = variants(pretrained.model, x)
 paper = next(iter(methods))
-if has_class_token(pretrained.model):
+if reads_class_token(pretrained.model):
     assert torch.allclose(methods[paper], rollout, atol=1e-6)
 
 # %% [markdown]
@@ -301,7 +301,12 @@ pd.DataFrame(rows).T.round(2)
 
 # %%
 widgets.rollout_variants(
-    as_pictures(x), maps, grid, n_prefix, world.masks, class_token=has_class_token(pretrained.model)
+    as_pictures(x),
+    maps,
+    grid,
+    n_prefix,
+    world.masks,
+    class_token=reads_class_token(pretrained.model),
 )
 
 # %% [markdown]
