@@ -252,6 +252,12 @@ def test_the_command_plans_and_refuses(capsys):
         ("aspect=(1, 1e999)", "aspect is (1, inf); expected two ratios"),
         ("pad=0", "pad is 0; expected a whole number from 1"),
         ("mixup=inf", "mixup is inf; expected a finite number"),
+        ("dropout=2", "dropout is 2.0; expected a number of at least 0, less than 1"),
+        ("workers=-1", "workers is -1; expected a whole number"),
+        ("head=round", "head is 'round'; expected one of 'linear', 'tanh'"),
+        ("objective=none", "objective is 'none'; expected one of 'labels', 'masked'"),
+        ("target=colours", "target is 'colours'; expected one of 'mean-colour', 'downsized', 'pixels'"),
+        ("masked=0", "masked is 0.0; expected the share of patches to hide"),
     ],
 )
 @pytest.mark.parametrize("more", [["--plan"], []], ids=["plan", "run"])

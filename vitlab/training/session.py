@@ -17,6 +17,7 @@ from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set, stream
 from vitlab.models import zoo
+from vitlab.settings import check, number, one_of, whole
 from vitlab.training import checkpoint, cost, masked, paper, processes, progress
 from vitlab.training.loop import train
 from vitlab.training.masked import MaskedPrediction, MaskedViT, Target
@@ -46,12 +47,18 @@ class Session:
     workers: int = 2  # processes that decode a folder's images
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise ValueError(f"objective is {self.objective!r}; it is one of {', '.join(map(repr, OBJECTIVES))}")
-        if self.target not in list(Target):
-            raise ValueError(f"target is {self.target!r}; it is one of {', '.join(map(repr, map(str, Target)))}")
-        if not 0 < self.masked <= 1:
-            raise ValueError(f"masked is {self.masked}; it is the share of patches hidden, above 0 and up to 1")
+        share = number(self.masked)[0] and 0 < self.masked <= 1
+        check(
+            self,
+            {
+                "head": one_of(self.head, ("linear", "tanh")),
+                "dropout": number(self.dropout, below=1.0),
+                "objective": one_of(self.objective, OBJECTIVES),
+                "target": one_of(self.target, tuple(map(str, Target))),
+                "masked": (share, "the share of patches to hide, above 0 and up to 1"),
+                "workers": whole(self.workers, most=1_000),
+            },
+        )
         if self.objective == "masked" and self.augmentation.mixes:
             raise ValueError("masked prediction mixes no images; leave out mixup")
 
