@@ -10,7 +10,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from vitlab.analysis.capture import grid_size, n_prefix_tokens, patch_stride, reduce_attention
-from vitlab.analysis.geometry import check_attention, check_rows
+from vitlab.analysis.geometry import check_attention, check_rows, check_shape
 
 
 def pixel_distances(
@@ -79,6 +79,7 @@ def prefix_mass(attn: Float[Tensor, "B H T T"], n_prefix: int) -> Float[Tensor, 
     >>> prefix_mass(torch.full((1, 1, 5, 5), 1 / 5), n_prefix=1)
     tensor([[0.2000]])
     """
+    check_shape(attn, "attn", "batch", "heads", "queries", "keys")
     if not 0 <= n_prefix < attn.shape[-1]:
         raise ValueError(f"n_prefix {n_prefix} given, expected 0…{attn.shape[-1] - 1} for {attn.shape[-1]} tokens")
     check_rows(attn, "attn")
@@ -169,9 +170,13 @@ def depth_trend(distances: Float[Tensor, "B L H"]) -> Float[Tensor, " B"]:
 
     1 when distance grows from every block to the next, -1 when it falls, NaN when it is the same in all.
 
+    Raises:
+        ValueError: when the distances are not [batch, blocks, heads].
+
     >>> depth_trend(torch.tensor([[[1.0, 3.0], [2.0, 4.0], [9.0, 9.0]]]))
     tensor([1.])
     """
+    check_shape(distances, "distances", "batch", "blocks", "heads")
     numbers = list(range(distances.shape[1]))
     return torch.tensor([_spearman(numbers, image.mean(-1).tolist()) for image in distances])
 
@@ -182,6 +187,7 @@ def head_spread(distances: Float[Tensor, "B L H"]) -> Float[Tensor, "B L"]:
     >>> head_spread(torch.tensor([[[10.0, 51.0, 80.0]]]))
     tensor([[70.]])
     """
+    check_shape(distances, "distances", "batch", "blocks", "heads")
     return distances.amax(-1) - distances.amin(-1)
 
 
@@ -191,6 +197,7 @@ def local_share(distances: Float[Tensor, "B L H"], below: float) -> Float[Tensor
     >>> local_share(torch.tensor([[[10.0, 51.0, 80.0, 90.0]]]), below=60)
     tensor([[0.5000]])
     """
+    check_shape(distances, "distances", "batch", "blocks", "heads")
     return (distances < below).float().mean(-1)
 
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor, nn
 
-from vitlab.analysis.geometry import patch_embedding
+from vitlab.analysis.geometry import check_shape, patch_embedding
 
 
 def embedding_filters(model: nn.Module) -> Float[Tensor, "D 3 P Q"]:
@@ -52,12 +52,13 @@ def filter_components(
         (components, each of norm 1, by falling variance; share of the total variance of each).
 
     Raises:
-        ValueError: when n is not 1…min(D, 3·P·P).
+        ValueError: when the filters are not [D, 3, P, Q], or n is not 1…min(D, 3·P·Q).
 
     >>> components, explained = filter_components(torch.eye(48).reshape(48, 3, 4, 4), n=2)
     >>> components.shape, explained.shape
     (torch.Size([2, 3, 4, 4]), torch.Size([2]))
     """
+    check_shape(filters, "filters", "D", "3", "P", "Q")
     samples = filters.detach().flatten(1).double()
     most = min(samples.shape)
     if not 1 <= n <= most:
@@ -76,9 +77,13 @@ def filter_tiles(components: Float[Tensor, "n 3 P Q"]) -> Float[Tensor, "n 3 P Q
 
     The paper does not say how it scales: this is our choice. A constant component becomes 0.5.
 
+    Raises:
+        ValueError: when the components are not [n, 3, P, Q].
+
     >>> filter_tiles(torch.tensor([[[[-1.0, 3.0]]] * 3]).reshape(1, 3, 1, 2))[0, 0]
     tensor([[0., 1.]])
     """
+    check_shape(components, "components", "n", "3", "P", "Q")
     low, high = components.amin((1, 2, 3), keepdim=True), components.amax((1, 2, 3), keepdim=True)
     span = high - low
     return torch.where(span > 0, (components - low) / span.clamp_min(torch.finfo(span.dtype).tiny), 0.5)
@@ -92,7 +97,7 @@ def low_frequency_share(components: Real[Tensor, "n 3 P Q"], cutoff: float = 0.2
             points within the cutoff.
 
     Raises:
-        ValueError: for a cutoff below 0.
+        ValueError: for a cutoff below 0, and when the components are not [n, 3, P, Q].
 
     >>> low_frequency_share(torch.ones(1, 3, 8, 8))
     tensor([1.])
@@ -102,6 +107,7 @@ def low_frequency_share(components: Real[Tensor, "n 3 P Q"], cutoff: float = 0.2
     """
     if cutoff < 0:
         raise ValueError(f"cutoff {cutoff} given, expected cycles per pixel, 0 or more")
+    check_shape(components, "components", "n", "3", "P", "Q")
     energy = torch.fft.fft2(components.double()).abs().square()
     down, across = (torch.fft.fftfreq(side, dtype=torch.float64) for side in components.shape[-2:])
     low = (torch.hypot(down[:, None], across) <= cutoff + 1e-12).to(energy.device)
@@ -115,5 +121,7 @@ def white_noise_share(grid: tuple[int, int], cutoff: float = 0.25) -> float:
     >>> white_noise_share((8, 8), cutoff=1.0)
     1.0
     """
+    if min(grid) < 1:
+        raise ValueError(f"grid {grid} given, expected rows and columns, 1 or more of each")
     down, across = (torch.fft.fftfreq(side, dtype=torch.float64) for side in grid)
     return float((torch.hypot(down[:, None], across) <= cutoff + 1e-12).double().mean())

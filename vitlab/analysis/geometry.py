@@ -152,6 +152,22 @@ def check_images(model: nn.Module, images: Tensor) -> None:
     _check_size(model, images)
 
 
+def check_shape(tensor: Tensor, name: str, *sizes: str) -> None:
+    """Refuse a tensor with other dimensions than these, which are named, or with nothing in one but the first.
+
+    Raises:
+        ValueError: naming the shape that was given and the one expected.
+
+    >>> check_shape(torch.zeros(2, 3), "maps", "batch", "rows", "columns")
+    Traceback (most recent call last):
+    ValueError: maps has shape [2, 3], expected [batch, rows, columns] with one or more of each
+    """
+    if tensor.ndim != len(sizes) or 0 in tensor.shape[1:]:
+        raise ValueError(
+            f"{name} has shape {list(tensor.shape)}, expected [{', '.join(sizes)}] with one or more of each"
+        )
+
+
 def check_attention(attn: Tensor, grid: tuple[int, int], n_prefix: int) -> None:
     """Refuse what is not attention [batch, heads, query, key] over prefix tokens and the patches of this grid.
 

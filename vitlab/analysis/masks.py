@@ -6,19 +6,21 @@ import torch
 from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
+from vitlab.analysis.geometry import check_shape
+
 
 def patch_coverage(masks: Shaped[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, "B rows cols"]:
     """Share of each patch's pixels that belong to the object, on which the masks (bool) are True.
 
     Raises:
-        ValueError: when the masks are not bool, or their size is not a multiple of the grid.
+        ValueError: when the masks are not bool or no batch, or their size is not a multiple of the grid.
 
     >>> patch_coverage(torch.tensor([[[True, True, True, False]]]), (1, 2))
     tensor([[[1.0000, 0.5000]]])
     """
     _check_masks(masks)
     height, width = masks.shape[-2:]
-    if height % grid[0] or width % grid[1]:
+    if min(grid) < 1 or height % grid[0] or width % grid[1]:
         raise ValueError(
             f"masks of {height} x {width} pixels given for a grid of {grid[0]} x {grid[1]} patches, expected "
             "multiples; resize and crop the masks as the images were"
@@ -49,7 +51,7 @@ def area_share(masks: Shaped[Tensor, "B height width"]) -> Float[Tensor, " B"]:
     """Share of the image that the object covers: what `mass_inside` is to be compared with (C14).
 
     Raises:
-        ValueError: when the masks are not bool.
+        ValueError: when the masks are not bool, or no batch.
 
     >>> area_share(torch.tensor([[[True, False, False, False]]]))
     tensor([0.2500])
@@ -86,11 +88,13 @@ def pointing_chance(masks: Shaped[Tensor, "B height width"], grid: tuple[int, in
 
 
 def _check_masks(masks: Tensor) -> None:
+    check_shape(masks, "masks", "batch", "height", "width")
     if masks.dtype != torch.bool:
         raise ValueError(f"masks are {masks.dtype}, expected torch.bool, True on the object; give masks > 0, say")
 
 
 def _check_finite(maps: Tensor) -> None:
+    check_shape(maps, "maps", "batch", "rows", "columns")
     if not maps.isfinite().all():
         raise ValueError(
             f"{int((~maps.isfinite()).flatten(1).any(1).sum())} of {len(maps)} maps hold NaN or infinity, so no patch "

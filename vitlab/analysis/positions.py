@@ -7,7 +7,7 @@ from jaxtyping import Float
 from scipy import stats
 from torch import Tensor, nn
 
-from vitlab.analysis.geometry import n_prefix_tokens, patch_embedding
+from vitlab.analysis.geometry import check_shape, n_prefix_tokens, patch_embedding
 from vitlab.models.positions import check_fit
 
 
@@ -74,7 +74,8 @@ def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> fl
     1: the nearer, the more similar; 0: no relation. A patch with itself is not counted.
 
     Raises:
-        ValueError: for fewer than three patches, or where all similarities are equal.
+        ValueError: for fewer than three patches, where all similarities are equal, and for what is no similarity of
+            every patch with every patch.
 
     >>> step = torch.arange(4.0)
     >>> distance_correlation(-(step[:, None] - step).abs().reshape(1, 4, 1, 4))
@@ -99,6 +100,9 @@ def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple
 
     Returns:
         (row excess, column excess), in units of cosine similarity; NaN for a grid with no pair to compare with.
+
+    Raises:
+        ValueError: for what is no similarity of every patch with every patch.
 
     >>> same_row = torch.zeros(3, 3, 3, 3)
     >>> for i in range(3):
@@ -136,7 +140,10 @@ def _table(model: nn.Module) -> Tensor:
 
 def _pairs(similarity: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Every two distinct patches once: rows apart, columns apart, similarity."""
+    check_shape(similarity, "similarity", "rows", "columns", "rows", "columns")
     rows, cols = similarity.shape[:2]
+    if similarity.shape[2:] != (rows, cols):
+        raise ValueError(f"similarity has shape {list(similarity.shape)}, expected one grid twice: [R, C, R, C]")
     y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
     first, second = torch.triu_indices(rows * cols, rows * cols, offset=1)
     values = similarity.detach().cpu().reshape(rows * cols, -1)[first, second]

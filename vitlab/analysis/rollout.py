@@ -15,7 +15,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitlab.analysis.capture import attention_gradients, grid_size, n_prefix_tokens, reduce_attention
-from vitlab.analysis.geometry import check_attention, check_model, has_class_token, reads_class_token
+from vitlab.analysis.geometry import (
+    check_attention,
+    check_model,
+    check_rows,
+    check_shape,
+    has_class_token,
+    reads_class_token,
+)
 
 _REDUCE: dict[str, Callable[..., Tensor]] = {
     "mean": torch.sum,
@@ -152,10 +159,18 @@ def rollout_reducer(
 def rollout_matrix(maps: Sequence[Float[Tensor, "B H T T"]], head_fusion: str = "mean") -> Float[Tensor, "B T T"]:
     """The textbook product R = Â_L ··· Â_1 with Â = rows of (mean over heads + I) normalised to 1; for teaching.
 
+    Raises:
+        ValueError: when there are no maps, or one is not attention whose rows sum to 1.
+
     >>> rollout_matrix([torch.eye(3)[None, None]] * 4)[0].equal(torch.eye(3))
     True
     """
     _check_options(head_fusion, 0.0)
+    for attn in maps:
+        check_shape(attn, "attn", "batch", "heads", "queries", "keys")
+        check_rows(attn, "attn")
+    if len(maps) == 0:
+        raise ValueError("no attention maps given, expected one per block")
     product = torch.eye(maps[0].shape[-1]).to(maps[0])
     for attn in maps:
         product = _with_skip(_fuse(attn, head_fusion)) @ product
@@ -240,6 +255,7 @@ def overlay(
     >>> overlay(torch.tensor([[[1.0, 2.0]]]), (1, 4), smooth=False)
     tensor([[[0.5000, 0.5000, 1.0000, 1.0000]]])
     """
+    check_shape(rollout, "rollout", "batch", "rows", "columns")
     if smooth:
         large = F.interpolate(rollout[:, None], size, mode="bilinear", align_corners=False)[:, 0]
     else:
