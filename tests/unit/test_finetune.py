@@ -205,3 +205,8 @@ def test_the_lab_s_rules():
 def test_a_row_has_its_epochs_only():
     with pytest.raises(ValueError, match=r"epochs is 8; for ViT-L/16 on JFT it is in \(7, 14\)"):
         paper.TABLE_3[2].recipe(epochs=8)
+
+
+def test_a_new_head_for_a_wrapped_model_says_what_to_give():
+    with pytest.raises(ValueError, match=r"a DataParallel is no model of ours or timm's.* give `model.module`"):
+        with_new_head(torch.nn.DataParallel(zoo.create("Lab-Mu/8")), 3)

@@ -22,7 +22,8 @@ def with_new_head(
     resized by `convention`, see `positions.resize_positions`. `model` is left as it is.
 
     Raises:
-        ValueError: fewer than 1 class, an image size that the patches do not divide, or an unknown convention.
+        ValueError: fewer than 1 class, an image size that the patches do not divide, an unknown convention, or a model
+            that is neither ours nor timm's, such as one in a wrapper.
 
     >>> from vitlab.models import zoo
     >>> larger = with_new_head(zoo.create("Lab-Ti/8", head="tanh"), n_classes=3, image_size=48)
@@ -33,6 +34,11 @@ def with_new_head(
         raise ValueError(f"n_classes is {n_classes}; a head needs at least 1")
     if dataclasses.is_dataclass(getattr(model, "config", None)):
         return _ours(model, n_classes, image_size, convention)
+    if not hasattr(model, "reset_classifier"):
+        raise ValueError(
+            f"a {type(model).__name__} is no model of ours or timm's, whose head is known; of a wrapped one give "
+            "`model.module`"
+        )
     return _timms(model, n_classes, image_size, convention)
 
 
