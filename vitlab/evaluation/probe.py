@@ -42,7 +42,7 @@ class Probe:
             )
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out {self.held_out} given, but a share between 0 and 1 is expected, such as 0.2")
-        if self.max_steps < 1:
+        if not self.max_steps >= 1:  # also true of NaN
             raise ValueError(f"max_steps {self.max_steps} given, but at least 1 is expected")
 
 
@@ -83,10 +83,10 @@ def linear_probe(
     _check_counts(y, settings)
     kept_x, held_x, kept_y, held_y = train_test_split(x, y, test_size=settings.held_out, stratify=y, random_state=seed)
     kept_x, held_x = _standardised(kept_x, held_x)
-    scores = {
-        c: logistic_regression(kept_x, kept_y, c, settings.max_steps).score(held_x, held_y)
-        for c in sorted(settings.inverse_penalties)
-    }
+    scores, fit = {}, None
+    for c in sorted(settings.inverse_penalties):  # each fit starts from the one before it
+        fit = logistic_regression(kept_x, kept_y, c, settings.max_steps, fit)
+        scores[c] = fit.score(held_x, held_y)
     best = max(scores, key=scores.__getitem__)  # the first of equals
     x, test_x = _standardised(x, test_x)
     accuracy = logistic_regression(x, y, best, settings.max_steps).score(test_x, test_y)
@@ -94,11 +94,12 @@ def linear_probe(
 
 
 def logistic_regression(
-    x: Float[ndarray, "N D"], y: Int64[ndarray, " N"], inverse_penalty: float, max_steps: int = 1000
+    x: Float[ndarray, "N D"], y: Int64[ndarray, " N"], inverse_penalty: float, max_steps: int = 1000, start: Any = None
 ) -> Any:
     """scikit-learn's LogisticRegression, C = `inverse_penalty`, converged to a relative gradient of `GRADIENT`.
 
-    scikit-learn stops at an absolute gradient, whose meaning depends on C: where that is not enough, the fit goes on.
+    `start` is one that was fitted to the same features with another C; it is changed, and returned. scikit-learn stops
+    at an absolute gradient, whose meaning depends on C: where that is not enough, the fit goes on from there.
 
     Raises NotConvergedError where `max_steps` steps of Newton's method do not do.
 
@@ -108,12 +109,12 @@ def logistic_regression(
     """
     from sklearn.linear_model import LogisticRegression
 
-    fit = LogisticRegression(C=inverse_penalty, solver="newton-cg", warm_start=True)
+    fit = start or LogisticRegression(solver="newton-cg", warm_start=True)
     steps, tolerance, moved = 0, GRADIENT, True  # tolerance: of the largest entry of the gradient, per image
     while steps < max_steps and moved:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # whether it has converged is measured here
-            fit.set_params(tol=tolerance, max_iter=max_steps - steps).fit(x, y)
+            fit.set_params(C=inverse_penalty, tol=tolerance, max_iter=max_steps - steps).fit(x, y)
         moved = bool(fit.n_iter_.max() > 0)  # else float64 resolves no more
         steps += int(fit.n_iter_.max())
         length, penalty = _gradient(fit, x, y)
