@@ -85,3 +85,10 @@ def test_a_jackknife_of_what_is_no_number_is_refused(whole, left_out):
 
 def test_one_value_has_no_interval():
     assert mean_interval([1.0]) is None
+
+
+def test_coverage_without_any_interval_is_no_number():
+    with pytest.raises(ValueError, match="none of 0 samples was given an interval"):
+        coverage(mean_interval, lambda generator: generator.normal(size=3), 0.0, repeats=0)
+    with pytest.raises(ValueError, match="none of 2 samples was given an interval"):
+        coverage(mean_interval, lambda generator: generator.normal(size=1), 0.0, repeats=2)

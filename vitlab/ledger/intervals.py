@@ -85,11 +85,16 @@ def coverage(
 
     Samples that are given no interval do not count.
 
+    Raises:
+        ValueError: no sample was given an interval, as for `repeats` below 1.
+
     >>> round(coverage(mean_interval, lambda generator: generator.normal(size=3), truth=0.0), 2)
     0.95
     """
     generator = np.random.default_rng(seed)
     found = [bounds for _ in range(repeats) if (bounds := interval(sample(generator))) is not None]
+    if not found:
+        raise ValueError(f"none of {repeats} samples was given an interval: there is nothing to count")
     return float(np.mean([low <= truth <= high for low, high in found]))
 
 
