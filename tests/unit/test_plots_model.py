@@ -115,3 +115,11 @@ def test_verdicts_are_the_ledgers_and_not_yet_counts_nothing(ax):
     assert ax.get_ylabel() == "numbers measured" and "claim" in ax.get_xlabel()
     markers = {marker for _, marker in collection.VERDICTS.values()}
     assert len(markers) >= 4  # told apart without colour
+
+
+@pytest.mark.parametrize("patch_size, gap", [(0, 1), (9, 1), (4, -1)])
+def test_patches_that_cannot_be_spread_are_refused(patch_size, gap):
+    with pytest.raises(
+        ValueError, match=rf"patches of {patch_size} px, {gap} px apart, of an image of shape \[8, 8, 3\]"
+    ):
+        model.spread_patches(np.zeros((8, 8, 3), np.uint8), patch_size, gap)

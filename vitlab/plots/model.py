@@ -20,9 +20,14 @@ _ZERO = 1e-17  # where a difference of exactly zero is drawn on a logarithmic ax
 def spread_patches(image: UInt8[np.ndarray, "H W 3"], patch_size: int, gap: int) -> UInt8[np.ndarray, "H2 W2 3"]:
     """The image with `gap` white pixels between its patches.
 
+    Raises:
+        ValueError: when not one patch fits into the image, or the gap is negative.
+
     >>> spread_patches(np.zeros((32, 32, 3), np.uint8), patch_size=16, gap=4).shape
     (36, 36, 3)
     """
+    if not 1 <= patch_size <= min(image.shape[:2]) or gap < 0:
+        raise ValueError(f"patches of {patch_size} px, {gap} px apart, of an image of shape {list(image.shape)}")
     rows, cols = (side // patch_size for side in image.shape[:2])
     step = patch_size + gap
     spread = np.full((rows * step - gap, cols * step - gap, 3), 255, np.uint8)
