@@ -84,6 +84,15 @@ def test_what_is_kept_by_the_clock(monkeypatch):
     assert found == [False, True, False, True, False, True]
 
 
+def test_what_a_run_left_that_was_killed_when_its_result_was_there_goes(tmp_path):
+    log = str(tmp_path / "log")
+    runner.run_all(sweeps.logged, [{"size": 1, "log": log}], tmp_path / "runs", jobs=1)
+    (result,) = (tmp_path / "runs").glob("*.json")
+    (result.with_suffix(".unfinished") / "0").mkdir(parents=True)
+    runner.run_all(sweeps.logged, [{"size": 1, "log": log}], tmp_path / "runs", jobs=1)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [result.name]
+
+
 def test_checkpoints_that_nobody_will_go_on_with_are_removed(tmp_path):
     old, young = tmp_path / "a.unfinished" / "0", tmp_path / "b.unfinished" / "0"
     for folder in (old, young):

@@ -206,6 +206,8 @@ def _named(config: Mapping[str, Any], keys: Sequence[str]) -> str:
 def _begun(function: Run, paths: dict[Path, dict[str, Any]]) -> _Sweep:
     """The sweep with what is stored of it; says what was finished before, and what is stored but not used."""
     done = {path: result for path, config in paths.items() if (result := results.read(path, config))}
+    for path in done:  # of a run that was killed just after its result had been written
+        shutil.rmtree(path.with_suffix(_UNFINISHED), ignore_errors=True)
     sweep = _Sweep(function.__module__.rpartition(".")[2], paths, done)
     if done:
         print(f"{sweep.name}: {len(done)} of {len(paths)} runs were finished before", flush=True)
