@@ -270,6 +270,10 @@ def test_the_notebook_is_known_by_its_title_then_by_its_name(folder):
     for name, stem in {"alice-01_sums (2).ipynb": "01_sums", "02_x-Copy1.ipynb": "02_other"}.items():
         nbformat.write(notebook, path.with_name(name))
         assert check.hand_in(path.with_name(name)).original.stem == stem
+    notebook.cells[0].source = "# 41 · Of no notebook"
+    nbformat.write(notebook, path)
+    with pytest.raises(ValueError, match=f"{path.name}: unknown notebook '41': choose from 01_sums"):
+        check.hand_in(path)
 
 
 def test_a_file_that_cannot_be_checked_ends_with_a_line_and_the_others_are_checked(folder, tmp_path, capsys):

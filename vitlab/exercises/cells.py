@@ -155,7 +155,7 @@ def original_of(path: Path, cells: Cells) -> Original:
     """The source that a student's file is a copy of: its title says so ("# 08 · …"), else the file's name.
 
     Raises:
-        ValueError: neither does.
+        ValueError: neither does, or there is no such notebook; the message names the file.
     """
     title, name = _title(cells), re.search(r"(?<!\d)(\d\d)_", path.name)
     number = title[1] if title else name[1] if name else None
@@ -164,7 +164,10 @@ def original_of(path: Path, cells: Cells) -> Original:
             f"{path}: cannot tell which notebook this is a copy of: expected its title ('# 08 · …') in a text cell, "
             "or its number in the file's name (08_….ipynb)"
         )
-    return original(number)
+    try:
+        return original(number)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _parts(code: tuple[str, ...]) -> Parts:
