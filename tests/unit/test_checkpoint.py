@@ -2,13 +2,18 @@
 
 import json
 import resource
+import zipfile
 
 import pytest
 import torch
 from torch import nn
 
 from vitlab import files
+from vitlab.data.world import World, stream
+from vitlab.models import zoo
 from vitlab.training import checkpoint
+from vitlab.training.loop import train
+from vitlab.training.recipe import Recipe
 
 
 def saved(folder, step, value=1.0, keep=2):
@@ -100,6 +105,61 @@ def test_a_pickle_in_place_of_the_weights_is_refused(tmp_path):
     files.write_json(path / checkpoint.SUMS, sums)
     with pytest.raises(ValueError, match=r"never opened here|cannot be read as safetensors"):
         checkpoint.read(path)
+
+
+def not_torchs(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02.")
+
+
+def torchs(value):
+    return lambda path: torch.save(value, path)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        not_torchs,
+        *map(torchs, ([1, 2], torch.ones(3), torch.tensor(3), {}, {"step": "3"}, {"step": float("nan")}, {"step": -1})),
+        torchs({"step": torch.ones(2)}),
+        torchs("step"),
+    ],
+)
+def test_a_strangers_checkpoint_with_right_checksums_is_passed_over_aloud(tmp_path, capsys, write):
+    saved(tmp_path, 4)
+    path = saved(tmp_path, 8)
+    write(path / checkpoint.REST)
+    sums = {file: files.file_hash(path / file) for file in (checkpoint.WEIGHTS, checkpoint.REST)}
+    files.write_json(path / checkpoint.SUMS, sums)
+    assert checkpoint.newest(tmp_path).rest["step"] == 4
+    said = capsys.readouterr().err
+    assert "step_00000008" in said and "taking the one before it" in said and said.count("\n") == 1
+
+
+def trained(folder, model="Lab-Mu/4"):
+    world, recipe = World(image_size=8), Recipe(steps=2, batch_size=4)
+    return train(
+        zoo.create(model, image_size=8), stream(world, 4, "cpu"), recipe, folder=folder, name=model, save_every=1
+    )
+
+
+def test_a_checkpoint_of_another_model_is_not_gone_on_from(tmp_path):
+    trained(tmp_path)
+    with pytest.raises(ValueError, match=r"step_00000002 is of another model: missing: blocks\.2.*another folder"):
+        trained(tmp_path, "Lab-Ti/4")
+
+
+@pytest.mark.parametrize("key", ["identity", "optimizer", "parallel", "rows"])
+def test_a_checkpoint_that_lacks_something_is_not_gone_on_from(tmp_path, key):
+    trained(tmp_path)
+    for path in sorted((tmp_path / "checkpoints").iterdir()):
+        rest = checkpoint.read(path).rest
+        del rest[key]
+        torch.save(rest, path / checkpoint.REST)
+        sums = {file: files.file_hash(path / file) for file in (checkpoint.WEIGHTS, checkpoint.REST)}
+        files.write_json(path / checkpoint.SUMS, sums)
+    with pytest.raises(ValueError, match=f"is no checkpoint that a training here has written: it has no {key}; give"):
+        trained(tmp_path)
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path, monkeypatch):

@@ -1,8 +1,11 @@
 """What makes a stored result stale, and what does not: the import closure, the hash of source, versions, device."""
 
+import gc
 import os
 import shutil
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,3 +171,33 @@ def test_the_code_hash_covers_the_experiments_own_module(tmp_path, monkeypatch):
         hashes.append(identity.code_hash(module.own))
     assert hashes[0] == hashes[1] != hashes[2]
     assert identity.code_hash() not in hashes
+
+
+def test_code_is_hashed_in_several_threads_at_once():
+    # dask asks the garbage collector to call it back, where threads take turns
+    source = Path(identity.__file__).read_text()
+    expected, found = identity.source_hash(source), []
+
+    def give_way(*_) -> None:
+        time.sleep(0)
+
+    def many() -> None:
+        for _ in range(10):
+            try:
+                found.append(identity.source_hash(source))
+            except SystemError as error:
+                found.append(str(error))
+
+    usual = gc.get_threshold()
+    gc.callbacks.append(give_way)
+    gc.set_threshold(50)
+    try:
+        threads = [threading.Thread(target=many) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        gc.set_threshold(*usual)
+        gc.callbacks.remove(give_way)
+    assert len(found) == 40 and set(found) == {expected}

@@ -101,13 +101,6 @@ def test_the_gradient_is_as_small_as_is_said(n_classes, c):
     assert length <= 1.01 * GRADIENT * np.linalg.norm(fit.coef_) / c
 
 
-def test_a_fit_may_start_from_another():
-    x, y = correlated(600)
-    start = logistic_regression(x, y, 0.1)
-    wanted, found = logistic_regression(x, y, 10.0).coef_, logistic_regression(x, y, 10.0, start=start).coef_
-    assert np.linalg.norm(found - wanted) < 2e-6 * np.linalg.norm(wanted)
-
-
 def test_the_accuracy_is_that_of_the_exact_fit():
     x, y = correlated(2400)
     train, test = (x[:300], y[:300]), (x[300:], y[300:])

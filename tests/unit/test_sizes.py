@@ -1,8 +1,9 @@
 """Sizes of the lab models: hand counts, and the table that shows them."""
 
 import pytest
+import torch
 
-from vitlab.models import sizes
+from vitlab.models import sizes, zoo
 from vitlab.plots.families import sizes_table
 
 
@@ -37,3 +38,11 @@ def test_every_size_of_every_family_is_in_the_table():
 def test_a_model_of_timms_is_refused():
     with pytest.raises(ValueError, match="expected a name of ours"):
         sizes.size_of("vit_tiny_patch16_224", image_size=224)
+
+
+def test_flops_count_a_multiply_add_as_two_wherever_the_model_is():
+    layer = torch.nn.Conv2d(3, 7, kernel_size=4, stride=4)
+    assert sizes.forward_flops(layer, torch.zeros(1, 3, 16, 16)) == 2 * 16 * (3 * 4 * 4) * 7
+    assert layer.training
+    model, images = zoo.create("Lab-Ti/8"), torch.zeros(1, 3, 32, 32)
+    assert sizes.forward_flops(model, images) == sizes.forward_flops(model.to("meta"), images.to("meta"))

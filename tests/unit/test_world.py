@@ -153,7 +153,12 @@ def test_same_scene_at_another_resolution():
 
 @pytest.mark.parametrize(
     ("bad", "names"),
-    [({"n_classes": 1}, "n_classes"), ({"image_size": 4}, "image_size"), ({"scale": -1.0}, "scale")],
+    [
+        ({"n_classes": 1}, "n_classes"),
+        ({"image_size": 4}, "image_size"),
+        ({"image_size": 10**20}, "1024"),
+        ({"scale": -1.0}, "scale"),
+    ],
 )
 def test_bad_worlds_are_refused(bad, names):
     with pytest.raises(ValueError, match=names):

@@ -74,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
 
     train = commands.add_parser("train", help="train a model by name; under torchrun, on several GPUs or machines")
     train.add_argument("model", metavar="MODEL", help="such as Lab-Ti/8, ViT-B/16, or a timm name")
-    train.add_argument("data", metavar="DATA", help="world, digits, cifar10 …, or a folder with train/ and test/")
+    train.add_argument(
+        "data", metavar="DATA", help="world, photographs, digits, cifar10 …, or a folder with train/ and test/"
+    )
     train.add_argument(
         "--out", metavar="FOLDER", help="default: figures/training/MODEL-DATA; a killed run goes on there"
     )

@@ -25,6 +25,7 @@ from vitlab.data.loader import Batches, ImageSet, check_batch_size, slice_of, to
 from vitlab.data.noise import noise_sheet
 
 HELD_OUT = 2**40  # images from this index on are never used for training
+MAX_IMAGE_SIZE = 1024  # pixels: 2,000 such test images are 6 GB
 N_HARMONICS = 6  # contour harmonics 2…7
 N_BEHIND = 2  # other objects behind the labelled one; one more may stand in front
 N_LAYERS = N_BEHIND + 2
@@ -54,8 +55,8 @@ class World:
     def __post_init__(self):
         if self.n_classes < 2:
             raise ValueError(f"n_classes is {self.n_classes}; a world needs at least 2 classes")
-        if self.image_size < 8:
-            raise ValueError(f"image_size is {self.image_size}; a world needs at least 8 pixels")
+        if not 8 <= self.image_size <= MAX_IMAGE_SIZE:
+            raise ValueError(f"image_size is {self.image_size}; a world has from 8 to {MAX_IMAGE_SIZE} pixels a side")
         for field in dataclasses.fields(self)[3:]:
             if not 0 <= getattr(self, field.name) <= 4:
                 raise ValueError(f"{field.name} is {getattr(self, field.name)}; a strength lies in 0…4")

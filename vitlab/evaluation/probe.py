@@ -83,10 +83,10 @@ def linear_probe(
     _check_counts(y, settings)
     kept_x, held_x, kept_y, held_y = train_test_split(x, y, test_size=settings.held_out, stratify=y, random_state=seed)
     kept_x, held_x = _standardised(kept_x, held_x)
-    scores, fit = {}, None
-    for c in sorted(settings.inverse_penalties):  # each fit starts from the one before it
-        fit = logistic_regression(kept_x, kept_y, c, settings.max_steps, fit)
-        scores[c] = fit.score(held_x, held_y)
+    scores = {
+        c: logistic_regression(kept_x, kept_y, c, settings.max_steps).score(held_x, held_y)
+        for c in sorted(settings.inverse_penalties)
+    }
     best = max(scores, key=scores.__getitem__)  # the first of equals
     x, test_x = _standardised(x, test_x)
     accuracy = logistic_regression(x, y, best, settings.max_steps).score(test_x, test_y)
@@ -94,12 +94,11 @@ def linear_probe(
 
 
 def logistic_regression(
-    x: Float[ndarray, "N D"], y: Int64[ndarray, " N"], inverse_penalty: float, max_steps: int = 1000, start: Any = None
+    x: Float[ndarray, "N D"], y: Int64[ndarray, " N"], inverse_penalty: float, max_steps: int = 1000
 ) -> Any:
     """scikit-learn's LogisticRegression, C = `inverse_penalty`, converged to a relative gradient of `GRADIENT`.
 
-    `start` is one that was fitted to the same features with another C; it is changed, and returned. scikit-learn stops
-    at an absolute gradient, whose meaning depends on C: where that is not enough, the fit goes on from there.
+    scikit-learn stops at an absolute gradient, whose meaning depends on C: where that is not enough, the fit goes on.
 
     Raises NotConvergedError where `max_steps` steps of Newton's method do not do.
 
@@ -109,12 +108,12 @@ def logistic_regression(
     """
     from sklearn.linear_model import LogisticRegression
 
-    fit = start or LogisticRegression(solver="newton-cg", warm_start=True)
+    fit = LogisticRegression(C=inverse_penalty, solver="newton-cg", warm_start=True)
     steps, tolerance, moved = 0, GRADIENT, True  # tolerance: of the largest entry of the gradient, per image
     while steps < max_steps and moved:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # whether it has converged is measured here
-            fit.set_params(C=inverse_penalty, tol=tolerance, max_iter=max_steps - steps).fit(x, y)
+            fit.set_params(tol=tolerance, max_iter=max_steps - steps).fit(x, y)
         moved = bool(fit.n_iter_.max() > 0)  # else float64 resolves no more
         steps += int(fit.n_iter_.max())
         length, penalty = _gradient(fit, x, y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import symtable
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ class Statement:
     touches: frozenset[str]
 
 
-def statements(text: str) -> list[Statement]:
+@functools.lru_cache(maxsize=1000)  # the cells before an exercise are those before the next one too
+def statements(text: str) -> tuple[Statement, ...]:
     """The statements of a cell, an import of several names as several; none for a cell that is no Python.
 
     >>> [s.text for s in statements("import os, sys\\nx = os.sep + y")]
@@ -33,10 +35,10 @@ def statements(text: str) -> list[Statement]:
     (['os', 'y'], frozenset({'x'}))
     """
     try:
-        return _split(text)
+        return tuple(_split(text))
     # What cannot be compiled, a character that is no Unicode, nesting beyond what Python takes: running it says which.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
+        return ()
 
 
 def _split(text: str) -> list[Statement]:

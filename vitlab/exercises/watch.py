@@ -106,10 +106,11 @@ class _Watch:
 
     def until_all_ended(self) -> dict[int, Verdict]:
         """Read the results as they come; stop what takes too much."""
-        self.since = time.monotonic()
+        self.since, pause = time.monotonic(), _POLL
         while len(self.outcomes) < self.n_jobs:
             over = self.host.poll() is not None  # before its file is read: what it wrote is then all there
             for said in self._new_lines(self.results):
+                pause = _POLL / 20  # most answers take less
                 if "starts" in said:
                     self._start(said["starts"], said["process"])
                 self._listen()
@@ -122,7 +123,7 @@ class _Watch:
                 break  # the jobs that are left get another host
             if why := self._too_much():
                 self._stop(why)
-            time.sleep(_POLL)
+            time.sleep(pause := min(2 * pause, _POLL))
         return self.outcomes
 
     def _new_lines(self, path: Path) -> list[Any]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vitlab.experiments.plain_vit import DEVIATIONS, Reading, equations
 from vitlab.models import zoo
+from vitlab.models.sizes import forward_flops
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.sweep import presets, runner
 
@@ -159,20 +160,6 @@ def counted_parts(model: nn.Module) -> dict[str, int]:
     return parts
 
 
-def forward_flops(model: nn.Module, image_size: int) -> int:
-    """Floating-point operations for one image's logits, a multiply-add counting as two; matrix products only.
-
-    >>> forward_flops(nn.Conv2d(3, 5, kernel_size=8, stride=8), image_size=8) == 2 * 3 * 8 * 8 * 5
-    True
-    """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    device = next(model.parameters()).device
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(torch.empty(1, 3, image_size, image_size, device=device))
-    return int(counter.get_total_flops())
-
-
 def _counts(name: str) -> Iterator[dict[str, Any]]:
     """On the meta device, which knows shapes and holds no numbers: ViT-H/14 costs no memory."""
     import timm
@@ -194,7 +181,14 @@ def _counts(name: str) -> Iterator[dict[str, Any]]:
     epochs, exaflops = PAPER_TRAINING[name]
     # A training step is a forward pass and a backward one of twice its work.
     paper = exaflops * 1e18 / (3 * epochs * JFT_IMAGES)
-    yield _row("FLOPs", name, "paper", forward_flops(model, 224) / 1e9, paper / 1e9, "GFLOP")
+    yield _row(
+        "FLOPs",
+        name,
+        "paper",
+        forward_flops(model, torch.empty(1, 3, 224, 224, device="meta")) / 1e9,
+        paper / 1e9,
+        "GFLOP",
+    )
 
 
 def _row(check: str, model: str, against: str, ours: float, theirs: float, unit: str, part: str = "") -> dict[str, Any]:

@@ -14,10 +14,10 @@ from vitlab.models.vit import ViT, ViTConfig
 
 def described(
     text: str, path: Path, seed: int, state: Mapping[str, Tensor]
-) -> tuple[Callable[[], nn.Module], dict[str, Any]]:
-    """What builds the model that `text`, in the file at `path`, describes, and the whole description.
+) -> tuple[Callable[[], nn.Module], nn.Module, dict[str, Any]]:
+    """The model that `text`, in the file at `path`, describes: what builds it, its shapes, and the whole description.
 
-    It can be built, and has no more blocks than the file has tensors. No network is asked.
+    It has no more blocks than the file has tensors; its shapes are for the caller to compare. No network is asked.
 
     Raises:
         ValueError: for a description that cannot be used.
@@ -30,8 +30,7 @@ def described(
         limits.check_depth(settings, state, path)
         limits.check_image_size(settings)
         build = _builder(record["class"], record["model"], settings, seed)
-        limits.shapes(build)  # raises where these settings make no model
-        return build, record
+        return build, limits.shapes(build), record
     except (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"
         raise ValueError(

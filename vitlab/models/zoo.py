@@ -216,17 +216,18 @@ def _bundled(name: str) -> Path:
 def _from_file(path: Path, untrained: bool, seed: int) -> Pretrained:
     state, metadata = weights_file.read(path)
     if "vitlab" in metadata:
-        build, record = described.described(metadata["vitlab"], path, seed, state)
+        build, shapes, record = described.described(metadata["vitlab"], path, seed, state)
         name, about, source = record["model"], record["about"], str(path)
         hint = "it was changed after it was written"
     else:
         config = weights_file.vit_config(state, path, metadata.get("n_heads"))
         name = path.parent.name if path.stem == "model" else path.stem  # as hubs lay folders out
         build, about = partial(ViT, config, seed), {}
+        shapes = limits.shapes(build)
         assumed = "" if "n_heads" in metadata else f" of {weights_file.HEAD_DIM} (assumed)"
         source = f"{path}, read as a ViT with {config.n_heads} heads{assumed}"
         hint = weights_file.named_hint(path)
-    difference = weights_file.difference(limits.shapes(build), state)
+    difference = weights_file.difference(shapes, state)
     if difference:
         raise ValueError(f"{path} does not fit the model it seems to hold: {difference}; {hint}")
     model = build()

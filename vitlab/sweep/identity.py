@@ -11,6 +11,7 @@ import json
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 _PACKAGE = Path(__file__).resolve().parent.parent
 # Packages that store, count and describe what runs return; no run computes with them.
 _KEEPS_RESULTS = ("vitlab.sweep", "vitlab.ledger")
+_PARSING = threading.Lock()  # Python 3.11's parser counts the depth of two threads as one, and raises SystemError
 SCHEMA = 2  # of the files of results; those of an older schema are kept and not used, as those of older code are
 _SEEN = {path: path.stat().st_mtime_ns for path in _PACKAGE.rglob("*.py")}  # as this process began
 
@@ -52,7 +54,7 @@ def defines(path: Path, name: str) -> bool:
     >>> defines(Path(__file__), "defines"), defines(Path(__file__), "undefined")
     (True, False)
     """
-    body = ast.parse(path.read_text(encoding="utf-8")).body
+    body = _tree(path.read_text(encoding="utf-8")).body
     return any(isinstance(node, ast.FunctionDef) and node.name == name for node in body)
 
 
@@ -134,7 +136,7 @@ def imported(source: str, package: Sequence[str] = ()) -> set[str]:
     ['vitlab', 'vitlab.data', 'vitlab.data.world']
     """
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_tree(source)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -153,6 +155,11 @@ def _file_of(name: str) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.exists()), None)
 
 
+def _tree(source: str) -> ast.Module:
+    with _PARSING:
+        return ast.parse(source)
+
+
 def source_hash(source: str) -> str:
     """Hash of Python source with its comments, docstrings and formatting taken out; the same on every Python.
 
@@ -161,7 +168,7 @@ def source_hash(source: str) -> str:
     >>> source_hash("x = 1") == source_hash("x = 2")
     False
     """
-    tree = ast.parse(source)
+    tree = _tree(source)
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)

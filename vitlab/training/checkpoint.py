@@ -119,8 +119,9 @@ def read(path: Path) -> Checkpoint:
                 raise ValueError(f"{path / file} is not what was written: its checksum differs")
         state, _ = weights.read(path / WEIGHTS)
         rest = torch.load(path / REST, map_location="cpu", weights_only=True)
-        if rest["step"] < 0:
-            raise ValueError(f"{path / REST} is of step {rest['step']}")
+        step = rest.get("step") if isinstance(rest, dict) else None
+        if type(step) is not int or step < 0:
+            raise ValueError(f"{path / REST} is no training's: it should say its step, a whole number from 0")
     except (OSError, RuntimeError, EOFError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no whole checkpoint ({_words(error)})") from error
     except (zipfile.BadZipFile, pickle.UnpicklingError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from vitlab import files
+from vitlab.models import weights as model_weights
 from vitlab.training import checkpoint, cores, optim, processes
 from vitlab.training.divergence import DivergedError, check_loss, check_weights
 from vitlab.training.recipe import Recipe
@@ -80,6 +81,14 @@ def _check_same(run: Run, newest: checkpoint.Checkpoint) -> None:
             f"{newest.path} was written by an older version of vitlab (format {rest.get('format', 1)}, expected "
             f"{FORMAT}), which this one cannot go on from; delete the folder {newest.path.parent}, or give another"
         )
+    wanted = {"identity", "optimizer", "parallel", *(each.name for each in dataclasses.fields(TrainState))}
+    if missing := sorted(wanted - rest.keys()):
+        raise ValueError(
+            f"{newest.path} is no checkpoint that a training here has written: it has no {', '.join(missing)}; give "
+            "the run another folder, or delete it"
+        )
+    if other := model_weights.difference(run.model, newest.weights):
+        raise ValueError(f"{newest.path} is of another model: {other}; give the run another folder, or delete it")
     before, asked = rest["identity"], run.identity
     changed = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
     free = (*_MAY_CHANGE, "processes", *([] if rest["rows"] else [_OF_EVALUATIONS]))

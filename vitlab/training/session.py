@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitlab.data import datasets, folders, loader
+from vitlab.data import datasets, folders, loader, photographs
 from vitlab.data.augment import Augmentation
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
@@ -25,6 +25,7 @@ from vitlab.training.objective import Classification, Objective
 from vitlab.training.recipe import Recipe
 
 _WORLD_TEST = 2_000  # held-out images of the world
+_PHOTOGRAPHS_TEST = 500  # crops of what is held out of each photograph
 OBJECTIVES = ("labels", "masked")
 _EVALUATIONS = 10  # over a training, unless `eval_every` says otherwise
 
@@ -34,7 +35,7 @@ class Session:
     """One training: the model and the data by name, the recipe and all other settings."""
 
     model: str
-    data: str  # "world", a named set, or a folder with train/ and test/ in it
+    data: str  # "world", "photographs" (crops of three), a named set, or a folder with train/ and test/ in it
     recipe: Recipe
     augmentation: Augmentation = field(default_factory=Augmentation)
     image_size: int = 32  # pixels
@@ -94,9 +95,9 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
         parts[name] = dataclasses.replace(part, **{key: left.pop(key) for key in list(left) if key in known})
     if unknown := set(left) - set(DEFAULTS):
         raise ValueError(f"a training has no setting {', '.join(sorted(unknown))}; there are: {', '.join(DEFAULTS)}")
-    if data == "world" and parts["augmentation"] != Augmentation():
+    if data in ("world", "photographs") and parts["augmentation"] != Augmentation():
         raise ValueError(
-            "the world is not augmented, because no image of it is seen twice; leave out crop, flip and mixup"
+            f"{data} is not augmented, because no image of it is seen twice; leave out crop, flip and mixup"
         )
     return dataclasses.replace(default, **parts, **left)
 
@@ -141,6 +142,10 @@ def prepared(chosen: Session, device: torch.device) -> Prepared:
         content = [str(world)]
         test, classes = image_set(world, _WORLD_TEST, HELD_OUT, device), world.n_classes
         feed = stream(world, recipe.batch_size, device)
+    elif chosen.data == "photographs":
+        feed = photographs.stream(size, recipe.batch_size, recipe.seed, device)
+        test, classes = photographs.image_set(_PHOTOGRAPHS_TEST, size), len(photographs.names())
+        content = [loader.content_hash(test)]  # a change of the photographs shows there too
     elif chosen.data in datasets.NAMES:
         held, test = (datasets.load(chosen.data, split, image_size=size) for split in ("train", "test"))
         feed, classes = loader.batches(held, *how), len(held.classes)
