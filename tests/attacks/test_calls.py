@@ -213,12 +213,12 @@ def _several(pick: random.Random, name: str, function: Callable[..., Any], argum
     bound = _bound(function, arguments)
     chosen = pick.sample(list(bound.arguments), min(len(bound.arguments), pick.choice((2, 2, 3))))
     choices = {parameter: variants(bound.arguments[parameter]) for parameter in chosen}
-    accepted = tuple(table.ACCEPTED)
-    drawn = {
-        parameter: pick.choice([each for each in given if not f"{name}({parameter}={each[0]}".startswith(accepted)])
-        for parameter, given in choices.items()
-    }
-    drawn = {key: each for key, each in drawn.items() if isinstance(each[1], tuple) or key not in _STARRED}
+    drawn = {}
+    for parameter, given in choices.items():
+        starred = parameter in _STARRED
+        usual = [each for each in given if not f"{name}({parameter}={each[0]}".startswith(tuple(table.ACCEPTED))]
+        if usual := [each for each in usual if isinstance(each[1], tuple) or not starred]:
+            drawn[parameter] = pick.choice(usual)
     changed = _bound(function, arguments, {parameter: each for parameter, (_, each, _) in drawn.items()})
     words = ", ".join(f"{parameter}={each}" for parameter, (each, _, _) in drawn.items())
     foreign = any(other for _, _, other in drawn.values())

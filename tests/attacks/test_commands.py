@@ -23,7 +23,7 @@ from attacks import outcomes
 from attacks.outcomes import LONG, REFUSED, RIGHT
 
 pytestmark = pytest.mark.slow
-TRIES = 400  # of the bounded run
+TRIES = 320  # of the bounded run
 SECONDS = 20.0  # for one command
 
 NUMBERS = ("-1", "0", "1", "2", "0.5", "nan", "inf", "-inf", "1e300", "1e-300", str(10**20), "9" * 5000, "", "foo")

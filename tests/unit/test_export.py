@@ -69,3 +69,11 @@ def test_what_timm_has_no_class_for_is_refused(tmp_path, model, words):
     with pytest.raises(ValueError, match=words):
         save_for_hf(tmp_path / "folder", model())
     assert not (tmp_path / "folder").exists()
+
+
+def test_a_damaged_description_of_a_shared_model_is_refused_with_the_folder(tmp_path):
+    folder = save_for_hf(tmp_path / "shared", zoo.create("Lab-Mu/8"))
+    config = tmp_path / "shared" / "config.json"
+    config.write_text(config.read_text().replace('"token"', '"tokem"'))
+    with pytest.raises(ValueError, match=r"shared does not take these settings.*pooling"):
+        zoo.load(folder)

@@ -72,7 +72,7 @@ def build(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> n
         torch.default_generator.manual_seed(seed)
         try:
             return timm.create_model(name, **arguments)
-        except TypeError as error:
+        except (AssertionError, TypeError, ZeroDivisionError) as error:  # as of a damaged config.json
             if "'img_size'" in str(error):  # a ResNet, say, that takes images of any size
                 settings = {key: value for key, value in settings.items() if key != "image_size"}
                 del arguments["img_size"]

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet, slice_of, to_float
-from vitlab.models.vit import ViT
+from vitlab.models.vit import Block, ViT
 from vitlab.training import processes
 from vitlab.training.lean import block_at
 from vitlab.training.processes import Group
@@ -171,6 +171,7 @@ class MaskedViT(nn.Module):
         *first, last = self.vit.blocks
         for block in first:
             x = block(x)
+        assert isinstance(last, Block)  # of every ViT of ours
         at = (plan != KEPT).nonzero()[:, 1].reshape(len(plan), -1) + self.vit.num_prefix_tokens
         return self.vit.norm(block_at(last, x, at))
 
@@ -251,4 +252,4 @@ class MaskedPrediction:
     def result(self, model: nn.Module, state: dict[str, Tensor]) -> tuple[nn.Module, dict[str, Tensor]]:
         """The ViT without mask and predictions, as it is fine-tuned and looked at."""
         whole = {name.removeprefix("vit."): value for name, value in state.items() if name.startswith("vit.")}
-        return model.vit, whole  # type: ignore[return-value]
+        return model.vit, whole
