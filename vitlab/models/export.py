@@ -23,9 +23,9 @@ def timm_arguments(model: ViT) -> dict[str, Any]:
     >>> timm_arguments(zoo.create("Lab-Ti/8"))["embed_dim"]
     64
     """
-    config = model.config
     if type(model) is not ViT:
         raise ValueError(f"a {type(model).__name__} has no counterpart in timm; only the plain ViT can be exported")
+    config = model.config
     if config.head != "linear":
         raise ValueError(
             "timm's ViT has no hidden layer before its head (head='tanh'); put a new head on with "
