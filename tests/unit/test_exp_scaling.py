@@ -406,10 +406,15 @@ def test_without_a_crossing_the_interval_lies_beyond_the_sizes():
     assert crossing_interval(SIZES, np.tile([0.3, 0.2, 0.1], (3, 1))) == ((0.0, 0.0), 0.0)
 
 
+def test_lines_that_would_cross_beyond_all_numbers_do_not_warn():
+    nearly = np.array([[-0.1, -0.1, -0.1], [-0.1, -0.1, -0.1 + 1e-15]])
+    assert crossing_interval(SIZES, nearly)[1] == 0.0
+
+
 def test_the_interval_of_a_crossing_is_open_where_some_draws_have_none():
-    seeds = np.array([[-0.1, 0.1, 0.5], [-0.3, -0.2, -0.1]])
+    seeds = np.array([[-0.10, 0.02, 0.10], [-0.12, -0.05, -0.02], [-0.11, -0.02, 0.05]])
     (low, high), share = crossing_interval(SIZES, seeds)
-    assert SIZES[0] < low < crossing(SIZES, seeds.mean(axis=0)) and high == math.inf and 0.3 < share < 0.9
+    assert SIZES[0] < low < crossing(SIZES, seeds.mean(axis=0)) and high == math.inf and 0.5 < share < 0.97
     assert crossing_interval(SIZES, seeds) == ((low, high), share)  # a seed is a result
 
 

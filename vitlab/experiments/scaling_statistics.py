@@ -72,10 +72,10 @@ def _crossings(
     last = d.shape[1] - 1 - (d <= 0)[:, ::-1].argmax(1)  # where it is behind for the last time
     at = np.minimum(last, len(x) - 2)[:, None]
     before, after = (np.take_along_axis(d, k, 1)[:, 0] for k in (at, at + 1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = before / (before - after)  # of the way to the next size where the line is zero
     log = np.log(x)
-    crossed = np.exp(log[at[:, 0]] + share * (log[at[:, 0] + 1] - log[at[:, 0]]))
+    with np.errstate(all="ignore"):  # of rows that do not cross, which are not asked for what comes out
+        share = before / (before - after)  # of the way to the next size where the line is zero
+        crossed = np.exp(log[at[:, 0]] + share * (log[at[:, 0] + 1] - log[at[:, 0]]))
     return np.where(d[:, -1] <= 0, math.inf, np.where((d < 0).any(1), crossed, 0.0))
 
 
