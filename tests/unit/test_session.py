@@ -22,7 +22,7 @@ from vitlab.training.recipe import Recipe
 
 
 def test_the_paper_s_recipe_comes_from_table_3():
-    chosen = session.session("ViT-B/16", "photographs", like="imagenet")
+    chosen = session.session("ViT-B/16", "my-photographs", like="imagenet")
     row = paper.TABLE_3[-1]
     assert dataclasses.replace(chosen.recipe, eval_every=0) == row.recipe()
     assert chosen.dropout == 0.1 and chosen.head == "tanh"

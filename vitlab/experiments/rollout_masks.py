@@ -175,6 +175,6 @@ def comparisons(pairs: pd.DataFrame, method: str = "rollout", seed: int = 0) -> 
     }
     rows = []
     for what, values in quantities.items():
-        low, high = mean_interval(values) or (values.mean(),) * 2
+        low, high = mean_interval(values.to_numpy()) or (values.mean(),) * 2
         rows.append({"what": what, "mean": values.mean(), "low": low, "high": high, "n": len(values)})
     return pd.DataFrame(rows)

@@ -20,6 +20,7 @@ from vitlab.training.state import Run, TrainState
 FORMAT = 3  # of what a checkpoint holds beside the weights; older ones are refused
 _MAY_CHANGE = ("accumulate", "compile")  # between a run and its continuation: the result is the same
 _OF_EVALUATIONS = "test images"  # in an identity: they may change as long as no row rests on them
+_STRUCTURE = "structure of the model"  # in an identity, as a hash
 _PARTS = ("accumulate", "processes")  # how a batch is cut: of no consequence but for what draws random numbers
 
 
@@ -33,7 +34,7 @@ def identity(model: nn.Module, recipe: Recipe, others: Mapping[str, Any]) -> dic
     ['data', 'processes', 'structure of the model']
     """
     structure = hashlib.sha256(repr(model).encode()).hexdigest()[:16]
-    known = {"structure of the model": structure, "processes": processes.group().size}
+    known = {_STRUCTURE: structure, "processes": processes.group().size}
     return dataclasses.asdict(recipe) | known | dict(others)
 
 
@@ -87,12 +88,13 @@ def _check_same(run: Run, newest: checkpoint.Checkpoint) -> None:
             f"{newest.path} is no checkpoint that a training here has written: it has no {', '.join(missing)}; give "
             "the run another folder, or delete it"
         )
-    if other := model_weights.difference(run.model, newest.weights):
-        raise ValueError(f"{newest.path} is of another model: {other}; give the run another folder, or delete it")
     before, asked = rest["identity"], run.identity
     changed = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
     free = (*_MAY_CHANGE, "processes", *([] if rest["rows"] else [_OF_EVALUATIONS]))
     differing = [name for name in changed if name not in free]
+    other = model_weights.difference(run.model, newest.weights)
+    if other and set(differing) <= {_STRUCTURE}:
+        raise ValueError(f"{newest.path} is of another model: {other}; give the run another folder, or delete it")
     if differing:
         values = "; ".join(f"{name} was {before.get(name)!r} and is {asked.get(name)!r}" for name in differing)
         raise ValueError(

@@ -95,10 +95,9 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
         parts[name] = dataclasses.replace(part, **{key: left.pop(key) for key in list(left) if key in known})
     if unknown := set(left) - set(DEFAULTS):
         raise ValueError(f"a training has no setting {', '.join(sorted(unknown))}; there are: {', '.join(DEFAULTS)}")
-    if data in ("world", "photographs") and parts["augmentation"] != Augmentation():
-        raise ValueError(
-            f"{data} is not augmented, because no image of it is seen twice; leave out crop, flip and mixup"
-        )
+    endless = {"world": "the world is", "photographs": "the photographs' crops are"}.get(data)
+    if endless and parts["augmentation"] != Augmentation():
+        raise ValueError(f"{endless} not augmented, because no image is seen twice; leave out crop, flip and mixup")
     return dataclasses.replace(default, **parts, **left)
 
 
