@@ -529,6 +529,10 @@ def failed(data, *models):
     return np.any(at_chance, axis=0).sum()
 
 
+# %% [markdown]
+# What is measured, with the intervals on which the conditions are judged.
+
+# %%
 reached = {name: estimate("world", name) for name in tasks["world"].models}
 world_vit, _, world_hybrid = reached
 numbers = [

@@ -102,8 +102,10 @@ def _killed_at_interrupt() -> Iterator[None]:
         return
 
     def interrupted(number: int, frame: Any) -> None:
-        # Of nbclient's tasks that are cut off, asyncio would report what they raise when this process ends.
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        # Of nbclient's tasks that are cut off, asyncio would report what they raise when this process ends, and
+        # nbclient, by the logger it was given, that the kernel died.
+        for name in ("asyncio", "papermill", "traitlets"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         _kill_kernels()
         usual(number, frame)
 
