@@ -258,7 +258,7 @@ def test_a_live_training_is_shown_stopped_and_goes_on(kernel, tmp_path):
         drawn.extend(["image/png"] * ("image/png" in content.get("data", {})))
         return len(drawn) == 3
 
-    kernel.run("slow = 0.02", live=True)
+    kernel.run("slow = 0.1", live=True)  # long enough for three pictures on a busy machine
     said = kernel.run(cell, live=True, until=enough)
     taken = time.monotonic() - start
     assert of(said, "stream") == of(said, "error") == []
