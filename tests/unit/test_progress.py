@@ -57,7 +57,8 @@ def test_what_is_broken_off_on_a_terminal_ends_its_line():
         for step in range(4):
             watch(lambda step: step)(step)
         raise KeyboardInterrupt
-    assert stream.getvalue().rstrip(" \n").endswith(" left") and stream.getvalue().endswith("\n")  # spaces wipe a longer line
+    said = stream.getvalue()
+    assert said.endswith("\n") and said.rstrip(" \n").endswith(" left")  # spaces wipe what was longer
 
 
 def test_a_training_that_goes_on_says_from_where():
