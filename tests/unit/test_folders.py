@@ -161,6 +161,13 @@ def test_headers_are_checked_before_anything_is_decoded(tmp_path):
         folders.check_headers(open_folder(tmp_path, image_size=8))
 
 
+def test_a_pipe_among_the_images_is_named_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "1.png")
+    folder = folders.FolderSet((str(tmp_path / "1.png"),), torch.tensor([0]), ("a",), image_size=8)
+    with pytest.raises(ValueError, match=r"1\.png cannot be read \(it is no regular file.*replace or remove it"):
+        folders.check_headers(folder)
+
+
 def test_a_folder_is_known_by_its_contents(tmp_path):
     def hashed(name):
         return folders.content_hash(open_folder(tmp_path / name, image_size=8))

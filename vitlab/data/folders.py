@@ -118,7 +118,7 @@ def check_headers(folder: FolderSet) -> None:
 
 def _problem(path: str) -> str:
     try:
-        with Image.open(path):
+        with opened(Path(path)):
             return ""
     except Exception as error:  # noqa: BLE001 (decoders raise what they like on bytes that are no image)
         return f"{path} cannot be read ({error})"

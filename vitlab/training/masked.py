@@ -118,9 +118,10 @@ def batches(feed: Batches, batch_size: int, n_patches: int, share: float, seed: 
     n_corrupted_of(n_patches, share)
 
     def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
-        images, _ = feed(step, *slice_of(batch_size, start, stop))
+        start, stop = slice_of(batch_size, start, stop)
+        images, _ = feed(step, start, stop)
         drawn = plans(batch_size, n_patches, share, np.random.default_rng([seed, step]))
-        return images, drawn[slice(*slice_of(batch_size, start, stop))].to(images.device)
+        return images, drawn[start:stop].to(images.device)
 
     return batch
 
