@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vitlab.models import zoo
 from vitlab.models.sizes import forward_flops
 from vitlab.training.lean import lean
+from vitlab.training.precision import autocast, open_attention
 from vitlab.training.recipe import Recipe
 
 # Words of the errors that libraries raise, instead of torch.OutOfMemoryError, where memory is not enough.
@@ -52,7 +53,8 @@ def training_bytes(model: nn.Module, images: Tensor, recipe: Recipe) -> tuple[in
     with (
         lean(model),
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        torch.autocast(images.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"),
+        open_attention(model, images.device, recipe.precision),
+        autocast(images.device, recipe.precision),
     ):
         output = model(images)  # held, so that no two tensors that are kept share an address
     del output

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import ImageSet, to_float
 from vitlab.training import processes
+from vitlab.training.precision import autocast
 from vitlab.training.processes import Group
 
 
@@ -40,7 +41,7 @@ def evaluate(
     counts = torch.zeros(2, dtype=torch.float64, device=device)  # right answers, nats
     for pictures, labels, counted in _shared_out(images, batch_size, group):
         labels = labels.to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        with autocast(device, precision):
             logits = model(to_float(pictures.to(device)))
         right = (logits.argmax(-1) == labels).sum()
         nats = F.cross_entropy(logits.float(), labels, reduction="sum")

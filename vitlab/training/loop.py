@@ -21,6 +21,7 @@ from vitlab.training.checkpoint_plan import checkpoint_plan
 from vitlab.training.divergence import check_loss
 from vitlab.training.lean import lean
 from vitlab.training.objective import Classification, Objective
+from vitlab.training.precision import autocast, open_attention
 from vitlab.training.processes import Group, Parallel
 from vitlab.training.recipe import Recipe
 from vitlab.training.schedule import learning_rate
@@ -105,6 +106,7 @@ def train(
         state = resume.restored(run)
         model.train()
         held.enter_context(lean(model))
+        held.enter_context(open_attention(model, device, recipe.precision))
         run = dataclasses.replace(run, pool=held.enter_context(_threads(run, state)))
         interrupted = held.enter_context(interrupts.waiting(group))
         while not rows.are_complete(state, recipe):
@@ -208,7 +210,7 @@ def _set_learning_rate(run: Run, step: int) -> float:
 
 def _loss(run: Run, images: Tensor, labels: Tensor) -> Tensor:
     """The mean loss of these images, as its share of the batch's."""
-    with torch.autocast(run.device.type, torch.bfloat16, enabled=run.recipe.precision == "bf16"):
+    with autocast(run.device, run.recipe.precision):
         return run.objective.loss(run.forward, images, labels) / run.recipe.accumulate
 
 

@@ -18,6 +18,7 @@ from vitlab.data.loader import Batches, ImageSet, slice_of, to_float
 from vitlab.models.vit import Block, ViT
 from vitlab.training import processes
 from vitlab.training.lean import block_at
+from vitlab.training.precision import autocast
 from vitlab.training.processes import Group
 
 LEVELS = 8  # of each colour: 3 bits
@@ -234,7 +235,7 @@ class MaskedPrediction:
             inputs = to_float(pictures.to(device))
             n_patches = (inputs.shape[2] // self.patch_size) * (inputs.shape[3] // self.patch_size)
             plan = plans(len(inputs), n_patches, self.share, np.random.default_rng([2**32, k])).to(device)
-            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            with autocast(device, precision):
                 predictions = model(inputs, plan)
             sums += self._sums(predictions.float(), self._wanted(inputs, plan))
         model.train(training)
