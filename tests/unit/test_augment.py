@@ -133,15 +133,15 @@ def test_flipped_twice_is_as_it_was():
     assert torch.equal(shifted(shifted(images, drawn, 0), drawn, 0), images)
 
 
-@pytest.mark.parametrize("size", [(9, 9), (7, 12), (1, 5)])
-def test_resized_crops_are_each_images_crop_resized(size):
+@pytest.mark.parametrize("size, new", [((9, 9), None), ((7, 12), None), ((1, 5), None), ((9, 9), 6), ((7, 12), 16)])
+def test_resized_crops_are_each_images_crop_resized(size, new):
     images = pictures(60, *size).float()
     drawn = draw(Augmentation(crop="inception", flip=True), 60, 0, 0)
-    found = resized_crops(images, drawn)
+    found = resized_crops(images, drawn, new)
     for image, box, flip, result in zip(images, boxes(drawn, *size), drawn.flip, found, strict=True):
         top, left, height, width = box.tolist()
         crop = image.double()[None, :, top : top + height, left : left + width]
-        wanted = F.interpolate(crop, size, mode="bilinear", align_corners=False)[0]
+        wanted = F.interpolate(crop, (new, new) if new else size, mode="bilinear", align_corners=False)[0]
         torch.testing.assert_close(result.double(), wanted.flip(-1) if flip else wanted, rtol=0, atol=1e-3)  # of 255
 
 

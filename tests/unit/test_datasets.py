@@ -286,3 +286,29 @@ def test_real_cifar10():
     test = datasets.load("cifar10", "test")
     assert test.images.shape == (10_000, 3, 32, 32)
     assert torch.bincount(test.labels).tolist() == [1000] * 10
+
+
+@pytest.mark.parametrize("folder", ["imagenette", "imagenette-128"])
+def test_imagenette_is_squares_of_128_pixels_unless_told_otherwise(data, folder):
+    picture(data / folder / "train/n01440764/a.webp", (5, 6, 7), (180, 128))
+    picture(data / folder / "train/n01440764/b.webp", (5, 6, 7), (128, 150))
+    assert datasets.present("imagenette")
+    assert datasets.load("imagenette").images.shape == (2, 3, 128, 128)
+    assert datasets.load("imagenette", image_size=64).images.shape == (2, 3, 64, 64)
+    assert datasets.load("imagenette").classes == ("n01440764",)
+
+
+def test_torchvisions_imagenette_takes_the_first_of_each_classs_names(data, monkeypatch):
+    import torchvision.datasets
+
+    class Imagenette(list):
+        classes = (("tench", "Tinca tinca"), ("English springer",))
+
+        def __init__(self, root, split, size, download):
+            assert (split, size) == ("val", "160px")
+            super().__init__((Image.new("RGB", (200 + 10 * k, 160)), k) for k in range(2))
+
+    monkeypatch.setattr(torchvision.datasets, "Imagenette", Imagenette)
+    (data / "imagenette2-160").mkdir(parents=True)
+    found = datasets.load("imagenette", "test")
+    assert found.classes == ("tench", "English springer") and found.images.shape == (2, 3, 128, 128)

@@ -221,3 +221,15 @@ def test_a_batch_of_one_is_its_own_partner():
     plain = batches(data, 1, seed=0)(0)
     torch.testing.assert_close(images, plain[0])
     torch.testing.assert_close(labels, torch.eye(5)[plain[1]])
+
+
+def test_inception_crops_come_at_another_size_and_nothing_else_does():
+    crops = Augmentation(crop="inception", area=(1.0, 1.0), aspect=(1.0, 1.0))
+    images, labels = batches(noisy(40), 8, seed=0, augmentation=crops, image_size=5)(3)
+    whole, same = batches(noisy(40), 8, seed=0)(3)
+    assert torch.equal(labels, same)
+    wanted = F.interpolate(whole, (5, 5), mode="bilinear", align_corners=False)
+    torch.testing.assert_close(images, wanted, rtol=0, atol=1e-4)
+    assert batches(noisy(40), 8, seed=0, image_size=7)(3)[0].shape == (8, 3, 7, 7)
+    with pytest.raises(ValueError, match="image_size is 5 but the images have 7×7 pixels: only inception crops"):
+        batches(noisy(40), 8, seed=0, image_size=5)

@@ -165,22 +165,25 @@ def _reflected(index: Int64[Tensor, "B n"], n: int) -> Int64[Tensor, "B n"]:
     return n - 1 - (n - 1 - index.abs()).abs()
 
 
-def resized_crops(images: Float[Tensor, "B 3 H W"], drawn: Draws) -> Float[Tensor, "B 3 H W"]:
-    """Each image's inception crop, enlarged to the image's own size (bilinear) and flipped where drawn so.
+def resized_crops(
+    images: Float[Tensor, "B 3 H W"], drawn: Draws, image_size: int | None = None
+) -> Float[Tensor, "B 3 h w"]:
+    """Each image's inception crop, resized (bilinear) to the image's own size or `image_size`, and flipped if drawn so.
 
-    >>> images = torch.rand(5, 3, 16, 16)
-    >>> resized_crops(images, draw(Augmentation(crop="inception"), 5, seed=0, step=0)).shape
-    torch.Size([5, 3, 16, 16])
+    >>> images, drawn = torch.rand(5, 3, 16, 16), draw(Augmentation(crop="inception"), 5, seed=0, step=0)
+    >>> resized_crops(images, drawn).shape, resized_crops(images, drawn, image_size=12).shape
+    (torch.Size([5, 3, 16, 16]), torch.Size([5, 3, 12, 12]))
     """
     size, device = images.shape[-2:], images.device
     corner, extent = boxes(drawn, *size).to(device, non_blocking=True).double().split(2, -1)
     axes = []
-    for k, n in enumerate(size):
+    for k, side in enumerate(size):
+        n = image_size or side
         first, length = corner[:, k, None], extent[:, k, None]
         centres = torch.arange(n, device=device) + 0.5
         at = first + centres * length / n - 0.5  # pixel centres of the result, in the image's pixels
         at = at.clamp(first, first + length - 1)  # pixels outside the box have no part in it
-        axes.append(((2 * at + 1) / n - 1).to(images.dtype))
+        axes.append(((2 * at + 1) / side - 1).to(images.dtype))
     row, column = axes
     column = torch.where(drawn.flip.to(device, non_blocking=True)[:, None], column.flip(-1), column)
     grid = torch.stack(torch.broadcast_tensors(column[:, None, :], row[:, :, None]), -1)

@@ -1,4 +1,4 @@
-"""Real images: scikit-learn's digits, CIFAR, Flowers, Pets, any image folder, and photographs to look at (§4.1)."""
+"""Real images: digits, CIFAR, Flowers, Pets, Imagenette, any image folder, and photographs to look at (§4.1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,14 @@ TORCHVISION: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
     "cifar100": ("CIFAR100", "cifar-100-python", {"train": {"train": True}, "test": {"train": False}}),
     "flowers102": ("Flowers102", "flowers-102", {"train": {"split": "train"}, "test": {"split": "test"}}),
     "pets": ("OxfordIIITPet", "oxford-iiit-pet", {"train": {"split": "trainval"}, "test": {"split": "test"}}),
+    "imagenette": (
+        "Imagenette",
+        "imagenette2-160",
+        {"train": {"split": "train", "size": "160px"}, "test": {"split": "val", "size": "160px"}},
+    ),
 }
+SIDES = {"imagenette": 128}  # pixels, of squares cut from the middle: of sets whose images differ in size
+_OTHER_FOLDERS = {"imagenette": "imagenette-128"}  # where a set of folders may lie as well, as its size is in the name
 NAMES = ("digits", *TORCHVISION)
 _DIGITS_TEST = 360  # of 1,797
 
@@ -42,13 +49,14 @@ def load(
     download: bool = False,
     skip_broken: bool = False,
 ) -> ImageSet:
-    """A labelled set in memory: "digits", "cifar10", "cifar100", "flowers102", "pets", or a folder of class folders.
+    """A labelled set in memory: "digits", one of torchvision's (see `NAMES`), or a folder of class folders.
 
     A named set other than the digits is looked for under `$VITLAB_DATA` as <name>/<split>/<class>/<image>, then in
     torchvision's own layout; `download=True` fetches it there. A folder is a path or a name under `$VITLAB_DATA`;
     with train/ and test/ in it, labels count the classes of both, so they mean the same in either; without, it is
     one set, whole under any `split`. `image_size` (pixels) resizes the shorter side and crops the centre; sets
-    whose images differ in size need it. `skip_broken` leaves unreadable images out, with a warning that names them.
+    whose images differ in size need it, but for "imagenette", which comes as squares of 128. `skip_broken` leaves
+    unreadable images out, with a warning that names them.
 
     Raises FileNotFoundError where a set or its split is missing (which path was looked at, which variable sets it,
     what would download it), ValueError for an unknown name or split, an unreadable image, images of several sizes or
@@ -64,10 +72,10 @@ def load(
         check_image_size(image_size)
     if name == "digits":
         return _resized(_digits(split), image_size)
-    local = files.data_dir() / name
+    local = _local(name)
     if name in TORCHVISION:
         if (local / split).is_dir():
-            return _split_folder(local, split, image_size, skip_broken)
+            return _split_folder(local, split, image_size or SIDES.get(str(name)), skip_broken)
         return _from_torchvision(str(name), split, image_size, download)
     for folder in (Path(name), local):
         if os.path.isdir(folder):  # unlike pathlib's, False for a name that is too long
@@ -90,7 +98,13 @@ def present(name: str) -> bool:
     """
     if name not in NAMES:
         raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(NAMES)}")
-    return name == "digits" or any((files.data_dir() / each).is_dir() for each in (name, TORCHVISION[name][1]))
+    return name == "digits" or any(each.is_dir() for each in (_local(name), files.data_dir() / TORCHVISION[name][1]))
+
+
+def _local(name: str | Path) -> Path:
+    """The folder <name>/<split>/<class>/<image> of a set under `$VITLAB_DATA`, whether it is there or not."""
+    usual, other = files.data_dir() / name, files.data_dir() / _OTHER_FOLDERS.get(str(name), name)
+    return usual if os.path.isdir(usual) or not os.path.isdir(other) else other  # pathlib's fails for long names
 
 
 def _digits(split: Split) -> ImageSet:
@@ -131,6 +145,7 @@ def _from_torchvision(name: str, split: Split, image_size: int | None, download:
             f'it where there is a network: python -c "from vitlab.data import datasets; '
             f"datasets.load('{name}', '{split}'{sized}, download=True)\""
         ) from error
+    image_size = image_size or SIDES.get(name)
     _check_memory(len(dataset), image_size)
     labels = torch.zeros(len(dataset), dtype=torch.int64)
 
@@ -139,7 +154,8 @@ def _from_torchvision(name: str, split: Split, image_size: int | None, download:
         return fitted(upright(image), image_size)
 
     images, _ = _gathered(read, [f"image {i} of {name} ({split}) in {root}" for i in range(len(dataset))])
-    classes = tuple(getattr(dataset, "classes", map(str, range(int(labels.max()) + 1))))
+    found = getattr(dataset, "classes", range(int(labels.max()) + 1))
+    classes = tuple(each[0] if isinstance(each, tuple) else str(each) for each in found)  # of synonyms the first
     return ImageSet(images, labels, classes)
 
 

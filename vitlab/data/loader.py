@@ -145,14 +145,17 @@ def batches(
     seed: int,
     device: torch.device | str = "cpu",
     augmentation: Augmentation | None = None,
+    image_size: int | None = None,
 ) -> Batches:
     """Shuffled training batches of a set that fits in memory, as a function of the step.
 
     Every epoch is a fresh permutation; the batch at a step depends only on the seed and the step, so a resumed run
     sees exactly what an uninterrupted one would have seen. Epochs run into each other: no partial batches, and every
-    image is seen once before any is seen again. The bytes live on `device`, once, and are augmented there.
+    image is seen once before any is seen again. The bytes live on `device`, once, and are augmented there. An
+    inception crop is resized to `image_size` pixels, by default those of the image.
 
-    Raises ValueError where batch_size is not positive, or the augmentation's pad is not less than the images' sides.
+    Raises ValueError where batch_size is not positive, the augmentation's pad is not less than the images' sides, or
+    `image_size` is another than the images' without an inception crop.
 
     >>> digits = ImageSet(torch.zeros(10, 3, 8, 8, dtype=torch.uint8), torch.arange(10), tuple("0123456789"))
     >>> batch = batches(digits, batch_size=4, seed=0, augmentation=Augmentation(crop="pad", pad=1, mixup=0.2))
@@ -164,7 +167,13 @@ def batches(
     """
     augmentation = augmentation or Augmentation()
     numbers = shuffled(len(image_set), batch_size, seed)
-    augment.check_shift(augmentation.shift, *image_set.images.shape[-2:])
+    sides = image_set.images.shape[-2:]
+    augment.check_shift(augmentation.shift, *sides)
+    if augmentation.crop != "inception" and image_size not in (None, *sides):
+        raise ValueError(
+            f"image_size is {image_size} but the images have {sides[0]}×{sides[1]} pixels: only inception crops are "
+            "resized; load the images at the size that is wanted"
+        )
     images, labels = image_set.images.to(device), image_set.labels.to(device)
 
     def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
@@ -173,7 +182,7 @@ def batches(
         drawn = augment.draw(augmentation, batch_size, seed, step)[rows]
         chosen = images.index_select(0, index)
         if augmentation.crop == "inception":
-            pictures = augment.resized_crops(to_float(chosen), drawn)
+            pictures = augment.resized_crops(to_float(chosen), drawn, image_size)
         else:
             pictures = to_float(augment.shifted(chosen, drawn, augmentation.shift))
         if augmentation.mixes:
