@@ -315,3 +315,49 @@ def test_recipes_prints_the_tables(capsys):
     assert main(["recipes"]) == 0
     out = capsys.readouterr().out
     assert "Table 3" in out and "93,836" in out and "Table 4" in out and "few-shot" in out.lower()
+
+
+class TestWeights:
+    """Fine-tuning by `weights=`: from there, under a new head, and nothing that does not fit."""
+
+    def trained(self, tmp_path, seed=3):
+        zoo.save(tmp_path / "start.safetensors", zoo.create("Lab-Ti/8", n_classes=4, seed=seed), "Lab-Ti/8", {})
+        return str(tmp_path / "start.safetensors")
+
+    def test_the_model_begins_with_them_at_another_size_under_a_head_of_zeros(self, tmp_path):
+        weights = self.trained(tmp_path)
+        given = {"weights": weights, "image_size": 48, "steps": 1, "batch_size": 4}
+        ready = session.prepared(session.session("Lab-Ti/8", "digits", settings=given), torch.device("cpu"))
+        start = zoo.load(weights).model
+        assert torch.equal(ready.model.blocks[0].attn.qkv.weight, start.blocks[0].attn.qkv.weight)
+        assert ready.model.pos_embed.shape == (1, 37, 64) and ready.model.head.out_features == 10
+        assert not ready.model.head.weight.any()
+
+    def test_other_weights_are_another_training_and_the_file_s_place_is_of_no_consequence(self, tmp_path):
+        def identity(name: str, seed: int) -> dict:
+            (tmp_path / name).mkdir()
+            given = {"weights": self.trained(tmp_path / name, seed), "steps": 1, "batch_size": 4}
+            return session.prepared(session.session("Lab-Ti/8", "digits", settings=given), torch.device("cpu")).identity
+
+        one, copy, other = identity("a", 1), identity("b", 1), identity("c", 2)
+        assert one == copy and one != other and "weights" in one
+        fresh = session.session("Lab-Ti/8", "digits", settings={"steps": 1, "batch_size": 4})
+        assert "weights" not in session.prepared(fresh, torch.device("cpu")).identity
+
+    @pytest.mark.parametrize(
+        "model, given, words",
+        [
+            ("Lab-Mu/8", {}, r"are of Lab-Ti/8, but the model to train is Lab-Mu/8: name Lab-Ti/8, or give weights of"),
+            ("Lab-Ti/8", {"head": "tanh"}, r"get a linear head and no dropout; leave out head and dropout"),
+            ("Lab-Ti/8", {"dropout": 0.1}, r"get a linear head and no dropout"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, tmp_path, model, given, words):
+        given |= {"weights": self.trained(tmp_path), "steps": 1, "batch_size": 4}
+        with pytest.raises(ValueError, match=words):
+            session.prepared(session.session(model, "digits", settings=given), torch.device("cpu"))
+
+    def test_masked_prediction_goes_on_from_them_too(self, tmp_path):
+        given = {"weights": self.trained(tmp_path), "objective": "masked", "steps": 1, "batch_size": 4}
+        ready = session.prepared(session.session("Lab-Ti/8", "photographs", settings=given), torch.device("cpu"))
+        assert torch.equal(ready.model.vit.pos_embed, zoo.load(given["weights"]).model.pos_embed)

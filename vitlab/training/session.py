@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set, stream
 from vitlab.models import zoo
+from vitlab.models.transfer import with_new_head
 from vitlab.settings import check, number, one_of, whole
 from vitlab.training import checkpoint, cost, masked, paper, processes, progress
 from vitlab.training.loop import train
@@ -41,6 +43,7 @@ class Session:
     image_size: int = 32  # pixels
     head: str = "linear"
     dropout: float = 0.0
+    weights: str = ""  # to begin with, whatever `zoo.load` takes, of the same model, under a new head; "": fresh ones
     objective: str = "labels"  # or "masked": predict hidden patches (§4.6)
     target: str = Target.MEAN_COLOUR.value  # of hidden patches; see `masked.Target`
     masked: float = 0.5  # share of the patches that are hidden
@@ -61,6 +64,8 @@ class Session:
         )
         if self.objective == "masked" and self.augmentation.mixes:
             raise ValueError("masked prediction mixes no images; leave out mixup")
+        if self.weights and (self.head != "linear" or self.dropout):
+            raise ValueError(f"weights={self.weights!r} get a linear head and no dropout; leave out head and dropout")
 
 
 _NOT_SET = ("model", "data", "recipe", "augmentation")
@@ -146,8 +151,11 @@ def prepared(chosen: Session, device: torch.device) -> Prepared:
         test, classes = photographs.image_set(_PHOTOGRAPHS_TEST, size), len(photographs.names())
         content = [loader.content_hash(test)]  # a change of the photographs shows there too
     elif chosen.data in datasets.NAMES:
-        held, test = (datasets.load(chosen.data, split, image_size=size) for split in ("train", "test"))
-        feed, classes = loader.batches(held, *how), len(held.classes)
+        cropped = chosen.augmentation.crop == "inception"  # from images as large as they are kept
+        kept = max(size, datasets.SIDES.get(chosen.data, size)) if cropped else size
+        sides = {"train": kept, "test": size}
+        held, test = (datasets.load(chosen.data, split, image_size=side) for split, side in sides.items())
+        feed, classes = loader.batches(held, *how, size), len(held.classes)
         content = [loader.content_hash(each) for each in (held, test)]
     else:
         read, test = (folders.open_folder(chosen.data, split, image_size=size) for split in ("train", "test"))
@@ -155,10 +163,7 @@ def prepared(chosen: Session, device: torch.device) -> Prepared:
             folders.check_headers(each)
         feed, classes = folders.batches(read, *how, workers=chosen.workers), len(read.classes)
         content = [folders.content_hash(each) for each in (read, test)]
-    given: dict[str, Any] = {"head": chosen.head, "dropout": chosen.dropout}
-    options = {name: value for name, value in given.items() if value not in ("linear", 0.0)}
-    model = zoo.create(chosen.model, n_classes=classes, image_size=size, seed=recipe.seed, **options)
-    settings = {name: getattr(chosen, name) for name in ("model", "image_size", "head", "dropout")}
+    model, settings = _begun(chosen, classes)
     images = dict(zip(("images", "test images"), content, strict=False))
     objective: Objective = Classification(recipe.label_smoothing)
     if chosen.objective == "masked":
@@ -167,6 +172,32 @@ def prepared(chosen: Session, device: torch.device) -> Prepared:
         objective = MaskedPrediction(model.target, chosen.masked, model.patch_size)
     known = settings | dataclasses.asdict(chosen.augmentation) | images
     return Prepared(model.to(device), feed, test, known, objective)
+
+
+def _begun(chosen: Session, n_classes: int) -> tuple[nn.Module, dict[str, Any]]:
+    """The model before its training, and what determines it."""
+    settings = {name: getattr(chosen, name) for name in ("model", "image_size", "head", "dropout")}
+    if chosen.weights:
+        start = zoo.load(chosen.weights)
+        if start.name.lower() != chosen.model.lower():
+            raise ValueError(
+                f"weights={chosen.weights!r} are of {start.name}, but the model to train is {chosen.model}: name "
+                f"{start.name}, or give weights of {chosen.model}"
+            )
+        if {*start.mean, *start.std} != {0.5}:
+            raise ValueError(
+                f"{start.name} takes images of mean {start.mean} and deviation {start.std}, but a training gives -1 … "
+                "1; give weights that take those"
+            )
+        digest = hashlib.sha256()
+        for tensor in start.model.state_dict().values():
+            digest.update(tensor.contiguous().numpy().data)
+        model = with_new_head(start.model, n_classes, chosen.image_size)
+        return model, settings | {"weights": digest.hexdigest()[:16]}
+    given: dict[str, Any] = {"head": chosen.head, "dropout": chosen.dropout}
+    options = {name: value for name, value in given.items() if value not in ("linear", 0.0)}
+    size, seed = chosen.image_size, chosen.recipe.seed
+    return zoo.create(chosen.model, n_classes=n_classes, image_size=size, seed=seed, **options), settings
 
 
 def plan(chosen: Session, device: torch.device | None = None) -> str:
