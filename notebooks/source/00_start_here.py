@@ -161,7 +161,7 @@ Markdown("\n".join(lines))
 #
 # Three families of models are compared: the ViT, the ResNet that the paper compares it with (BiT),
 # and the hybrid, a ResNet whose last feature map is the input of a ViT. They are small enough to be
-# trained on a laptop. Those with the same ending (Mu, Ti, S, B) belong together: the ResNet takes
+# trained on a laptop. Those with the same ending (Mu, Ti, S, M, B) belong together: the ResNet takes
 # about as many floating-point operations (FLOPs) as the ViT. The number after the slash is the
 # patch size in pixels; for a ResNet and a hybrid it is the stride that matches it.
 

@@ -23,7 +23,7 @@ def images(size: int = 16) -> torch.Tensor:
     return torch.randn(4, 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("size", ["Lab-Ti", "Lab-S", "Lab-B"])
+@pytest.mark.parametrize("size", ["Lab-Ti", "Lab-S", "Lab-M", "Lab-B"])
 @pytest.mark.parametrize(("patch", "pixels"), [(4, 32), (8, 32), (8, 64), (2, 8)])
 def test_compute_is_the_vits(size, patch, pixels):
     assert flops(f"BiT-{size}/{patch}", pixels) == pytest.approx(flops(f"{size}/{patch}", pixels), rel=0.15)

@@ -51,8 +51,10 @@ PARTS = (
     Part("data_scaling"),
     Part("compute_scaling"),
     Part("cifar10", data="cifar10"),
-    Part("lab_weights", {"which": "lab"}),
-    Part("lab_weights", {"which": "lab-hybrid"}),
+    Part("lab_weights", {"which": "lab-masked"}, data="imagenette"),
+    Part("lab_weights", {"which": "lab"}, data="imagenette"),
+    Part("lab_weights", {"which": "lab-hybrid"}, data="imagenette"),
+    Part("lab_weights", {"which": "lab-world"}),
 )
 
 

@@ -64,7 +64,7 @@ def _hybrid(value: str) -> str:
 
 
 def _images(value: str) -> str:
-    return value if value in ("auto", "photographs") else _target(value)
+    return value if value in ("auto", "photographs", "crops") else _target(value)
 
 
 def _target(value: str) -> str:

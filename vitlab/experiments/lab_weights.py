@@ -1,136 +1,197 @@
-"""Trains the bundled lab weights that notebooks 06–09 analyse, and writes their model cards (§3.1, §4.1)."""
+"""Trains the bundled lab weights that notebooks 06–10 look at, and writes their model cards (§3.1, §4.1, §4.6)."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from scipy import stats
 
 from vitlab import files, ledger
-from vitlab.data.world import HELD_OUT, World, image_set, stream
+from vitlab.data.augment import Augmentation
 from vitlab.models import zoo
 from vitlab.sweep import presets
+from vitlab.training import checkpoint, session
 from vitlab.training.evaluate import evaluate
-from vitlab.training.loop import train
 from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
+from vitlab.training.session import Session
+
+_FLIPPED_CROPS = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)
 
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """One preset: a ViT and a hybrid that differs in the patch embedding only, which world, for how long."""
+    """One preset: for the name of each bundled model its trainings, of which each goes on from the one before."""
 
-    models: dict[str, str]  # name of the bundled weights → model
-    world: World
-    recipe: Recipe
-    n_held_out: int  # images of the final evaluation; as many others follow the training
+    trainings: dict[str, tuple[Session, ...]]
 
 
-_BUNDLED = StudyConfig(  # an hour for each on a CPU core
-    {"lab": "Lab-S/8", "lab-hybrid": "R+Lab-S/8"},
-    World(n_classes=10, image_size=64),
+def _config(masked: Session, labels: Session, world: Session, vit: str, hybrid: str) -> StudyConfig:
+    """The ViT and the hybrid are trained alike, by masked prediction and then with labels."""
+    ours, twin = (tuple(dataclasses.replace(each, model=model) for each in (masked, labels)) for model in (vit, hybrid))
+    return StudyConfig({"lab": ours, "lab-masked": ours[:1], "lab-hybrid": twin, "lab-world": (world,)})
+
+
+_MASKED = Session(
+    "",
+    "imagenette",
+    Recipe(steps=6_400, batch_size=32, learning_rate=1.5e-3, warmup_steps=300, eval_every=320, precision="bf16"),
+    _FLIPPED_CROPS,
+    image_size=96,
+    objective="masked",
+)
+_LABELS = Session(
+    "",
+    "imagenette",
+    Recipe(
+        steps=1_500,
+        batch_size=128,
+        learning_rate=1e-3,
+        warmup_steps=100,
+        label_smoothing=0.1,
+        eval_every=150,
+        precision="bf16",
+    ),
+    _FLIPPED_CROPS,
+    image_size=96,
+)
+_WORLD = Session(
+    "Lab-S/8",
+    "world",
     Recipe(steps=4000, batch_size=128, learning_rate=1e-3, warmup_steps=400, eval_every=250),
-    5000,
+    image_size=64,
+    head="tanh",
 )
 CONFIGS = {
-    "smoke": StudyConfig(
-        {"lab": "Lab-Ti/8", "lab-hybrid": "R+Lab-Ti/8"},
-        World(image_size=32),
-        Recipe(steps=8, batch_size=16, warmup_steps=2),
-        50,
+    "smoke": _config(
+        Session("", "photographs", Recipe(steps=4, batch_size=16, warmup_steps=2), objective="masked"),
+        Session("", "digits", Recipe(steps=4, batch_size=16, warmup_steps=2)),
+        Session("Lab-Ti/8", "world", Recipe(steps=8, batch_size=16, warmup_steps=2), head="tanh"),
+        "Lab-Ti/8",
+        "R+Lab-Ti/8",
     ),
-    "quick": dataclasses.replace(_BUNDLED, recipe=Recipe(steps=200, warmup_steps=20, eval_every=100), n_held_out=1000),
-    "full": _BUNDLED,
-    # A grid of 14 × 14 patches, as the paper's at 224 px. Written for one large GPU; not run yet.
-    "gpu": dataclasses.replace(
-        _BUNDLED,
-        world=World(n_classes=10, image_size=112),
-        recipe=Recipe(
-            steps=20_000, batch_size=256, learning_rate=1e-3, warmup_steps=2_000, eval_every=1_000, precision="bf16"
-        ),
-    ),
+    "full": _config(_MASKED, _LABELS, _WORLD, "Lab-M/8", "R+Lab-M/8"),
 }
 
 
 def lab_weights(
-    preset: str = "quick", seed: int = 0, jobs: int | None = None, folder: Path | None = None, which: str = "lab"
+    preset: str = "full", seed: int = 0, jobs: int | None = None, folder: Path | None = None, which: str = "lab"
 ) -> pd.DataFrame:
-    """Pre-train on the endless world; returns the training's rows (see `training.loop.train`).
+    """Train one of the bundled models; returns the rows of its last training (see `training.loop.train`).
 
-    `which`: "lab", the ViT, or "lab-hybrid", its twin with a ResNet in front. Writes weights (safetensors, with their
-    history), their card and the log into `folder`, by default figures/<preset>/<which>. The committed weights are
-    those of `full`, copied to data/. It is one training, whatever `jobs`. A killed training is
-    resumed.
+    `which`: "lab-masked", a ViT that predicts hidden patches of photographs; "lab", the same with labels afterwards;
+    "lab-hybrid", its twin with a ResNet in front, trained alike; "lab-world", a smaller ViT of the painted world. Its
+    weights (safetensors, with their history) and their card are written into `folder`, by default
+    figures/<preset>/lab_weights, beside a folder for each training. The committed weights, those of `full`, are copied
+    to data/. A killed training is resumed, a finished one not repeated. It is one process, whatever `jobs`.
 
-    Raises ValueError for weights that are neither.
+    Raises ValueError for other names, FileNotFoundError where the photographs are missing (see `datasets.load`).
     """
     config = presets.choose(CONFIGS, preset)
-    if which not in config.models:
-        raise ValueError(f"which={which!r}: expected one of {', '.join(config.models)}")
-    folder = Path(folder) if folder else files.figures_dir() / preset / which.replace("-", "_")
-    world, named = config.world, config.models[which]
-    device = default_device()
-    model = zoo.create(named, n_classes=world.n_classes, image_size=world.image_size, head="tanh", seed=seed).to(device)
-    recipe = dataclasses.replace(config.recipe, seed=seed)
-    validation = image_set(world, config.n_held_out, HELD_OUT + config.n_held_out, device)  # not those of the card
-    rows = train(
-        model,
-        stream(world, recipe.batch_size, device),
-        recipe,
-        validation=validation,
-        folder=folder,
-        save_every=250,
-        identity=dataclasses.asdict(world),
-        report=lambda row: print(f"step {row['step']}: held-out accuracy {row['val_accuracy']:.3f}", flush=True),
-    )
-    held_out = evaluate(model, image_set(world, config.n_held_out, HELD_OUT, device))
+    if which not in config.trainings:
+        raise ValueError(f"which={which!r}: expected one of {', '.join(config.trainings)}")
+    folder = Path(folder) if folder else files.figures_dir() / preset / "lab_weights"
+    done: list[dict[str, Any]] = []
+    rows: list[dict] = []
+    for each in config.trainings[which]:
+        recipe = dataclasses.replace(each.recipe, seed=seed)
+        last = dataclasses.replace(each, recipe=recipe, weights=done[-1]["weights"] if done else "")
+        training = folder / f"{each.model}-{each.data}-{each.objective}".replace("/", "_")
+        rows = session.run(last, training, save_every=50)
+        done.append({"session": last, "row": rows[-1], "weights": str(training / checkpoint.WEIGHTS)})
     about = {
-        "world": dataclasses.asdict(world),
-        "recipe": dataclasses.asdict(recipe),
-        "held_out": held_out | {"n": config.n_held_out},
+        "which": which,
         "preset": preset,
-        "provenance": ledger.provenance(rows[-1]["seconds"]),
+        "trainings": [_told(**one) for one in done],
+        "provenance": ledger.provenance(sum(one["row"]["seconds"] for one in done)),
     }
-    name = zoo.BUNDLED[which]
-    zoo.save(folder / name, model, named, about)
-    with files.writing((folder / name).with_suffix(".md")) as path:
-        path.write_text(model_card(name, named, about), encoding="utf-8")
+    loaded = zoo.load(done[-1]["weights"])
+    if last.objective == "labels":
+        test = session.prepared(last, default_device()).test
+        about["held_out"] = evaluate(loaded.model, test) | {"n": len(test)}
+    zoo.save(folder / zoo.BUNDLED[which], loaded.model, loaded.name, about)
+    with files.writing((folder / zoo.BUNDLED[which]).with_suffix(".md")) as path:
+        path.write_text(model_card(which, loaded.name, about), encoding="utf-8")
     return pd.DataFrame(rows)
 
 
-def model_card(name: str, model: str, about: dict) -> str:
+def _told(session: Session, row: dict, weights: str) -> dict[str, Any]:
+    """A training as plain values: what it was on, how, and what its evaluation gave."""
+    parts = {"recipe": dataclasses.asdict(session.recipe), "augmentation": dataclasses.asdict(session.augmentation)}
+    kept = ("model", "data", "image_size", "head", "objective", "target", "masked")
+    result = {name: row[name] for name in ("val_accuracy", "val_loss", "seconds", "flops", "peak_memory_gb")}
+    return {name: getattr(session, name) for name in kept} | parts | {"result": result}
+
+
+_DATA = {
+    "imagenette": "Imagenette (9,469 photographs of ten classes of ImageNet, short side 128 pixels; fast.ai)",
+    "photographs": "crops of three photographs that come with the dependencies",
+    "digits": "scikit-learn's digits",
+    "world": "the painted world (`vitlab.data.world`), no image of which is seen twice",
+}
+_WHAT = {
+    "lab": "the small Vision Transformer that notebooks 06–09 look at",
+    "lab-masked": "the same ViT as `lab`, before its training with labels",
+    "lab-hybrid": "the hybrid twin of the ViT that was trained alike, with a ResNet in front",
+    "lab-world": "a smaller ViT, trained on images whose objects have masks (notebook 09)",
+}
+
+
+def model_card(which: str, model: str, about: dict) -> str:
     """The model card as Markdown, from what the weights' own metadata says."""
-    world, recipe, held_out, made = about["world"], about["recipe"], about["held_out"], about["provenance"]
-    accuracy, n = held_out["accuracy"], held_out["n"]
-    margin = 1.96 * math.sqrt(accuracy * (1 - accuracy) / n)
-    strengths = ", ".join(f"{key} {value}" for key, value in sorted(world.items()) if isinstance(value, float))
-    hybrid = name == zoo.BUNDLED["lab-hybrid"]
-    what = "the hybrid twin of the small Vision Transformer" if hybrid else "the small Vision Transformer"
-    of, use = (" --set which=lab-hybrid", "lab-hybrid") if hybrid else ("", "lab")
-    preset = "full" if about["preset"] == "rehearsal" else about["preset"]  # its name when the weights were made
-    return f"""# {name}
+    made, trainings = about["provenance"], about["trainings"]
+    last = trainings[-1]
+    setting = "" if which == "lab" else f" --set which={which}"
+    unseen = "has seen ten classes of objects" if last["data"] == "imagenette" else "has never seen a photograph"
+    steps = "\n".join(f"{number}. {_training_told(each)}" for number, each in enumerate(trainings, 1))
+    return f"""# {zoo.BUNDLED[which]}
 
-**What it is.** {model} of `vitlab.models.zoo` for {world["image_size"]}-pixel images, with the paper's tanh
-pre-training head (§3.1): {what} that notebooks 06–09 look at.
+**What it is.** {model} of `vitlab.models.zoo`, images of {last["image_size"]} × {last["image_size"]} pixels:
+{_WHAT[which]}.
 
-**Trained on** the procedural world (`vitlab.data.world`): {world["n_classes"]} classes, world seed {world["seed"]},
-strengths {strengths}. {recipe["steps"] * recipe["batch_size"]:,} images, none seen twice; no photograph, no person,
-nothing downloaded.
+**Trained** {"in two steps, the second from the first's weights" if len(trainings) > 1 else "once"}:
 
-**Recipe.** AdamW, {recipe["steps"]} steps of {recipe["batch_size"]} images, learning rate {recipe["learning_rate"]},
-{recipe["warmup_steps"]} steps of warm-up, {recipe["decay"]} decay, weight decay {recipe["weight_decay"]}, gradient
-norm clipped at {recipe["grad_clip"]}, no dropout, seed {recipe["seed"]}.
+{steps}
 
-**Result.** Held-out accuracy {accuracy:.1%} ± {margin:.1%} (95 %, {n} images the training never saw; chance is
-{1 / world["n_classes"]:.0%}).
+**Result.** {_result_told(about)}
 
-**Made by** `vitlab experiment lab_weights --preset {preset}{of}`; code {made["code_hash"][:12]}, torch
-{made["versions"]["torch"]}, {made["device"]}, {made["wall_s"] / 60:.0f} minutes of training on
-{made["threads"]} thread(s). The file's metadata holds all of this.
+**Made by** `vitlab experiment lab_weights --preset {about["preset"]}{setting}`; code {made["code_hash"][:12]}, torch
+{made["versions"]["torch"]}, {made["device"]}, {made["wall_s"] / 60:.0f} minutes of training on {made["threads"]}
+thread(s). The file's metadata holds all of this.
 
-**Use it** to look at what a trained ViT does (`WEIGHTS = "{use}"`). **Do not use it** to recognise photographs: it has
-never seen one. Licence: Apache-2.0, as the project.
+**Use it** to look at what a trained ViT does (`WEIGHTS = "{which}"`). **Do not use it** to recognise photographs: it
+{unseen}. Licence: Apache-2.0, as the project; none of the images is in it.
 """
+
+
+def _training_told(training: dict) -> str:
+    recipe, crop = training["recipe"], training["augmentation"]
+    how = "with labels"
+    if training["objective"] == "masked":
+        how = f"by masked patch prediction (App. B.1.2; {training['masked']:.0%} hidden, target {training['target']})"
+    low, high = crop["area"]
+    images = [f"random crops of {low:.0%} to {high:.0%} of the area"] * (crop["crop"] != "none")
+    images += ["half of them flipped"] * crop["flip"] + [f"mixup {crop['mixup']}"] * (crop["mixup"] > 0)
+    smoothing = f", label smoothing {recipe['label_smoothing']}" if recipe["label_smoothing"] else ""
+    return (
+        f"On {_DATA[training['data']]}, {how}: {recipe['steps'] * recipe['batch_size']:,} views"
+        f"{', '.join(['', *images])}. AdamW, {recipe['steps']:,} steps of {recipe['batch_size']}, "
+        f"learning rate {recipe['learning_rate']}, {recipe['warmup_steps']} steps of warm-up, {recipe['decay']} decay, "
+        f"weight decay {recipe['weight_decay']}, gradient norm clipped at {recipe['grad_clip']}{smoothing}, "
+        f"{recipe['precision']}, seed {recipe['seed']}; {training['result']['seconds'] / 60:.0f} minutes."
+    )
+
+
+def _result_told(about: dict) -> str:
+    if "held_out" not in about:
+        accuracy = about["trainings"][-1]["result"]["val_accuracy"]
+        return f"Of the hidden patches of test photographs {accuracy:.1%} get the right one of 512 colours."
+    accuracy, n = about["held_out"]["accuracy"], about["held_out"]["n"]
+    low, high = stats.binomtest(round(accuracy * n), n).proportion_ci(method="wilson")
+    return (
+        f"Accuracy on {n:,} test images that no training saw: {accuracy:.1%} (95 % interval {low:.1%} to {high:.1%})."
+    )

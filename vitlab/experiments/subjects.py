@@ -10,30 +10,39 @@ import torch
 from torch import Tensor
 
 from vitlab import files
-from vitlab.data import datasets
+from vitlab.data import datasets, photographs
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import hub, zoo
 from vitlab.models.pretrained import Pretrained
 
+CROPS = "crops"  # of the photographs that come with the dependencies
+
 
 def image_source(pretrained: Pretrained) -> str:
-    """What "auto" means: the world for a lab model, which was trained on it, else photographs.
+    """What "auto" means: images like those that a lab model was trained on, photographs for any other model.
+
+    They are "crops", many small ones, for a lab model that was trained on photographs, and else the "world".
 
     >>> image_source(Pretrained(torch.nn.Identity(), "Lab-S/8", "nowhere", (64, 64)))
     'world'
     """
-    return "world" if "Lab-" in pretrained.name else "photographs"
+    if "Lab-" not in pretrained.name:
+        return "photographs"
+    trainings = pretrained.about.get("trainings", [{"data": "world"}])
+    return "world" if trainings[-1]["data"] == "world" else CROPS
 
 
 def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int) -> list[Tensor]:
     """At most `count` pictures [3 H W] of bytes, for `pretrained.prepare`.
 
-    From the world, painted at the model's size; the first of `datasets.photographs`; or a random choice, by `seed`,
-    from a data set's test images.
+    From the world, painted at the model's size; "crops" of that size from three photographs' test parts; the first of
+    `datasets.photographs`; or a random choice, by `seed`, from a data set's test images.
     """
     if images == "world":
         return list(world_at(pretrained.image_size, count, seed).images)
+    if images == CROPS:
+        return list(photographs.image_set(count, max(pretrained.image_size), seed=seed).images)
     if images == "photographs":
         return [picture for _, picture in datasets.photographs(limit=count)]
     available = datasets.load(images, "test", image_size=max(pretrained.image_size)).images

@@ -24,6 +24,7 @@ VIT_SIZES: dict[str, dict[str, int]] = {
     "Lab-Mu": {"dim": 32, "depth": 2, "n_heads": 2, "mlp_dim": 128, "image_size": 32, "n_classes": 10},
     "Lab-Ti": {"dim": 64, "depth": 4, "n_heads": 4, "mlp_dim": 256, "image_size": 32, "n_classes": 10},
     "Lab-S": {"dim": 96, "depth": 6, "n_heads": 4, "mlp_dim": 384, "image_size": 32, "n_classes": 10},
+    "Lab-M": {"dim": 128, "depth": 6, "n_heads": 4, "mlp_dim": 512, "image_size": 32, "n_classes": 10},
     "Lab-B": {"dim": 192, "depth": 8, "n_heads": 6, "mlp_dim": 768, "image_size": 32, "n_classes": 10},
 }
 # One body per size, as for the ViT, whose body stays when its patch changes: with a stem of stride P / 4,
@@ -33,15 +34,16 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
     "BiT-Lab-Mu": {"width": 8, "layers": (1, 1)},
     "BiT-Lab-Ti": {"width": 16, "layers": (1, 1, 1, 1)},
     "BiT-Lab-S": {"width": 32, "layers": (1, 1, 1)},
+    "BiT-Lab-M": {"width": 40, "layers": (1, 1, 1)},
     "BiT-Lab-B": {"width": 64, "layers": (1, 1, 1, 1)},
 }
 # Channels of a hybrid's ResNet (models/hybrid.py). As in the paper's R50+ViT-B, the ResNet does about as much as the
 # ViT where the sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8").
 # R+Lab-Mu has the narrowest ResNet there can be, and does twice the FLOPs of Lab-Mu/8.
-HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-B": 32}
+HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-M": 16, "R+Lab-B": 32}
 _LONGEST_PATCH = 4  # digits
 # Name → file in data/.
-BUNDLED = {"lab": "vit_lab_s8_64.safetensors", "lab-hybrid": "hybrid_lab_s8_64.safetensors"}
+BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-hybrid", "lab-world")}
 _SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
 _FILE_ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".h5")
 _HEADS = ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight")  # whose rows are the classes
