@@ -437,19 +437,19 @@ def test_offline_by_accident_is_said_within_three_seconds(cache, monkeypatch):
         refused = f"http://127.0.0.1:{_unused_port()}"
         for endpoint in (f"http://127.0.0.1:{silent.getsockname()[1]}", refused, "no address"):
             monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
-            start = time.process_time()
+            start = time.monotonic()
             with pytest.raises(ConnectionError, match=OFFLINE):
                 zoo.load("test_vit.r160_in1k")
-            assert time.process_time() - start < 3
+            assert time.monotonic() - start < 3
 
 
 def test_a_name_server_that_does_not_answer_is_not_waited_for(cache, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(hub.urllib.request, "urlopen", lambda *args, **kwargs: time.sleep(4) or io.BytesIO())
-    start = time.process_time()
+    start = time.monotonic()
     with pytest.raises(ConnectionError, match=OFFLINE):
         zoo.load("test_vit.r160_in1k")
-    assert time.process_time() - start < 3
+    assert time.monotonic() - start < 3
 
 
 def _unused_port() -> int:
