@@ -34,8 +34,10 @@
 # %% [markdown]
 # ## Parameters
 #
-# `WEIGHTS` is `"lab"` (the model that comes with the project), a timm name such as
-# `"vit_base_patch16_224"`, or the path of a `.safetensors` file.
+# `WEIGHTS` is `"lab"` (a small ViT that was trained on photographs: first to predict hidden patches,
+# then with labels), `"lab-masked"` (the same before it saw labels), `"lab-world"` (a smaller one of
+# painted images), a timm name such as `"vit_base_patch16_224"`, or the path of a `.safetensors`
+# file.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -49,6 +51,7 @@ WEIGHTS = "lab"
 # %%
 import numpy as np
 import torch
+from IPython.display import Markdown
 from sklearn.decomposition import PCA
 
 from vitlab import ledger, plots
@@ -137,9 +140,12 @@ assert np.allclose(np.abs(cosine), 1, atol=1e-5)
 assert np.allclose(pca.explained_variance_ratio_, explained, atol=1e-5)
 
 # %% [markdown]
-# The picture of Fig. 7 left: each component scaled to the range from black to white on its own, its
-# minimum and maximum taken over the three channels together (the paper does not say how it scales:
-# this is our choice). Beside it, the **control**: the same model with fresh random weights.
+# The picture of Fig. 7 left. The components are *sorted* by the variance they explain, row by row,
+# as singular values are; the number of a row's first component stands before it. Each is
+# *contrast-normalised* on its own: its lowest value becomes black and its highest white, both taken
+# over the three channels together, so that colours stay as they are to each other. (The paper does
+# not say how it scales; this is our choice.) Beside it, smaller, the **control**: the same model
+# with fresh random weights.
 
 # %%
 untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
@@ -147,20 +153,22 @@ noise, _ = filters.filter_components(filters.embedding_filters(untrained.model),
 alt = (
     f"Two grids of {n} small colour pictures, the principal components of trained and of untrained "
 )
-alt += "filters."
-with plots.figure(study, "components", 1, 2, alt=alt, figsize=(9, 3)) as axes:
+alt += "filters, sorted by the variance they explain."
+size = {"figsize": (11, 4.4), "width_ratios": [1.7, 1]}
+with plots.figure(study, "components", 1, 2, alt=alt, **size) as axes:
     grids = {"Trained": components, "Untrained": noise}
     for ax, (title, pictures) in zip(axes, grids.items(), strict=True):
         tiles = filters.filter_tiles(pictures).permute(0, 2, 3, 1)  # [n 3 P P] → [n P P 3]
         plots.plot_filter_grid(tiles.numpy(), ax)
-        ax.set_title(title)
+        ax.set_title(f"{title}, patches of {P} × {Q} pixels")
 
 # %% [markdown]
 # There are 28 tiles, as in the paper, unless the model has too few filters for that many
 # components. The untrained grid shows noise: independent colours in every pixel. Look in the
 # trained one for what noise does not have: neighbouring pixels of similar colour (blobs, bars,
-# waves), a direction, and pairs of opposed colours. The experiment below measures whether there is
-# more of it than chance would give.
+# waves), a direction, and pairs of opposed colours. The contrast hides how much a component counts:
+# the last tile is as bright as the first and explains a fraction of its variance. The experiment
+# below measures whether there is more structure than chance would give.
 
 # %% [markdown]
 # ## How others get this wrong
@@ -286,6 +294,18 @@ note = (
 )
 numbers = {f"{name} of the first components": estimate for name, estimate in numbers.items()}
 ledger.conclude(study, "C11", ruling, numbers, note=note, table=measures.reset_index())
+
+# %% [markdown]
+# ## Beside a ViT that was trained on ImageNet
+#
+# The same notebook, run once with the weights of a ViT-Ti/16: its figure, committed with the
+# project, under this run's, and what the ledger has of both. Patches of 16 pixels have room for
+# finer waves than patches of 8.
+
+# %%
+pictures, words = ledger.beside_imagenet(study, "components")
+plots.show_pictures(pictures)
+Markdown(words)
 
 # %% [markdown]
 # ## Exercises

@@ -19,8 +19,8 @@
 # | `quick` | 256 images, 2 controls | about 20 s |
 # | `full` | 512 images, 5 controls | about 1 min |
 #
-# The times are for the bundled lab model. A model at 224 pixels takes minutes: `WEIGHTS` says which
-# one.
+# The times are for the bundled lab models. A model at 224 pixels takes minutes: `WEIGHTS` and
+# `WORLD_WEIGHTS` say which ones.
 
 # %% [markdown]
 # ## What you will learn
@@ -35,13 +35,17 @@
 # **Prerequisites**: self-attention as in notebook 01; matrix products; confidence intervals.
 
 # %% [markdown]
-# `WEIGHTS` takes `"lab"` (trained by this collection), a timm name such as
-# `"vit_base_patch16_224"`, or the path of a safetensors file.
+# Two models are looked at. `WEIGHTS` is for photographs: `"lab"` (a small ViT that was trained on
+# photographs), a timm name such as `"vit_base_patch16_224"`, or the path of a safetensors file.
+# `WORLD_WEIGHTS` is for painted images, whose objects have exact masks, so that what the picture
+# shows can be measured: `"lab-world"` was trained on them; any other weights are out of their domain
+# there.
 
 # %% tags=["parameters"]
 PRESET = "quick"
 SEED = 0
 WEIGHTS = "lab"
+WORLD_WEIGHTS = "lab-world"
 
 # %% [markdown]
 # One cell of imports. `study` is this execution: its figures and its verdict go to
@@ -51,6 +55,7 @@ WEIGHTS = "lab"
 import numpy as np
 import pandas as pd
 import torch
+from IPython.display import Markdown
 from scipy.stats import spearmanr
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -64,10 +69,11 @@ from vitlab.data import datasets
 from vitlab.experiments import rollout_masks, subjects
 from vitlab.models import zoo
 
-study = ledger.begin("09_attention_rollout", PRESET, SEED, weights=WEIGHTS)
-pretrained = zoo.load(WEIGHTS)
-control = zoo.load(WEIGHTS, untrained=True, seed=SEED)
-print(f"{pretrained.name}, input {pretrained.image_size} px\nweights: {pretrained.source}")
+chosen = {"weights": WEIGHTS, "world_weights": WORLD_WEIGHTS}
+study = ledger.begin("09_attention_rollout", PRESET, SEED, **chosen)
+of_photographs, of_world = zoo.load(WEIGHTS), zoo.load(WORLD_WEIGHTS)
+for what, model in (("photographs", of_photographs), ("the world", of_world)):
+    print(f"{what}: {model.name}, input {model.image_size} px")
 
 # %% [markdown]
 # ## Prediction
@@ -120,45 +126,45 @@ def open_rollout(maps, grid, n_prefix):
 
 
 # %% [markdown]
-# The package carries only the class token's row, from the last block down: a row vector times a
+# Six images of the world, and the model that was trained on it. The package carries only the class token's row, from the last block down: a row vector times a
 # matrix, in place of a matrix times a matrix. The result must be the same, and every row of $R$
 # must be a distribution.
 
 # %%
-world = subjects.world_at(pretrained.image_size, 6, SEED)
-x = pretrained.prepare(world.images)  # [images 3 height width]
+world = subjects.world_at(of_world.image_size, 6, SEED)
+x = of_world.prepare(world.images)  # [images 3 height width]
 with torch.inference_mode():
-    maps = attention_maps(pretrained.model, x)
-grid, n_prefix = grid_size(pretrained.model, x), n_prefix_tokens(pretrained.model)
+    maps = attention_maps(of_world.model, x)
+grid, n_prefix = grid_size(of_world.model, x), n_prefix_tokens(of_world.model)
 rolled, rollout = open_rollout(maps, grid, n_prefix)
 assert rolled.shape == maps[0][:, 0].shape and rollout.shape == (6, *grid)
 assert torch.allclose(rolled.sum(-1), torch.ones(()), atol=1e-4)
-if reads_class_token(pretrained.model):
-    assert torch.allclose(rollout, attention_rollout(pretrained.model, x), atol=1e-6)
+if reads_class_token(of_world.model):
+    assert torch.allclose(rollout, attention_rollout(of_world.model, x), atol=1e-6)
 print(f"{len(maps)} blocks of {maps[0].shape[1]} heads → one map of {grid[0]} × {grid[1]} patches")
 
 # %% [markdown]
 # ### See it: the world
 #
 # As in the paper, the map is enlarged to the image's size, divided by its maximum, and multiplied
-# with the image: where rollout is low, the picture is dark. The labelled object is outlined in the
-# input. Below the trained model's rollout stand its last block's raw attention and the rollout of
-# an untrained model.
+# with the image: where rollout is low, the picture is dark. One thing is ours: we leave a share
+# `FLOOR` of the brightness everywhere, or one could not see what rollout passes over. The labelled
+# object is outlined. Below the trained model's rollout stand its last block's raw attention and the
+# rollout of an untrained model.
 
 
 # %%
-def as_pictures(images):
-    """What the model is given, as values 0…1: [images height width 3]."""
-    mean = torch.tensor(pretrained.mean)[:, None, None]
-    std = torch.tensor(pretrained.std)[:, None, None]
-    return (images * std + mean).clamp(0, 1).permute(0, 2, 3, 1).numpy()
+FLOOR = 0.25  # brightness where rollout is 0; the paper's is 0
 
 
-def lit_by(images):
+def lit_by(trained, images, size):
     """Row → weights [images height width]: rollout, last block's attention, untrained rollout."""
-    rows = rollout_masks.both_maps(pretrained.model, images)
+    control = zoo.load(
+        WEIGHTS if trained is of_photographs else WORLD_WEIGHTS, untrained=True, seed=SEED
+    )
+    rows = rollout_masks.both_maps(trained.model, images)
     rows["untrained"] = rollout_masks.both_maps(control.model, images)["rollout"]
-    return {row: overlay(rolled, images.shape[-2:]).numpy() for row, rolled in rows.items()}
+    return {row: overlay(rolled, size).numpy() for row, rolled in rows.items()}
 
 
 BELOW = (
@@ -171,14 +177,16 @@ BELOW += "by an untrained model's rollout."
 # Six images of the world that no training has seen:
 
 # %%
+pictures = subjects.views(of_world, list(world.images)).numpy()  # [images height width 3]
 alt = f"Six images of the world, the labelled object outlined; {BELOW}"
-size = {"figsize": (7.5, 4.8), "squeeze": False}
+size = {"figsize": (11, 7.4), "squeeze": False}
 with plots.figure(study, "world", 4, len(x), alt=alt, **size) as axes:
-    plots.plot_overlay_rows(as_pictures(x), lit_by(x), axes, world.masks.numpy())
+    lit = lit_by(of_world, x, pictures.shape[1:3])
+    plots.plot_overlay_rows(pictures, lit, axes, world.masks.numpy(), FLOOR)
 
 # %% [markdown]
-# Compare the second row with the outlines in the first: what lies outside them should be dark. The
-# untrained model lights almost everything, since its attention is close to uniform.
+# What lies outside the outlines should be dark. The untrained model lights almost everything, since
+# its attention is close to uniform.
 
 # %% [markdown]
 # The first of these images once more, in the viewer: rollout from the class token, in proportion to
@@ -187,26 +195,29 @@ with plots.figure(study, "world", 4, len(x), alt=alt, **size) as axes:
 # multiplied.
 
 # %%
-title = f"{pretrained.name}: rollout of every token"
-viewer.view(pretrained, world.images[0], show="rollout", title=title, fit=True)
+title = f"{of_world.name}: rollout of every token"
+viewer.view(of_world, world.images[0], show="rollout", title=title, fit=True)
 
 # %% [markdown]
 # ### See it: photographs
 #
 # Photographs that come with the dependencies, and those in `photos/` of the folder `VITLAB_DATA`
-# names. **For the lab model they are out of its domain**: it was trained on painted shapes at low
-# resolution, and has no class for a pagoda, a flower or a portrait. What is bright there says which
-# patches its features respond to, not that it recognizes the object. The paper's figure needs
-# `WEIGHTS` trained on photographs; for such a model the world is out of domain.
+# names, cut as the model is given them and drawn with more pixels than it is given. The lab model
+# has seen photographs, but of ten classes: it has no class for a pagoda, a flower or a portrait.
+# What is bright there says from which patches its class token has gathered, not that it recognizes
+# the object.
 
 # %%
-photographs = datasets.photographs(limit=6)
-x_photographs = torch.cat([pretrained.prepare(picture[None]) for _, picture in photographs])
-alt = f"Photographs ({', '.join(name for name, _ in photographs)}); {BELOW}"
-width = 1.2 if len(photographs) > 3 else 1.8  # inches a picture
-size = {"figsize": (width * len(photographs) + 0.3, 4 * width), "squeeze": False}
-with plots.figure(study, "photographs", 4, len(photographs), alt=alt, **size) as axes:
-    plots.plot_overlay_rows(as_pictures(x_photographs), lit_by(x_photographs), axes)
+photographs = datasets.photographs(limit=6, sample=False)
+names, taken = zip(*photographs, strict=True)
+x_photographs = torch.cat([of_photographs.prepare(picture[None]) for picture in taken])
+views = subjects.views(of_photographs, taken).numpy()
+alt = f"Photographs ({', '.join(names)}); {BELOW}"
+width = 1.75 if len(taken) > 3 else 2.5  # inches a picture
+size = {"figsize": (width * len(taken) + 0.3, 4 * width), "squeeze": False}
+with plots.figure(study, "photographs", 4, len(taken), alt=alt, **size) as axes:
+    lit = lit_by(of_photographs, x_photographs, views.shape[1:3])
+    plots.plot_overlay_rows(views, lit, axes, floor=FLOOR)
 
 # %% [markdown]
 # A few pictures do not say how often rollout misses the object, and one tends to see an object in
@@ -240,30 +251,38 @@ def variants(model, images):
     return rolled
 
 
-methods = variants(pretrained.model, x)
+methods = variants(of_world.model, x)
 paper = next(iter(methods))
-if reads_class_token(pretrained.model):
+if reads_class_token(of_world.model):
     assert torch.allclose(methods[paper], rollout, atol=1e-6)
 
 # %% [markdown]
 # Fig. 6 sets the image beside its rollout; here the variants follow in the same row. The second of
 # the two rollouts is the same map without the smooth enlargement, one value a patch: all that the
-# smooth picture knows. Two images of the world, then the photographs.
+# smooth picture knows. Two images of the world with its model, then photographs with theirs.
+
 
 # %%
-pictured = torch.cat([x[:2], x_photographs[:4]])
-size = pictured.shape[-2:]
-rolled_out = variants(pretrained.model, pictured)
-drawn = {name: overlay(each, size).numpy() for name, each in rolled_out.items()}
-patches = overlay(rolled_out[paper], size, smooth=False).numpy()
-drawn = {paper: drawn[paper], "the same,\npatch by patch": patches, **drawn}
-shape = (len(pictured), 1 + len(drawn))
+def drawn(trained, images, size):
+    """Method → weights [images height width]; the paper's twice, smooth and patch by patch."""
+    rolled = variants(trained.model, images)
+    by_patch = overlay(rolled[paper], size, smooth=False)
+    smooth = {name: overlay(each, size) for name, each in rolled.items()}
+    ordered = {paper: smooth[paper], "the same,\npatch by patch": by_patch, **smooth}
+    return {name: weights.numpy() for name, weights in ordered.items()}
+
+
+of_two = drawn(of_world, x[:2], pictures.shape[1:3])
+of_four = drawn(of_photographs, x_photographs[:4], views.shape[1:3])
+both = [name for name in of_two if name in of_four]  # without a classifier one is left out
+count = len(of_four[paper])
 alt = "Images of the world and photographs, one a row; beside each the image lit by the paper's "
 alt += "rollout, smooth and patch by patch, and by variants: maximum and minimum over heads, "
 alt += "discarding, raw attention of the last block, gradient-weighted."
-options = {"figsize": (1.3 * shape[1], 1.3 * shape[0] + 0.4), "squeeze": False}
-with plots.figure(study, "variants", *shape, alt=alt, **options) as axes:
-    plots.plot_overlays_beside(as_pictures(pictured), drawn, axes)
+options = {"figsize": (1.45 * (1 + len(both)), 1.45 * (2 + count) + 0.4), "squeeze": False}
+with plots.figure(study, "variants", 2 + count, 1 + len(both), alt=alt, **options) as axes:
+    plots.plot_overlays_beside(pictures[:2], {n: of_two[n] for n in both}, axes[:2], FLOOR)
+    plots.plot_overlays_beside(views[:count], {n: of_four[n] for n in both}, axes[2:], FLOOR)
 
 # %% [markdown]
 # Two columns can be compared with the paper's Fig. 6 and 14: the first two, which are one map drawn
@@ -301,12 +320,12 @@ pd.DataFrame(rows).T.round(2)
 
 # %%
 widgets.rollout_variants(
-    as_pictures(x),
+    pictures,
     maps,
     grid,
     n_prefix,
     world.masks,
-    class_token=reads_class_token(pretrained.model),
+    class_token=reads_class_token(of_world.model),
 )
 
 # %% [markdown]
@@ -317,7 +336,7 @@ widgets.rollout_variants(
 # another image's.
 
 # %%
-table = rollout_masks.rollout_masks(PRESET, seed=SEED, weights=WEIGHTS)
+table = rollout_masks.rollout_masks(PRESET, seed=SEED, weights=WORLD_WEIGHTS)
 table[["model", "method", "image", "mass", "area", "shuffled_mass", "hit", "chance"]].head()
 
 # %% [markdown]
@@ -390,7 +409,7 @@ ruling = ledger.judge(
 
 # %%
 note = (
-    f"{pretrained.name} at {pretrained.image_size[0]} px on held-out images of the world with "
+    f"{of_world.name} at {of_world.image_size[0]} px on held-out images of the world with "
     "exact masks; the paper shows photographs and no number. Pointing game, untrained models: "
     f"{over_images(own['untrained_hit'])}"
 )
@@ -415,37 +434,64 @@ ledger.conclude(study, "C14", ruling, numbers, note=note, table=means, data_hash
 # the square from a corner over the object: where does the probability of the answer fall most, and
 # is rollout bright there? The hidden square has the mean colour of the picture, which is itself
 # something a model may never have seen; so compare with a square of the same size elsewhere. A
-# picture of your own has to be of one of the classes to mean anything to the lab model.
+# picture of your own has to be of one of the classes to mean anything to this model.
 
 # %%
-widgets.occlusion(pretrained, world.images[0], world.classes)
+widgets.occlusion(of_world, world.images[0], world.classes)
+
+# %% [markdown]
+# ### Beside a ViT that was trained on ImageNet
+#
+# The same notebook, run once with the weights of a ViT-Ti/16 for photographs and world alike: its
+# photographs, committed with the project, beside this run's, and what the ledger has of both. The
+# painted world is out of that model's domain, and still rollout can be scored there.
+
+# %%
+pictured, words = ledger.beside_imagenet(study, "photographs")
+plots.show_pictures(pictured)
+Markdown(words)
 
 # %% [markdown]
 # ## How others get this wrong
 #
 # **Rows divided without `keepdim`.** `a / a.sum(-1)` divides column $j$ by the sum of row $j$. With
 # the paper's mean over heads the mistake changes nothing, because every row of $\bar A + I$ sums to
-# 2. It matters when sums differ, as after taking the maximum over heads, or discarding small
-# attention:
+# 2. It matters when sums differ, as after taking the maximum over heads, and more so after
+# discarding small attention. The largest difference of a patch on the six images, as a share of the
+# map's maximum:
 
 
 # %%
-def rollout_of_one(maps, fuse, keepdim):
-    row = torch.eye(maps[0].shape[-1])[0]
-    for attn in reversed(maps):
-        mixed = fuse(attn[0]) + torch.eye(attn.shape[-1])
+def rollout_of_one(fused, keepdim):  # fused [blocks tokens tokens], of one image
+    row = torch.eye(fused.shape[-1])[0]
+    for attn in fused.flip(0):
+        mixed = attn + torch.eye(attn.shape[-1])
         row = row @ (mixed / mixed.sum(-1, keepdim=keepdim))
     return row[n_prefix:].reshape(grid).numpy()
 
 
-fusions = {"mean": lambda attn: attn.mean(0), "max": lambda attn: attn.amax(0)}
-versions = {
-    name: [rollout_of_one(maps, fuse, keepdim) for keepdim in (True, False)]
-    for name, fuse in fusions.items()
+def apart(right, wrong):
+    return np.abs(right / right.max() - wrong / wrong.max()).max()
+
+
+# %% [markdown]
+# The same for every image, with three ways to make one matrix of the heads':
+
+# %%
+stacked = torch.stack(maps, dim=1)  # [images blocks heads tokens tokens]
+largest = stacked.amax(2)
+lowest = largest.flatten(2).quantile(0.9, dim=2)[..., None, None]  # of each image's block
+fusions = {
+    "mean": stacked.mean(2),
+    "max": largest,
+    "max, 90 % discarded": largest * (largest > lowest),
 }
-for name, (right, wrong) in versions.items():
-    difference = np.abs(wrong - right).max() / right.max()
-    print(f"{name:4} over heads: largest relative difference {difference:.2g}")
+versions = {
+    name: [[rollout_of_one(fused, keepdim) for keepdim in (True, False)] for fused in each]
+    for name, each in fusions.items()
+}
+for name, pairs_of in versions.items():
+    print(f"{name:20} {max(apart(*pair) for pair in pairs_of):.2f}")
 
 # %% [markdown]
 # **One item of a batch.** A much copied implementation discards the smallest attention with
@@ -478,16 +524,19 @@ for where, rolled_wrongly in (("alone", alone), (f"among {len(x)}", wrong)):
     print(f"wrong code, image 0 {where:8} differs by {difference:.2g}")
 
 # %% [markdown]
-# Both mistakes in pictures, for the first image of the world above:
+# Both mistakes in pictures: the first on the image of the six where it changes the map most, the
+# second on the first image, the only one that it treats at all. The patch that differs most is
+# framed.
 
 # %%
 alt = (
     "Two mistakes: rows normalised without keepdim, and discarding in item 0 of a batch only. For "
 )
 alt += "each the right map, the wrong one, and their difference."
-labels = ("no keepdim\n(max over heads)", "item 0 only\n(half discarded)")
-with plots.figure(study, "mistakes", 2, 3, alt=alt, figsize=(6.6, 4.6)) as axes:
-    plots.plot_maps_compared(*versions["max"], axes[0])
+labels = ("no keepdim\n(max over heads,\n90 % discarded)", "item 0 only\n(half discarded)")
+with plots.figure(study, "mistakes", 2, 3, alt=alt, figsize=(9.4, 6.4)) as axes:
+    worst = max(versions["max, 90 % discarded"], key=lambda pair: apart(*pair))
+    plots.plot_maps_compared(*worst, axes[0])
     plots.plot_maps_compared(right, wrong, axes[1])
     for ax, label in zip(axes[:, 0], labels, strict=True):
         place = {"transform": ax.transAxes, "rotation": 90, "ha": "right", "va": "center"}

@@ -274,6 +274,7 @@ def test_photographs_of_several_classes_take_turns(data):
         picture(data / f"imagenette-sample/{name}.png", (colour,) * 3)
     found = datasets.photographs(image_size=8, limit=6)
     assert [name for name, _ in found] == ["china", "flower", "grace hopper", "3", "1", "4"]
+    assert len(datasets.photographs(image_size=8, sample=False)) == 3  # of photos/, where there are none
     (data / "imagenette-sample/a/3.png").write_bytes(b"cut")
     with pytest.raises(ValueError, match=r"3\.png cannot be read"):
         datasets.photographs(image_size=8)

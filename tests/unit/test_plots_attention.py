@@ -34,7 +34,7 @@ def test_attention_distances_have_a_dot_per_head_in_pixels(heads):
     ax = plots.plot_attention_distances(heads, uniform=33.0, image_px=64)
     assert ax.get_xlabel() == "block (1 = first)"
     assert ax.get_ylabel() == "mean attention distance (px of 64)"
-    assert labels(ax) == ["uniform attention", "trained", "untrained"]
+    assert labels(ax) == ["uniform attention", "trained head", "untrained head", "mean of the trained heads"]
     dots = [offsets for c in ax.collections if len(offsets := c.get_offsets()) == 6]
     np.testing.assert_allclose(sorted(dots[0][:, 1]), sorted(heads["distance_px"][:6]))
     assert ax.get_ylim()[0] == 0 and ax.get_ylim()[1] > heads["distance_px"].max()
@@ -52,11 +52,46 @@ def test_the_uniform_distance_stays_in_view(heads):
     assert ax.get_ylim()[1] > 116.5
 
 
+def test_heads_stand_side_by_side_and_their_means_are_joined(heads):
+    ax = plots.plot_attention_distances(heads)
+    dots = ax.collections[1].get_offsets()  # after the intervals of the trained
+    assert len(set(np.round(dots[:, 0], 6))) == 6 and np.abs(dots[:, 0] - [1, 1, 2, 2, 3, 3]).max() < 0.3
+    (line,) = ax.lines
+    np.testing.assert_allclose(line.get_ydata(), [16.5, 21.5, 26.5])
+
+
+def test_the_axis_begins_where_the_data_need_it(heads):
+    far = heads.assign(distance_px=heads["distance_px"] + 100, low=heads["low"] + 100, high=heads["high"] + 100)
+    low, high = plots.plot_attention_distances(far, plt.figure().gca()).get_ylim()
+    assert 100 < low < 115 and high > 148
+    assert plots.plot_attention_distances(far, plt.figure().gca(), local=58.0).get_ylim()[0] == 0
+
+
+def test_axes_that_are_shared_show_what_both_need(heads):
+    _, (left, right) = plt.subplots(1, 2, sharey=True)
+    plots.plot_attention_distances(heads, left, local=20.0, legend=False)
+    plots.plot_attention_distances(heads.assign(distance_px=140.0, low=139.0, high=141.0), right, legend=False)
+    assert left.get_ylim() == right.get_ylim() and left.get_ylim()[0] == 0 and left.get_ylim()[1] > 141
+    assert left.get_legend() is None
+
+
+def test_one_legend_names_everything_once(heads):
+    fig, axes = plt.subplots(1, 2, layout="constrained")
+    plots.plot_attention_distances(heads, axes[0], legend=False)
+    plots.plot_attention_distances(heads, axes[1], uniform=33.0, local=16.5, legend=False)
+    plots.legend_below(axes)
+    (legend,) = fig.legends
+    named = sorted(text.get_text() for text in legend.get_texts())
+    assert named == sorted(
+        ["uniform attention", "local: below this", "trained head", "untrained head", "mean of the trained heads"]
+    )
+
+
 def test_prefix_mass(heads):
     ax = plots.plot_prefix_mass(heads)
     assert ax.get_ylabel() == "attention to the class token"
     assert ax.get_xlabel() == "block (1 = first)"
-    assert labels(ax) == ["trained", "untrained"]
+    assert labels(ax) == ["trained head", "untrained head"]
 
 
 def test_query_attention_frames_the_query_and_glows_where_attention_is():
@@ -67,6 +102,8 @@ def test_query_attention_frames_the_query_and_glows_where_attention_is():
     assert (frame.get_x(), frame.get_y(), frame.get_width()) == (15.5, 7.5, 8.0)
     opacity = ax.images[1].get_array()[..., 3]
     assert opacity[1, 2] == 1 and opacity[0, 0] == pytest.approx(0.5) and opacity[3, 3] == 0
+    assert len({patch.get_edgecolor() for patch in ax.patches}) == 2  # one of them shows on any image
+    assert ax.images[0].get_array().max() < 0.5  # dark, so that the glow shows on white too
     assert not ax.axison
 
 
@@ -81,6 +118,11 @@ def test_overlay_darkens_what_is_not_attended_to():
     np.testing.assert_allclose(ax.images[0].get_array()[0, :, 0], [0.8, 0.0])
 
 
+def test_a_floor_leaves_brightness_where_nothing_is_attended_to():
+    ax = plots.plot_overlay(np.full((1, 2, 3), 0.8), np.array([[1.0, 0.0]]), floor=0.25)
+    np.testing.assert_allclose(ax.images[0].get_array()[0, :, 0], [0.8, 0.2])
+
+
 def test_overlay_rows_label_every_row_and_outline_objects():
     _, axes = plt.subplots(2, 3, squeeze=False)
     masks = np.zeros((3, 8, 8), dtype=bool)
@@ -88,7 +130,7 @@ def test_overlay_rows_label_every_row_and_outline_objects():
     masks[2] = True  # neither an empty nor a full mask has an outline
     plots.plot_overlay_rows(np.ones((3, 8, 8, 3)), {"rollout": np.ones((3, 8, 8))}, axes, masks)
     assert [axes[row, 0].texts[0].get_text() for row in (0, 1)] == ["input", "rollout"]
-    assert [len(ax.collections) for ax in axes[0]] == [1, 0, 0]
+    assert [[len(ax.collections) for ax in row] for row in axes] == [[1, 0, 0], [1, 0, 0]]
 
 
 def test_overlays_beside_have_a_row_per_image_and_a_named_column_per_method():
@@ -108,6 +150,7 @@ def test_maps_compared_show_the_difference_around_zero():
     plots.plot_maps_compared(right, wrong, axes)
     np.testing.assert_allclose(axes[2].images[0].get_array(), [[0.5, 0.0]])
     assert axes[2].images[0].get_clim() == (-0.5, 0.5)
+    assert [ax.patches[0].get_xy() for ax in axes] == [(-0.5, -0.5)] * 3  # the patch that differs most
 
 
 def test_mass_against_area():

@@ -49,3 +49,10 @@ def test_what_fails_is_not_saved():
     with pytest.raises(ZeroDivisionError), plots.figure(kept, "lines", alt="A line.") as ax:
         ax.plot([1 / 0])
     assert kept.saved == [] and plt.get_fignums() == []
+
+
+def test_a_mosaic_gives_axes_by_name():
+    kept = Kept()
+    with plots.figure(kept, "cells", mosaic=[["large", "a"], ["large", "b"]], alt="Three.", figsize=(6, 2)) as axes:
+        assert set(axes) == {"large", "a", "b"}
+    assert [name for name, *_ in kept.saved] == ["cells"]

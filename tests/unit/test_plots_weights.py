@@ -60,6 +60,8 @@ def test_filter_grid_places_every_tile():
     assert (picture[6:10, 1:5] == (1.0, 0.0, 0.0)).all()
     assert (picture[6:10, 6:] == 1).all()  # no tile: white
     assert ax.get_xlabel() == "Components 1–5, row by row"
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["1", "5"]
+    assert list(ax.get_yticks()) == [2.5, 7.5]  # the middles of the rows
 
 
 def test_explained_variance_adds_up(components):
@@ -101,6 +103,12 @@ def test_similarity_grid_of_many_patches_has_few_numbers():
     ax = plots.plot_similarity_grid(np.zeros((16, 16, 16, 16)), colorbar=False)
     assert [label.get_text() for label in ax.get_yticklabels()] == [str(n) for n in range(1, 17, 2)]
     assert len(ax.figure.axes) == 1
+    assert ax.images[0].get_array().shape == (16 * 18 + 2,) * 2  # a gap of two patches between tiles
+
+
+def test_similarity_grid_numbers_all_of_fourteen():
+    ax = plots.plot_similarity_grid(np.zeros((12, 14, 12, 14)), colorbar=False)
+    assert [label.get_text() for label in ax.get_xticklabels()] == [str(n) for n in range(1, 15)]
 
 
 def test_similarity_curves(similarities):
@@ -121,8 +129,23 @@ def test_measures(measures):
     values, heights = ax.lines[0].get_data()
     np.testing.assert_allclose(values, measures.value)
     assert heights.tolist() == [1, 0]  # the first on top
+    assert ax.get_xlim()[0] < -0.2 and ax.get_xlim()[1] > 0.6  # nothing ends at the edge
     ends = [segment[:, 0] for segment in ax.collections[0].get_segments()]
     np.testing.assert_allclose(ends, measures[["low", "high"]])
+
+
+def test_measures_show_the_limit_of_the_rule(measures):
+    ax = plots.plot_measures(measures.assign(limit=[0.3, 0.9]))
+    (limits,) = [lines for lines in ax.collections if lines.get_label() == "limit of the rule"]
+    assert [segment[0, 0] for segment in limits.get_segments()] == [0.3, 0.9]
+    assert ax.get_xlim()[1] > 0.9
+
+
+def test_a_patch_is_framed_in_every_map():
+    ax = plots.plot_maps({"a": np.zeros((2, 4)), "b": np.ones((2, 4))}, patch=(1, 3))
+    corners = [frame.get_xy() for frame in ax.patches[::2]]
+    np.testing.assert_allclose(corners, [(0.75, 0.0), (1.12 + 0.75, 0.0)])  # the lowest row, the last column
+    np.testing.assert_allclose((ax.patches[0].get_width(), ax.patches[0].get_height()), (0.25, 0.5))
 
 
 def test_maps_of_different_sizes_share_one_scale():

@@ -271,12 +271,14 @@ def _resized(images: ImageSet, image_size: int | None) -> ImageSet:
     return ImageSet(_stacked(pictures, [""] * len(pictures)), images.labels, images.classes)
 
 
-def photographs(image_size: int | None = None, limit: int | None = None) -> list[tuple[str, UInt8[Tensor, "3 H W"]]]:
+def photographs(
+    image_size: int | None = None, limit: int | None = None, sample: bool = True
+) -> list[tuple[str, UInt8[Tensor, "3 H W"]]]:
     """Real photographs (name, picture): three that come with the dependencies, then those under `$VITLAB_DATA`.
 
     The three: a Chinese temple and a flower (scikit-learn), Grace Hopper (matplotlib). Then every image of
     $VITLAB_DATA/photos in alphabetical order, and of $VITLAB_DATA/imagenette-sample, whose classes take turns.
-    `limit` keeps the first so many.
+    `limit` keeps the first so many; without `sample` those of imagenette-sample are left out.
 
     Raises ValueError where an image cannot be read; the message names it. Raises ModuleNotFoundError without matplotlib
     (the extra `lab`).
@@ -298,7 +300,8 @@ def photographs(image_size: int | None = None, limit: int | None = None) -> list
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as handle:
         pictures.append(("grace hopper", Image.open(handle).convert("RGB")))
     chosen = [(name, fitted(image, image_size)) for name, image in pictures][:limit]
-    own = _image_files(files.data_dir() / "photos") + _taking_turns(files.data_dir() / "imagenette-sample")
+    own = _image_files(files.data_dir() / "photos")
+    own += _taking_turns(files.data_dir() / "imagenette-sample") if sample else []
     for path in own[: None if limit is None else max(0, limit - len(chosen))]:
         try:
             chosen.append((path.stem.replace("_", " "), read_image(path, image_size)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from vitlab import files
@@ -14,9 +16,10 @@ from vitlab.data import datasets, photographs
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import hub, zoo
-from vitlab.models.pretrained import Pretrained
+from vitlab.models.pretrained import CROP, Pretrained
 
 CROPS = "crops"  # of the photographs that come with the dependencies
+HYBRID = "lab-hybrid"
 
 
 def image_source(pretrained: Pretrained) -> str:
@@ -31,6 +34,52 @@ def image_source(pretrained: Pretrained) -> str:
         return "photographs"
     trainings = pretrained.about.get("trainings", [{"data": "world"}])
     return "world" if trainings[-1]["data"] == "world" else CROPS
+
+
+def twin(pretrained: Pretrained) -> str:
+    """Name of the bundled hybrid, where it is this ViT with a ResNet in front, trained alike; "" where it is not.
+
+    That is read from what the weights say of themselves: the same data and objectives in the same order, the same size
+    of the transformer and of the images.
+    """
+    if not pretrained.about.get("trainings"):
+        return ""
+    hybrid = zoo.load(HYBRID)
+    alike = (f"R+{pretrained.name}", pretrained.image_size, _history(pretrained))
+    return HYBRID if alike == (hybrid.name, hybrid.image_size, _history(hybrid)) else ""
+
+
+def _history(pretrained: Pretrained) -> list[tuple[str, str]]:
+    return [(training["data"], training["objective"]) for training in pretrained.about.get("trainings", ())]
+
+
+def picture_of(pretrained: Pretrained, images: str, seed: int = 0) -> Tensor:
+    """One picture [3 H W] of bytes, to look at: whole, where the `images` of `load_pictures` are crops.
+
+    >>> picture_of(Pretrained(torch.nn.Identity(), "Lab-M/8", "nowhere", (96, 96)), "crops").shape
+    torch.Size([3, 427, 640])
+    """
+    return load_pictures(pretrained, "photographs" if images == CROPS else images, 1, seed)[0]
+
+
+def views(pretrained: Pretrained, pictures: Sequence[Tensor], side: int = 160) -> Float[Tensor, "B H W 3"]:
+    """What the model sees of pictures [3 H W] of bytes, as values 0…1, to be looked at.
+
+    They are cut as `Pretrained.prepare` cuts them, but to a whole multiple of the model's size, which comes near to
+    `side` pixels, as far as the pictures have them.
+
+    >>> small = Pretrained(torch.nn.Identity(), "small", "nowhere", (32, 32))
+    >>> views(small, [torch.zeros(3, 150, 200, dtype=torch.uint8)]).shape
+    torch.Size([1, 128, 128, 3])
+    """
+    height, width = pretrained.image_size
+    room = min(min(picture.shape[1] / height, picture.shape[2] / width) for picture in pictures)
+    times = max(1, min(round(side / max(height, width)), int(room / CROP)))
+    larger = dataclasses.replace(
+        pretrained, image_size=(times * height, times * width), mean=(0.0,) * 3, std=(1.0,) * 3
+    )
+    seen = torch.cat([larger.prepare(picture[None]) for picture in pictures])
+    return seen.clamp(0, 1).permute(0, 2, 3, 1)
 
 
 def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int) -> list[Tensor]:

@@ -1,5 +1,6 @@
 """The ledger: claims, estimates and verdicts of every study, kept in result.json and shown in the report."""
 
+from vitlab.ledger.beside import beside_imagenet
 from vitlab.ledger.estimate import Estimate, seeds_needed
 from vitlab.ledger.intervals import coverage, failed_starts, mean_interval
 from vitlab.ledger.origin import provenance
@@ -15,6 +16,7 @@ __all__ = [
     "any_of",
     "begin",
     "below",
+    "beside_imagenet",
     "conclude",
     "coverage",
     "failed_starts",

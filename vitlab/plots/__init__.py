@@ -1,16 +1,13 @@
 """Every figure's drawing: arrays in, axes out, in one colour-blind-safe style (the paper's figures and appendix D)."""
 
 from vitlab.plots.attention import (
+    legend_below,
+    mark_patch,
     plot_attention_distances,
-    plot_comparisons,
-    plot_maps_compared,
-    plot_mass_against_area,
-    plot_overlay,
-    plot_overlay_rows,
-    plot_overlays_beside,
     plot_prefix_mass,
     plot_query_attention,
 )
+from vitlab.plots.beside import plot_pictures, show_pictures
 from vitlab.plots.collection import plot_scenes, plot_verdicts
 from vitlab.plots.curves import (
     plot_captioned,
@@ -38,6 +35,14 @@ from vitlab.plots.model import (
     plot_patches,
     plot_tokens,
 )
+from vitlab.plots.rollout import (
+    plot_comparisons,
+    plot_maps_compared,
+    plot_mass_against_area,
+    plot_overlay,
+    plot_overlay_rows,
+    plot_overlays_beside,
+)
 from vitlab.plots.scaling import plot_causes, plot_compute_scaling, plot_largest_batches, plot_speeds
 from vitlab.plots.style import COLOURS, MUTED, figure, paper_line, style
 from vitlab.plots.transfer import plot_epochs, plot_few_shots, plot_rates, plot_resolutions
@@ -58,6 +63,8 @@ __all__ = [
     "family",
     "figure",
     "labels",
+    "legend_below",
+    "mark_patch",
     "paper_line",
     "plot_attention_distances",
     "plot_captioned",
@@ -91,6 +98,7 @@ __all__ = [
     "plot_parameter_shares",
     "plot_patch_costs",
     "plot_patches",
+    "plot_pictures",
     "plot_prefix_mass",
     "plot_probabilities",
     "plot_query_attention",
@@ -105,6 +113,7 @@ __all__ = [
     "plot_tokens",
     "plot_training_curves",
     "plot_verdicts",
+    "show_pictures",
     "sizes_table",
     "style",
 ]

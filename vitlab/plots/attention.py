@@ -1,11 +1,13 @@
-"""Attention distance per head and depth, attention drawn on images, and mass on objects (Fig. 6, 7 right, 11, 14)."""
+"""Attention distance per head and depth, and one query's attention drawn on its image (Fig. 7 right, 11)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
@@ -14,10 +16,12 @@ from matplotlib.ticker import MaxNLocator
 from vitlab.plots.style import COLOURS, MUTED, paper_line
 
 _GLOW = "#F0E442"  # the palette's yellow: too light for lines, good over grey
-_MODELS = {  # model → colour, marker, offset from the block's number, order of drawing
+_DIMMED = 0.45  # brightness of the image under a glow: a glow over a bright sky could not be seen
+MODELS = {  # model → colour, marker, offset from the block's number, order of drawing
     "trained": (COLOURS["blue"], "o", -0.12, 3),
-    "untrained": (MUTED, "x", 0.18, 2),
+    "untrained": (MUTED, "x", 0.24, 2),
 }
+_SPREAD = 0.2  # of a block's heads along the axis of blocks, so that heads as far apart do not hide each other
 
 
 def plot_attention_distances(
@@ -27,8 +31,13 @@ def plot_attention_distances(
     column: str = "distance_px",
     uniform: float | None = None,
     image_px: int | None = None,
+    local: float | None = None,
+    legend: bool = True,
 ) -> Axes:
     """Fig. 7 right: one dot per head, its mean attention distance in pixels over the number of its block.
+
+    A line joins the means of the trained model's blocks. The axis begins at 0, unless all distances lie in the upper
+    half of what it would show; then it shows where they lie. Axes that share it show what all of them need.
 
     Args:
         data: one row per `model` ("trained", "untrained"), `block` and `head`; with `low` and `high` the first
@@ -36,26 +45,38 @@ def plot_attention_distances(
         column: which distance.
         uniform: distance of a head that looks everywhere alike, drawn as a dashed grey line.
         image_px: side of the images, for the label of the axis.
+        local: distance below which a head is called local, drawn as a dotted line.
+        legend: whether it stands above the axes.
 
     >>> rows = [{"model": "trained", "block": k, "head": 1, "distance_px": 9.0 * k} for k in (1, 2)]
     >>> plot_attention_distances(pd.DataFrame(rows), image_px=64).get_ylabel()
     'mean attention distance (px of 64)'
     """
     ax = ax or plt.gca()
+    shown = [*data[column], *(line for line in (uniform, local) if line is not None)]
     if uniform is not None:
         paper_line(ax, uniform, "uniform attention")
-    largest = data[column].max()
+    if local is not None:
+        ax.axhline(local, color=COLOURS["green"], linestyle=":", linewidth=1.6, label="local: below this", zorder=1)
     for model, group in data.groupby("model", sort=False):
-        colour, marker, offset, order = _MODELS[model]
-        x = group["block"] + offset
+        colour, marker, _, order = MODELS[model]
+        x = _places(group, model)
         if model == "trained" and column == "distance_px" and "low" in group:
-            largest = max(largest, group["high"].max())
+            shown += [*group["low"], *group["high"]]
             ax.vlines(x, group["low"], group["high"], color=colour, linewidth=1, alpha=0.6, zorder=order)
-        ax.scatter(x, group[column], s=26, color=colour, marker=marker, linewidth=1, label=model, zorder=order)
+        dots = {"s": 26, "color": colour, "marker": marker, "linewidth": 1, "label": f"{model} head", "zorder": order}
+        ax.scatter(x, group[column], **dots)
+    means = data[data["model"] == "trained"].groupby("block")[column].mean()
+    if len(means) > 1:
+        x = means.index + MODELS["trained"][2]
+        ax.plot(
+            x, means, color=MODELS["trained"][0], linewidth=1.2, alpha=0.5, label="mean of the trained heads", zorder=2
+        )
     ax.set(xlabel="block (1 = first)", ylabel="mean attention distance" + _of_pixels(image_px))
-    ax.set_ylim(bottom=0, top=_upper_limit(largest, uniform))
+    ax.set_ylim(*_limits(ax, shown))
     _block_ticks(ax, data["block"].max())
-    _legend_above(ax)
+    if legend:
+        legend_above(ax)
     return ax
 
 
@@ -71,13 +92,13 @@ def plot_prefix_mass(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     ax = ax or plt.gca()
     for model, group in data.groupby("model", sort=False):
-        colour, marker, offset, order = _MODELS[model]
-        x = group["block"] + offset
-        ax.scatter(x, group["prefix_mass"], s=26, color=colour, marker=marker, linewidth=1, label=model, zorder=order)
+        colour, marker, _, order = MODELS[model]
+        x, label = _places(group, model), f"{model} head"
+        ax.scatter(x, group["prefix_mass"], s=26, color=colour, marker=marker, linewidth=1, label=label, zorder=order)
     ax.set(xlabel="block (1 = first)", ylabel="attention to the class token")
     ax.set_ylim(bottom=0)
     _block_ticks(ax, data["block"].max())
-    _legend_above(ax)
+    legend_above(ax)
     return ax
 
 
@@ -89,9 +110,10 @@ def plot_query_attention(
     *,
     grid: tuple[int, int] | None = None,
 ) -> Axes:
-    """One head's attention of one query patch, as a glow over the greyed image; the query is framed.
+    """One head's attention of one query patch, as a glow over the dark grey image; the query is framed twice.
 
-    The glow's opacity is the square root of attention over its maximum, so that weak attention shows too.
+    The glow's opacity is the square root of attention over its maximum, so that weak attention shows too. The frames
+    are white and red, so that one of them shows on every image.
 
     Args:
         image: 0…1.
@@ -108,151 +130,52 @@ def plot_query_attention(
     if attention is None:
         ax.imshow(image)
     else:
-        ax.imshow(0.7 * image.mean(-1), cmap="gray", vmin=0, vmax=1)
+        ax.imshow(_DIMMED * image.mean(-1), cmap="gray", vmin=0, vmax=1)
         glow = np.empty((rows, cols, 4))
         glow[..., :3] = to_rgb(_GLOW)
         glow[..., 3] = np.sqrt(attention / max(float(attention.max()), 1e-12))
         ax.imshow(glow, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
-    corner = (query[1] * width / cols - 0.5, query[0] * height / rows - 0.5)
-    ax.add_patch(Rectangle(corner, width / cols, height / rows, fill=False, color=COLOURS["vermilion"], linewidth=2))
+    mark_patch(ax, query, (width / cols, height / rows))
     ax.set_axis_off()
     return ax
 
 
-def plot_overlay(
-    image: Float[np.ndarray, "height width 3"],
-    weight: Float[np.ndarray, "height width"] | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Fig. 6: the image multiplied by a weight 0…1 per pixel, so that what is not attended to is dark.
+def mark_patch(
+    ax: Axes,
+    patch: tuple[int, int],
+    size: tuple[float, float] = (1.0, 1.0),
+    origin: tuple[float, float] = (-0.5, -0.5),
+) -> None:
+    """A white and a red frame around a patch (row, column) of an image whose patches are `size` wide and high.
 
-    >>> ax = plot_overlay(np.ones((2, 2, 3)), np.full((2, 2), 0.5), plt.figure().gca())
-    >>> ax.images[0].get_array().max().item()
-    0.5
+    `origin` is where the image begins: for `imshow` half a pixel before 0.
     """
-    ax = ax or plt.gca()
-    ax.imshow(np.clip(image if weight is None else image * weight[..., None], 0, 1), interpolation="nearest")
-    ax.set_axis_off()
-    return ax
+    corner = (origin[0] + patch[1] * size[0], origin[1] + patch[0] * size[1])
+    for colour, width in (("white", 4.5), (COLOURS["vermilion"], 2.2)):
+        frame = Rectangle(corner, *size, fill=False, color=colour, linewidth=width, clip_on=False, zorder=4)
+        ax.add_patch(frame)
 
 
-def plot_overlay_rows(
-    images: Float[np.ndarray, "B height width 3"],
-    rows: dict[str, Float[np.ndarray, "B height width"]],
-    axes: np.ndarray,
-    masks: Bool[np.ndarray, "B height width"] | None = None,
-) -> np.ndarray:
-    """Fig. 14: the images in the first row of axes, below them one row of overlays per entry of `rows`.
-
-    Args:
-        axes: [1 + rows, B], as of `plt.subplots(..., squeeze=False)`.
-        masks: objects to be outlined in the first row.
-
-    >>> _, axes = plt.subplots(2, 1, squeeze=False)
-    >>> plot_overlay_rows(np.ones((1, 2, 2, 3)), {"rollout": np.ones((1, 2, 2))}, axes).shape
-    (2, 1)
-    """
-    for row, (label, weights) in enumerate({"input": None, **rows}.items()):
-        for column, image in enumerate(images):
-            ax = plot_overlay(image, None if weights is None else weights[column], axes[row, column])
-            if row == 0 and masks is not None and masks[column].any() and not masks[column].all():
-                ax.contour(masks[column], levels=[0.5], colors="white", linewidths=1.5)
-        first = axes[row, 0]
-        first.text(-0.06, 0.5, label, transform=first.transAxes, rotation=90, ha="right", va="center")
-    return axes
+def legend_above(ax: Axes) -> None:
+    """A legend over the axes, where no dot can lie under it."""
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, handletextpad=0.3, columnspacing=1)
 
 
-def plot_overlays_beside(
-    images: Float[np.ndarray, "B height width 3"],
-    methods: dict[str, Float[np.ndarray, "B height width"]],
-    axes: np.ndarray,
-) -> np.ndarray:
-    """Fig. 6: each image in a row of its own, and beside it one overlay per method, named above the first row.
-
-    Args:
-        axes: [B, 1 + methods], as of `plt.subplots(..., squeeze=False)`.
-
-    >>> _, axes = plt.subplots(1, 2, squeeze=False)
-    >>> plot_overlays_beside(np.ones((1, 2, 2, 3)), {"rollout": np.ones((1, 2, 2))}, axes)[0, 1].get_title()
-    'rollout'
-    """
-    for column, (label, weights) in enumerate({"input": None, **methods}.items()):
-        for row, image in enumerate(images):
-            plot_overlay(image, None if weights is None else weights[row], axes[row, column])
-        axes[0, column].set_title(label, fontsize=10)
-    return axes
+def legend_below(axes: Sequence[Axes] | np.ndarray) -> None:
+    """One legend under a figure, with every line and marker that any of its axes has."""
+    entries = {}
+    for ax in np.ravel(np.asarray(axes, dtype=object)):
+        entries |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure = np.ravel(np.asarray(axes, dtype=object))[0].figure
+    options = {"loc": "outside lower center", "ncols": 5, "handletextpad": 0.4, "columnspacing": 1.4}
+    figure.legend(list(entries.values()), list(entries), **options)
 
 
-def plot_maps_compared(
-    right: Float[np.ndarray, "rows cols"], wrong: Float[np.ndarray, "rows cols"], axes: np.ndarray
-) -> np.ndarray:
-    """Two maps over patches, each divided by its maximum, and their difference on a scale around 0.
-
-    Args:
-        axes: three in a row.
-
-    >>> _, axes = plt.subplots(1, 3)
-    >>> plot_maps_compared(np.eye(2), np.ones((2, 2)), axes)[2].get_title()
-    'difference ±1.00'
-    """
-    right, wrong = right / right.max(), wrong / wrong.max()
-    largest = max(float(np.abs(wrong - right).max()), 1e-6)
-    axes[0].imshow(right, vmin=0, vmax=1)
-    axes[1].imshow(wrong, vmin=0, vmax=1)
-    axes[2].imshow(wrong - right, cmap="RdBu_r", vmin=-largest, vmax=largest)
-    for ax, title in zip(axes, ("right", "wrong", f"difference ±{largest:.2f}"), strict=True):
-        ax.set_title(title)
-        ax.set_axis_off()
-    return axes
-
-
-def plot_mass_against_area(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Share of a map's mass inside the object over the object's share of the image, one dot per image.
-
-    On the dashed line lie maps that know nothing of the object.
-
-    Args:
-        data: one row per `model` and image, with `mass` and `area`, 0…1.
-
-    >>> rows = [{"model": "trained", "mass": 0.5, "area": 0.2}]
-    >>> plot_mass_against_area(pd.DataFrame(rows)).get_xlabel()
-    'share of the image that is object'
-    """
-    ax = ax or plt.gca()
-    right, top = 1.05 * data["area"].max(), 1.05 * max(data["mass"].max(), data["area"].max())
-    ax.plot([0, right], [0, right], color=MUTED, linestyle="--", linewidth=1.2, label="mass = area")
-    for model, group in list(data.groupby("model", sort=False))[::-1]:
-        colour, marker, _, order = _MODELS[model]
-        ax.scatter(
-            group["area"], group["mass"], s=14, color=colour, marker=marker, linewidth=0.8, alpha=0.6,
-            label=model, zorder=order,
-        )  # fmt: skip
-    ax.set(xlabel="share of the image that is object", ylabel="share of rollout mass on it")
-    ax.set(xlim=(0, right), ylim=(0, top))
-    _legend_above(ax)
-    return ax
-
-
-def plot_comparisons(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Means with their intervals, one line each from the top down; on the zero line there is no difference.
-
-    Args:
-        data: `what`, `mean`, `low`, `high`, in shares; drawn in percentage points.
-
-    >>> rows = [{"what": "trained", "mean": 0.1, "low": 0.05, "high": 0.15}]
-    >>> [label.get_text() for label in plot_comparisons(pd.DataFrame(rows)).get_yticklabels()]
-    ['trained']
-    """
-    ax = ax or plt.gca()
-    y = np.arange(len(data))[::-1]
-    mean = 100 * data["mean"].to_numpy()
-    sides = np.abs(100 * data[["low", "high"]].to_numpy().T - mean)
-    ax.axvline(0, color=MUTED, linestyle="--", linewidth=1.2, zorder=1)
-    ax.errorbar(mean, y, xerr=sides, fmt="o", color=COLOURS["blue"], capsize=3, linewidth=1.6, zorder=3)
-    ax.set_yticks(y, data["what"])
-    ax.set_ylim(-0.6, len(data) - 0.4)
-    ax.set_xlabel("mass − area (percentage points)")
-    return ax
+def _places(group: pd.DataFrame, model: str) -> pd.Series:
+    """Where the dots of a model stand on the axis of blocks: heads side by side, in the order of their numbers."""
+    heads = group["head"]
+    within = (heads - heads.min()) / max(1, heads.max() - heads.min()) - 0.5
+    return group["block"] + MODELS[model][2] + _SPREAD * within
 
 
 def _of_pixels(image_px: int | None) -> str:
@@ -267,10 +190,10 @@ def _block_ticks(ax: Axes, depth: int | np.integer) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _upper_limit(largest: float, uniform: float | None) -> float:
-    return 1.08 * max(largest, uniform or 0.0)
-
-
-def _legend_above(ax: Axes) -> None:
-    """A legend over the axes, where no dot can lie under it."""
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, handletextpad=0.3, columnspacing=1)
+def _limits(ax: Axes, shown: Sequence[float]) -> tuple[float, float]:
+    """From 0, or where everything lies in the upper half, from a little below it; with what shares the axis."""
+    low, high = min(shown), max(shown)
+    bottom = 0.0 if low < high / 2 else max(0.0, low - 0.2 * (high - low) - 0.01 * high)
+    top = high + 0.08 * (high - bottom)
+    others = [other for other in ax.get_shared_y_axes().get_siblings(ax) if other is not ax and other.has_data()]
+    return min([bottom, *(other.get_ylim()[0] for other in others)]), max([top, *(o.get_ylim()[1] for o in others)])

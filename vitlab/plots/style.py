@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import matplotlib as mpl
@@ -73,10 +73,13 @@ class Saves(Protocol):
 
 
 @contextlib.contextmanager
-def figure(study: Saves, name: str, *shape: int, alt: str, **options: Any) -> Iterator[Any]:
+def figure(
+    study: Saves, name: str, *shape: int, alt: str, mosaic: Sequence[Sequence[str]] = (), **options: Any
+) -> Iterator[Any]:
     """A figure in the one style: yields its axes, then saves it under `name` and shows it.
 
-    `shape` is rows and columns; `options` are those of `plt.subplots`. What fails inside is neither saved nor shown.
+    `shape` is rows and columns; a `mosaic` of names in its place gives axes of several cells, by their names.
+    `options` are those of `plt.subplots` or `plt.subplot_mosaic`. What fails inside is neither saved nor shown.
 
     >>> class Folder:
     ...     def save(self, fig, name, alt):
@@ -86,7 +89,7 @@ def figure(study: Saves, name: str, *shape: int, alt: str, **options: Any) -> It
     lines: Two lines.
     """
     with style():
-        fig, axes = plt.subplots(*shape, **options)
+        fig, axes = plt.subplot_mosaic(mosaic, **options) if mosaic else plt.subplots(*shape, **options)
         try:
             yield axes
             study.save(fig, name, alt)

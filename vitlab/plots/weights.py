@@ -10,6 +10,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from vitlab.plots.attention import mark_patch
 from vitlab.plots.style import COLOURS, MUTED, axes
 
 _TRAINED = COLOURS["blue"]
@@ -25,7 +26,7 @@ def plot_filter_grid(
 ) -> Axes:
     """Colour tiles in rows of `columns`, as Fig. 7 left has 28; `tiles` hold 0…1, in any number.
 
-    `first` is the number of the first tile, for the axis label.
+    `first` is the number of the first tile; each row begins with the number of its first tile.
 
     >>> plot_filter_grid(np.zeros((10, 8, 8, 3)), columns=5).get_xlabel()
     'Components 1–10, row by row'
@@ -38,6 +39,8 @@ def plot_filter_grid(
     gap = max(1, height // 12)
     ax.imshow(_mosaic(padded.reshape(rows, columns, height, width, 3), gap, 1.0), vmin=0, vmax=1)
     _bare(ax)
+    middles = [gap + row * (height + gap) + (height - 1) / 2 for row in range(rows)]
+    ax.set_yticks(middles, [str(first + row * columns) for row in range(rows)])
     ax.set_xlabel(f"Components {first}–{first + count - 1}, row by row")
     return ax
 
@@ -78,16 +81,16 @@ def plot_similarity_grid(
     """
     ax = axes(ax)
     rows, cols = similarity.shape[:2]
-    gap = 1
+    gap = 1 + max(rows, cols) // 10  # in maps of many patches a gap of one could not be told from a patch
     image = ax.imshow(_mosaic(similarity[..., None], gap, np.nan)[..., 0], vmin=-1, vmax=1, cmap="viridis")
     _bare(ax)
     for axis, count in ((ax.xaxis, cols), (ax.yaxis, rows)):
         size = count + gap
-        shown = [i for i in range(count) if i % -(-count // 8) == 0]  # at most eight numbers fit
+        shown = [i for i in range(count) if i % -(-count // 14) == 0]  # at most fourteen numbers fit
         axis.set_ticks([gap + i * size + (count - 1) / 2 for i in shown], [str(i + 1) for i in shown])
     ax.set(xlabel="Input patch column", ylabel="Input patch row")
     if colorbar:
-        bar = ax.figure.colorbar(image, ax=ax, shrink=0.85, ticks=[-1, -0.5, 0, 0.5, 1])
+        bar = ax.figure.colorbar(image, ax=ax, shrink=0.85, fraction=0.04, pad=0.02, ticks=[-1, -0.5, 0, 0.5, 1])
         bar.set_label("Cosine similarity")
         bar.outline.set_visible(False)
     return ax
@@ -118,38 +121,60 @@ def plot_similarity_curves(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def plot_measures(measures: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Each measure's value with its interval, beside the range of its controls.
 
-    `measures` is indexed by name, with `value`, `low`, `high`, `control_low` and `control_high`.
+    `measures` is indexed by name, with `value`, `low`, `high`, `control_low` and `control_high`; where it has `limit`
+    too, that is what the whole interval has to lie above.
     """
     ax = axes(ax)
     heights = np.arange(len(measures))[::-1]
     span = measures["control_high"] - measures["control_low"]
     ax.barh(heights, span, 0.5, measures["control_low"], color=MUTED, alpha=0.35, label="controls' range")
+    if "limit" in measures:
+        limits = {"color": COLOURS["black"], "linestyle": "--", "linewidth": 1.4, "label": "limit of the rule"}
+        ax.vlines(measures["limit"], heights - 0.35, heights + 0.35, **limits)
     error = np.abs(measures[["low", "high"]].to_numpy().T - measures["value"].to_numpy())
     style = {"fmt": "o", "color": _TRAINED, "capsize": 4, "label": "trained, 95 % interval"}
     ax.errorbar(measures["value"].to_numpy(), heights, xerr=error, **style)
     ax.axvline(0, color=COLOURS["black"], linewidth=0.8, zorder=1)
     ax.set_yticks(heights, list(measures.index))
     ax.set_ylim(-0.6, len(measures) - 0.4)
-    ax.use_sticky_edges = False  # a margin beside the bars too
+    ends = measures[["low", "high", "control_low", "control_high", *measures.columns.intersection(["limit"])]]
+    low, high = min(0.0, ends.min(axis=None)), max(0.0, ends.max(axis=None))
+    ax.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))  # bars alone would end at the edge
     ax.grid(axis="y", visible=False)
     _legend_above(ax)
     return ax
 
 
-def plot_maps(maps: Mapping[str, Float[np.ndarray, "_ _"]], ax: Axes | None = None, cmap: str = "PuOr") -> Axes:
-    """Maps [rows cols], of any sizes, side by side, each under its name, on one colour scale around 0."""
+def plot_maps(
+    maps: Mapping[str, Float[np.ndarray, "_ _"]],
+    ax: Axes | None = None,
+    cmap: str = "PuOr",
+    patch: tuple[int, int] | None = None,
+) -> Axes:
+    """Maps [rows cols], of any sizes, side by side, each under its name, on one colour scale around 0.
+
+    `patch` (row, column from the top left) is framed in every map.
+    """
     ax = axes(ax)
     limit = max(float(np.abs(values).max()) for values in maps.values())
     left, ticks = 0.0, []
     for values in maps.values():  # each fills a unit square, whatever its grid
         box = (left, left + 1, 0, 1)
         ax.imshow(values, extent=box, vmin=-limit, vmax=limit, cmap=cmap, aspect="equal")
+        if patch is not None:
+            _frame(ax, patch, values.shape, left)
         ticks.append(left + 0.5)
         left += 1.12
     _bare(ax)
     ax.set_xlim(0, left - 0.12)
     ax.set_xticks(ticks, list(maps))
     return ax
+
+
+def _frame(ax: Axes, patch: tuple[int, int], grid: tuple[int, ...], left: float) -> None:
+    """A frame around a patch of a map that fills the unit square from `left`; rows count from the top."""
+    down, across = 1 / grid[0], 1 / grid[1]
+    mark_patch(ax, (0, 0), (across, down), (left + patch[1] * across, 1 - (patch[0] + 1) * down))
 
 
 def plot_resize_differences(table: pd.DataFrame, ax: Axes | None = None) -> Axes:

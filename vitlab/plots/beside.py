@@ -1,0 +1,51 @@
+"""Figures that were saved, drawn once more beside or under each other, to be compared (Fig. 6, 7, 10, 11, 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vitlab.plots.style import style
+
+_WIDTH = 11.0  # inches
+_WIDE = 1.5  # width over height, from which pictures stand under each other
+
+
+def plot_pictures(pictures: Mapping[str, Path]) -> Figure:
+    """A figure of PNG files, each under its title: side by side, or wide ones under each other.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "wide.png"
+    >>> Image.new("RGB", (40, 10)).save(path)
+    >>> len({ax.get_position().y0 for ax in plot_pictures({"one": path, "two": path}).axes})
+    2
+    """
+    arrays = {title: np.asarray(Image.open(path).convert("RGB")) for title, path in pictures.items()}
+    ratios = [array.shape[1] / array.shape[0] for array in arrays.values()]
+    under = max(ratios) > _WIDE
+    heights = [_WIDTH / ratio for ratio in ratios] if under else [_WIDTH / sum(ratios)]
+    shape = (len(arrays), 1) if under else (1, len(arrays))
+    sizes = {"height_ratios": heights} if under else {"width_ratios": ratios}
+    fig, axes = plt.subplots(*shape, figsize=(_WIDTH, sum(heights) + 0.4 * len(heights)), squeeze=False, **sizes)
+    for ax, (title, array) in zip(axes.flat, arrays.items(), strict=True):
+        ax.imshow(array, interpolation="lanczos")
+        ax.set_title(title, fontweight="bold")
+        ax.set_axis_off()
+    return fig
+
+
+def show_pictures(pictures: Mapping[str, Path]) -> None:
+    """Show `plot_pictures` in a notebook, without saving it; nothing where there are none."""
+    if not pictures:
+        return
+    with style():
+        fig = plot_pictures(pictures)
+        if mpl.get_backend().lower() != "agg":  # a program without a screen
+            plt.show()
+        plt.close(fig)
