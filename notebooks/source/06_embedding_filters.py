@@ -304,7 +304,7 @@ ledger.conclude(study, "C11", ruling, numbers, note=note, table=measures.reset_i
 
 # %%
 pictures, words = ledger.beside_imagenet(study, "components")
-plots.show_pictures(pictures)
+plots.show_pictures(pictures, under=True)
 Markdown(words)
 
 # %% [markdown]

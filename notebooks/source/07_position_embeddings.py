@@ -301,7 +301,7 @@ ledger.conclude(study, "C10", ruling, numbers, note=note, table=measures.reset_i
 
 # %%
 pictures, words = ledger.beside_imagenet(study, "similarity")
-plots.show_pictures(pictures)
+plots.show_pictures(pictures, under=True)
 Markdown(words)
 
 # %% [markdown]

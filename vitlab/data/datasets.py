@@ -293,9 +293,9 @@ def photographs(
     except ModuleNotFoundError as error:
         words = 'photographs: one comes with matplotlib, which is not installed: pip install "vitlab[lab]"'
         raise ModuleNotFoundError(words, name="matplotlib") from error
-    sample = load_sample_images()
+    scenes = load_sample_images()
     pictures = [
-        (Path(name).stem, Image.fromarray(image)) for name, image in zip(sample.filenames, sample.images, strict=True)
+        (Path(name).stem, Image.fromarray(image)) for name, image in zip(scenes.filenames, scenes.images, strict=True)
     ]
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as handle:
         pictures.append(("grace hopper", Image.open(handle).convert("RGB")))

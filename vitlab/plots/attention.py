@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
@@ -163,7 +164,7 @@ def legend_above(ax: Axes) -> None:
 
 def legend_below(axes: Sequence[Axes] | np.ndarray) -> None:
     """One legend under a figure, with every line and marker that any of its axes has."""
-    entries = {}
+    entries: dict[str, Artist] = {}
     for ax in np.ravel(np.asarray(axes, dtype=object)):
         entries |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure = np.ravel(np.asarray(axes, dtype=object))[0].figure

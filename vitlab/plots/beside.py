@@ -13,26 +13,24 @@ from PIL import Image
 
 from vitlab.plots.style import style
 
-_WIDTH = 11.0  # inches
-_WIDE = 1.5  # width over height, from which pictures stand under each other
+_WIDTH = {False: 12.0, True: 9.0}  # inches, of pictures side by side and under each other
 
 
-def plot_pictures(pictures: Mapping[str, Path]) -> Figure:
-    """A figure of PNG files, each under its title: side by side, or wide ones under each other.
+def plot_pictures(pictures: Mapping[str, Path], under: bool = False) -> Figure:
+    """A figure of PNG files, each under its title: side by side and equally high, or `under` each other, equally wide.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "wide.png"
     >>> Image.new("RGB", (40, 10)).save(path)
-    >>> len({ax.get_position().y0 for ax in plot_pictures({"one": path, "two": path}).axes})
+    >>> len({ax.get_position().y0 for ax in plot_pictures({"one": path, "two": path}, under=True).axes})
     2
     """
     arrays = {title: np.asarray(Image.open(path).convert("RGB")) for title, path in pictures.items()}
     ratios = [array.shape[1] / array.shape[0] for array in arrays.values()]
-    under = max(ratios) > _WIDE
-    heights = [_WIDTH / ratio for ratio in ratios] if under else [_WIDTH / sum(ratios)]
+    heights = [_WIDTH[under] / ratio for ratio in ratios] if under else [_WIDTH[under] / sum(ratios)]
     shape = (len(arrays), 1) if under else (1, len(arrays))
     sizes = {"height_ratios": heights} if under else {"width_ratios": ratios}
-    fig, axes = plt.subplots(*shape, figsize=(_WIDTH, sum(heights) + 0.4 * len(heights)), squeeze=False, **sizes)
+    fig, axes = plt.subplots(*shape, figsize=(_WIDTH[under], sum(heights) + 0.4 * len(heights)), squeeze=False, **sizes)
     for ax, (title, array) in zip(axes.flat, arrays.items(), strict=True):
         ax.imshow(array, interpolation="lanczos")
         ax.set_title(title, fontweight="bold")
@@ -40,12 +38,12 @@ def plot_pictures(pictures: Mapping[str, Path]) -> Figure:
     return fig
 
 
-def show_pictures(pictures: Mapping[str, Path]) -> None:
+def show_pictures(pictures: Mapping[str, Path], under: bool = False) -> None:
     """Show `plot_pictures` in a notebook, without saving it; nothing where there are none."""
     if not pictures:
         return
     with style():
-        fig = plot_pictures(pictures)
+        fig = plot_pictures(pictures, under)
         if mpl.get_backend().lower() != "agg":  # a program without a screen
             plt.show()
         plt.close(fig)

@@ -34,7 +34,7 @@ def reference(folder: Path, preset: str, which: Sequence[str] = ()) -> list[Path
             raise ValueError(f"{path.stem} has not run to its end at preset {preset}: vitlab run {path.stem[:2]}")
         executed[path] = _with_outputs(folder / "source" / f"{path.stem}.py", results / "notebook.ipynb", preset)
         for shown in (results / "result.json", *results.glob("*.svg")):
-            _refuse_paths(shown.read_text(encoding="utf-8"), str(shown))
+            refuse_paths(shown.read_text(encoding="utf-8"), str(shown))
     for path, notebook in executed.items():
         _copy_results(files.figures_dir() / preset / path.stem, files.reference_dir(preset) / path.stem)
         if preset == "quick":
@@ -64,7 +64,7 @@ def _with_outputs(source: Path, executed: Path, preset: str) -> NotebookNode:
                 raise ValueError(f"{source.stem}, cell [{count}] wrote to stderr: {output.text.strip()[:200]}")
             if "execution_count" in output:
                 output.execution_count = count
-            _refuse_paths(str(dict(output)), f"{source.stem}, cell [{count}]")
+            refuse_paths(str(dict(output)), f"{source.stem}, cell [{count}]")
     if "widgets" in done.metadata:
         wanted.metadata["widgets"] = done.metadata["widgets"]
     return wanted
@@ -76,7 +76,8 @@ def _assigned(text: str) -> Iterator[tuple[str, Any]]:
             yield node.targets[0].id, ast.literal_eval(node.value)
 
 
-def _refuse_paths(text: str, where: str) -> None:
+def refuse_paths(text: str, where: str) -> None:
+    """Raises ValueError where a text shows the checkout's place or the home folder; `where` names the text."""
     for path in (files.ROOT, Path.home()):
         if len(path.parts) > 1 and re.search(rf"{re.escape(str(path))}(?![\w-])", text):
             raise ValueError(f"{where} shows a path of this machine, {path}: print names, not places")
