@@ -35,6 +35,7 @@ LEFT_OUT = {
     "data.images.opened": "the inside of read_image",
     "ledger.origin.": "says what is installed; takes nothing that can be wrong",
     "ledger.study.": "writes a notebook's results; what is read of them is attacked in test_files",
+    "ledger.beside.": "reads results of our own; what is read of them is attacked in test_files",
     "ledger.report.write": "writes; build makes the same text",
     "ledger.report.readme_table": "reads the reference results alone",
     "sweep.cluster.": "needs a scheduler: tests/unit/test_cluster",
@@ -42,6 +43,10 @@ LEFT_OUT = {
     "sweep.identity.": "takes functions of vitlab itself",
     "sweep.runner.": "attacked by kills, in test_kills",
     "sweep.workers.": "as runner",
+    "plots.attention.legend_above": "takes axes",
+    "plots.attention.legend_below": "takes axes",
+    "plots.attention.mark_patch": "takes axes",
+    "plots.beside.": "shows pictures that were saved",
     "plots.png.": "takes figures",
     "plots.style.": "takes axes",
 }

@@ -152,7 +152,7 @@ def mark_patch(
     `origin` is where the image begins: for `imshow` half a pixel before 0.
     """
     corner = (origin[0] + patch[1] * size[0], origin[1] + patch[0] * size[1])
-    for colour, width in (("white", 4.5), (COLOURS["vermilion"], 2.2)):
+    for colour, width in (("white", 3.6), (COLOURS["vermilion"], 1.8)):
         frame = Rectangle(corner, *size, fill=False, color=colour, linewidth=width, clip_on=False, zorder=4)
         ax.add_patch(frame)
 
