@@ -27,6 +27,13 @@ from vitlab.plots.knobs import (
     plot_patch_costs,
     plot_probabilities,
 )
+from vitlab.plots.masked import (
+    plot_corruption,
+    plot_distances_by_views,
+    plot_heads,
+    plot_local_shares,
+    plot_pictures,
+)
 from vitlab.plots.model import (
     plot_differences,
     plot_flops,
@@ -72,8 +79,10 @@ __all__ = [
     "plot_comparisons",
     "plot_compute_scaling",
     "plot_confusion",
+    "plot_corruption",
     "plot_data_scaling",
     "plot_differences",
+    "plot_distances_by_views",
     "plot_epochs",
     "plot_explained_variance",
     "plot_family_difference",
@@ -82,9 +91,11 @@ __all__ = [
     "plot_flops",
     "plot_grid",
     "plot_head_maps",
+    "plot_heads",
     "plot_histories",
     "plot_largest_batches",
     "plot_learning",
+    "plot_local_shares",
     "plot_low_frequencies",
     "plot_maps",
     "plot_maps_compared",

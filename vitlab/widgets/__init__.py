@@ -1,6 +1,7 @@
 """Knobs to turn in the notebooks, each with a still picture where no kernel is there to follow (§3.1 to §4.5)."""
 
 from vitlab.widgets.curves import data_sizes
+from vitlab.widgets.film import Film, training_film
 from vitlab.widgets.knobs import Knob, Knobs, Upload, knobs
 from vitlab.widgets.maps import distance_modes, position_resizing, rollout_variants
 from vitlab.widgets.occlusion import occlusion
@@ -9,6 +10,7 @@ from vitlab.widgets.tokens import Cost, cost, patch_sizes
 
 __all__ = [
     "Cost",
+    "Film",
     "Knob",
     "Knobs",
     "Upload",
@@ -21,4 +23,5 @@ __all__ = [
     "picture_from",
     "position_resizing",
     "rollout_variants",
+    "training_film",
 ]

@@ -1,0 +1,150 @@
+"""Masked patch prediction drawn: corrupted pictures, heads by block, distances and local heads by views (§4.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int, UInt8
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from vitlab.plots.style import COLOURS, MUTED, axes, paper_line
+
+_BLOCKS = (("blue", "o"), ("vermilion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
+_KINDS = (("another patch", "vermilion"), ("itself", "sky"))  # of what takes a corrupted patch's place, beside the mask
+_ARMS = {"masked": ("blue", "o"), "labels": ("vermilion", "s")}
+
+
+def plot_corruption(
+    picture: UInt8[np.ndarray, "H W 3"], plan: Int[np.ndarray, " N"], ax: Axes | None = None, legend: bool = False
+) -> Axes:
+    """A picture with patches framed that were corrupted, but not by the mask: another's in their place, or their own.
+
+    `plan` has a number for each patch, row by row: −1 where it is kept, N for the mask, else of the patch in its place.
+
+    >>> ax = plot_corruption(np.zeros((8, 8, 3), np.uint8), np.array([-1, 4, 2, 1]))  # kept, mask, itself, another
+    >>> len(ax.patches)
+    2
+    """
+    ax = axes(ax)
+    height, width = picture.shape[:2]
+    side = round((height * width / len(plan)) ** 0.5)
+    ax.imshow(picture)
+    for number, source in enumerate(plan):
+        if source in (-1, len(plan)):
+            continue
+        row, column = divmod(number, width // side)
+        colour = COLOURS[_KINDS[int(source == number)][1]]
+        corner = (column * side - 0.5, row * side - 0.5)
+        ax.add_patch(Rectangle(corner, side, side, fill=False, color=colour, linewidth=2))
+    if legend:
+        marks = [Line2D([], [], color=COLOURS[colour], label=name) for name, colour in _KINDS]
+        grey = Line2D([], [], color=MUTED, marker="s", linestyle="", markersize=9, label="mask")
+        ax.legend(handles=[grey, *marks], loc="upper center", bbox_to_anchor=(0.5, -0.02), fontsize=9)
+    ax.set_axis_off()
+    return ax
+
+
+def plot_heads(
+    heads: pd.DataFrame, ax: Axes | None = None, *, uniform: float, image_px: int, jitter: float = 0.12
+) -> Axes:
+    """A dot for each head over its block's number, as in Fig. 7 right; below the dotted line a head is local.
+
+    `heads` has columns block and head (from 1) and distance_px; `uniform` is uniform attention's distance (px), half of
+    which is the line.
+
+    >>> heads = pd.DataFrame({"block": [1, 1], "head": [1, 2], "distance_px": [9.0, 4.0]})
+    >>> plot_heads(heads, uniform=16.0, image_px=32).get_ylabel()
+    'attention distance (px of 32)'
+    """
+    ax = axes(ax)
+    paper_line(ax, uniform, "uniform attention")
+    ax.axhline(uniform / 2, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
+    for block, rows in heads.groupby("block"):
+        colour, marker = _BLOCKS[(int(block) - 1) % len(_BLOCKS)]
+        spread = np.linspace(-jitter, jitter, len(rows)) if len(rows) > 1 else 0.0
+        ax.scatter(block + spread, rows["distance_px"], s=26, color=COLOURS[colour], marker=marker, zorder=3)
+    ax.set(xlabel="block (1 = first)", ylabel=f"attention distance (px of {image_px})")
+    ax.set_ylim(0, 1.25 * uniform)
+    ax.set_xlim(0.5, heads["block"].max() + 0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return ax
+
+
+def plot_distances_by_views(
+    heads: pd.DataFrame, ax: Axes | None = None, *, uniform: float, image_px: int, at: float | None = None
+) -> Axes:
+    """A line for each head of one training: its distance over the views, a colour for each block.
+
+    `heads` has columns samples, block, head and distance_px; `at` marks a moment (views).
+    """
+    ax = axes(ax)
+    paper_line(ax, uniform, "uniform attention")
+    ax.axhline(uniform / 2, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
+    for block, rows in heads.groupby("block"):
+        colour, marker = _BLOCKS[(int(block) - 1) % len(_BLOCKS)]
+        for number, (_, line) in enumerate(rows.groupby("head")):
+            label = f"block {block:.0f}" if number == 0 else None
+            options = {"color": COLOURS[colour], "marker": marker, "markersize": 3, "linewidth": 1.2}
+            ax.plot(line["samples"] / 1000, line["distance_px"], label=label, **options)
+    if at is not None:
+        ax.axvline(at / 1000, color=COLOURS["black"], linewidth=1)
+    ax.set(xlabel="training images seen (thousands)", ylabel=f"attention distance (px of {image_px})")
+    ax.set_ylim(0, 1.25 * uniform)
+    ax.set_xlim(0, heads["samples"].max() / 1000)
+    ax.legend(fontsize=9, loc="lower left")
+    return ax
+
+
+def plot_local_shares(table: pd.DataFrame, ax: Axes | None = None, by: str = "objective") -> Axes:
+    """Share of local heads over the views: a thin line for each seed, the mean over the seeds in full.
+
+    `table` has columns samples, seed, local (0…1) and the one named `by`, for each of whose values there is a colour.
+
+    >>> rows = pd.DataFrame({"samples": [0, 9], "seed": 0, "local": [0.0, 0.5], "objective": "masked"})
+    >>> len(plot_local_shares(rows).lines)
+    2
+    """
+    ax = axes(ax)
+    for number, (name, rows) in enumerate(table.groupby(by, sort=False)):
+        colour, marker = _ARMS.get(str(name), _BLOCKS[number % len(_BLOCKS)])
+        for _, run in rows.groupby("seed"):
+            ax.plot(run["samples"] / 1000, run["local"], color=COLOURS[colour], linewidth=0.8, alpha=0.5)
+        mean = rows.groupby("samples")["local"].mean()
+        ax.plot(mean.index / 1000, mean, color=COLOURS[colour], marker=marker, markersize=4, label=str(name))
+    ax.set(xlabel="training images seen (thousands)", ylabel="local heads (% of all)")
+    ax.set_ylim(-0.02, 1.02)
+    ax.set_xlim(0, table["samples"].max() / 1000)
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
+    ax.legend(fontsize=9)
+    return ax
+
+
+def plot_pictures(
+    rows: Mapping[str, Sequence[UInt8[np.ndarray, "H W 3"]]], ax: Axes | None = None, gap: int = 0
+) -> Axes:
+    """Rows of small pictures of one size in one axes, each row under its name at the left.
+
+    >>> ax = plot_pictures({"seen": [np.zeros((8, 8, 3), np.uint8)] * 3})
+    >>> [tick.get_text() for tick in ax.get_yticklabels()]
+    ['seen']
+    """
+    ax = axes(ax)
+    side = next(iter(rows.values()))[0].shape[0]
+    gap = gap or max(1, side // 8)
+    step, across = side + gap, max(map(len, rows.values()))
+    sheet = np.full((len(rows) * step - gap, across * step - gap, 3), 255, np.uint8)
+    for down, pictures in enumerate(rows.values()):
+        for right, picture in enumerate(pictures):
+            sheet[down * step : down * step + side, right * step : right * step + side] = picture
+    ax.imshow(sheet)
+    ax.set_xticks([])
+    ax.set_yticks([down * step + (side - 1) / 2 for down in range(len(rows))], list(rows))
+    ax.tick_params(length=0)
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
+    return ax
