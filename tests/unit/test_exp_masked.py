@@ -10,9 +10,8 @@ import torch
 from vitlab.analysis import positions
 from vitlab.analysis.distance import mean_attention_distance
 from vitlab.data.loader import to_float
-from vitlab.experiments import local_heads, watching
+from vitlab.experiments import local_heads, masked_pretraining, watching
 from vitlab.models.vit import ViT, ViTConfig
-from vitlab.sweep import runner
 from vitlab.training import masked
 from vitlab.training.guesses import colours_of, corrupted, filled, guesses
 from vitlab.training.masked import KEPT, MaskedPrediction, MaskedViT, Target, colour_codes
@@ -134,7 +133,10 @@ def test_uniform_attention_on_the_paper_s_grid():
 def made(distances, image_size=32, patch_size=4, seed=0, samples=0):
     run = {"objective": "masked", "data": "photographs", "n_train": 0, "target": "mean-colour", "share": 0.5}
     run |= {"image_size": image_size, "patch_size": patch_size, "seed": seed, "kind": "head", "samples": samples}
-    return [run | {"block": 1.0, "head": float(h), "distance_px": px} for h, px in enumerate(distances, 1)]
+    return [
+        run | {"block": 1.0, "head": float(h), "distance_px": px, "prefix_mass": 0.0}
+        for h, px in enumerate(distances, 1)
+    ]
 
 
 def test_local_is_below_half_of_uniform_attention_on_each_run_s_own_grid():
@@ -206,10 +208,77 @@ def test_what_cannot_be_is_refused_before_any_run():
 
 
 def test_full_compares_objectives_on_the_same_photographs():
-    runs = pd.DataFrame(local_heads.planned_runs("full", seed=1))
+    runs = pd.DataFrame(local_heads.planned_runs("full", seed=1)).query("data == 'imagenette'")
     assert set(runs["seed"]) == {100, 101, 102}
     sizes = runs.groupby("objective")["n_train"].apply(lambda values: sorted(set(values)))
     assert sizes["labels"] == sizes["masked"] == [300, 1000, 3000, 9469]
     differ = {"objective", "learning_rate"}
     assert len(runs.drop(columns=[*differ]).drop_duplicates()) == len(runs) / 2
-    assert not runner.paths_of(local_heads.run_one, runs.to_dict("records"), "nowhere").keys() & set()
+
+
+# What masked pre-training is worth
+
+
+@pytest.fixture(scope="module")
+def pretraining(tmp_path_factory):
+    return masked_pretraining.masked_pretraining("smoke", jobs=1, folder=tmp_path_factory.mktemp("masked_pretraining"))
+
+
+@pytest.mark.slow
+def test_every_arm_is_fine_tuned_alike_with_every_seed(pretraining):
+    config = masked_pretraining.CONFIGS["smoke"]
+    curves = masked_pretraining.curves(pretraining)
+    assert set(curves["arm"]) == set(config.arms) >= {"scratch", "masked, mean-colour", "masked, pixels", "world"}
+    assert curves.groupby(["arm", "seed"])["samples"].apply(list).map(tuple).unique().tolist() == [(0, 32, 64)]
+    finals = masked_pretraining.accuracies(pretraining)
+    assert len(finals) == 2 * len(config.arms) and finals["test_accuracy"].between(0, 1).all()
+    trials = pretraining[pretraining["kind"] == "trial"]
+    assert trials.groupby(["arm", "seed"]).size().eq(len(config.rates)).all()
+    best = trials.sort_values("rate").groupby(["arm", "seed"])["held_out_accuracy"].idxmax()
+    chosen = trials.loc[best].set_index(["arm", "seed"])["rate"]
+    pd.testing.assert_series_equal(
+        finals.set_index(["arm", "seed"])["rate"].sort_index(), chosen.sort_index(), check_names=False
+    )
+
+
+@pytest.mark.slow
+def test_pre_trained_arms_have_a_pre_training_and_scratch_has_none(pretraining):
+    rows = pretraining[pretraining["kind"] == "pre-training"]
+    assert "scratch" not in set(rows["arm"]) and rows.groupby("arm").size().eq(2).all()
+    assert rows["samples"].eq(32).all() and np.isfinite(rows["train_loss"]).all()
+
+
+def test_at_full_all_pre_trainings_see_as_many_images_and_the_fine_tuning_is_one():
+    runs = pd.DataFrame(masked_pretraining.planned_runs("full", seed=2))
+    assert set(runs["seed"]) == set(range(200, 205))
+    pretrained = runs[runs["arm"] != "scratch"]
+    assert (pretrained["steps"] * pretrained["batch_size"]).nunique() == 1
+    own = ["arm", "seed", "objective", "data", "target", "steps", "batch_size", "learning_rate"]
+    assert len(runs.drop(columns=own).drop_duplicates()) == 1
+    assert set(runs["target"]) == {"", *(target.value for target in Target)}
+
+
+def test_the_arms_of_a_seed_begin_with_the_same_weights():
+    runs = [run for run in masked_pretraining.planned_runs("smoke") if run["seed"] == 1]
+    scratch = next(run for run in runs if run["arm"] == "scratch") | {"objective": "none"}
+    _, fresh = masked_pretraining._pretrained(scratch)
+    _, again = masked_pretraining._pretrained(scratch | {"arm": "world"})
+    for (name, a), b in zip(fresh.state_dict().items(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+    masks = next(run for run in runs if run["arm"] == "masked, pixels") | {"learning_rate": 0.0}
+    _, masked_one = masked_pretraining._pretrained(masks)
+    for name, value in masked_one.state_dict().items():
+        if not name.startswith("head"):
+            assert torch.equal(value, fresh.state_dict()[name]), name
+
+
+def test_differences_are_paired_by_seed_and_in_points():
+    rows = [("masked", 0, 0.5), ("masked", 1, 0.7), ("scratch", 1, 0.6), ("scratch", 0, 0.25)]
+    finals = pd.DataFrame(rows, columns=["arm", "seed", "test_accuracy"])
+    assert masked_pretraining.differences(finals, "masked", "scratch").round(6).to_dict() == {0: 25.0, 1: 10.0}
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr(masked_pretraining.datasets, "present", lambda name: name == "digits")
+    assert set(masked_pretraining.missing("full")) == {"imagenette", "cifar10"}
+    assert masked_pretraining.missing("smoke") == ()

@@ -76,14 +76,18 @@ CONFIGS = {
     ),
     "quick": StudyConfig(
         (Arm("masked", CROPS),),
-        Body(image_size=32, patch_size=4, dim=64, depth=3, n_heads=4),
-        Recipe(steps=1_600, batch_size=16, learning_rate=4e-3, warmup_steps=200, eval_every=80, precision="bf16"),
+        # Of the bodies and rates tried, this one's heads become local soonest: batches of 16 take twice as many steps.
+        Body(image_size=32, patch_size=4, dim=64, depth=4, n_heads=4),
+        Recipe(steps=1_200, batch_size=16, learning_rate=3e-3, warmup_steps=200, eval_every=60, precision="bf16"),
         n_watched=32,
         n_test=128,
         n_seeds=3,
     ),
     "full": StudyConfig(
-        tuple(Arm(objective, "imagenette", n) for objective in ("masked", "labels") for n in _SIZES),
+        (
+            Arm("masked", CROPS),
+            *(Arm(objective, "imagenette", n) for objective in ("masked", "labels") for n in _SIZES),
+        ),
         Body(image_size=80, patch_size=8, dim=96, depth=4, n_heads=4),
         Recipe(steps=3_200, batch_size=32, learning_rate=1.5e-3, warmup_steps=300, eval_every=160, precision="bf16"),
         n_watched=128,
@@ -107,10 +111,12 @@ def local_heads(
     `target` is one of `masked.Target`; `share` of the patches are corrupted. Rows are of two kinds: `evaluations` and
     `heads` take them apart; `watching` has what reads their maps and predictions. Nothing is chosen by test images.
 
-    Raises ValueError for an unknown preset or target or a share that cannot be, FileNotFoundError where a set of
-    photographs is missing (see `datasets.load`).
+    Arms whose photographs are not present are left out (see `datasets.present`).
+
+    Raises ValueError for an unknown preset or target or a share that cannot be.
     """
     runs = planned_runs(preset, seed, target=target, share=share)
+    runs = [run for run in runs if run["data"] == CROPS or datasets.present(run["data"])]
     return runner.run_all(run_one, runs, folder or runner.run_folder("local_heads", preset), jobs)
 
 
@@ -130,7 +136,7 @@ def planned_runs(
     """Every run of the study.
 
     >>> len(planned_runs("full"))
-    24
+    27
     """
     config = presets.choose(CONFIGS, preset)
     n_patches = (config.body.image_size // config.body.patch_size) ** 2
@@ -188,9 +194,12 @@ def _told(row: dict[str, Any]) -> list[dict[str, Any]]:
     about = {"step": row["step"], "train_loss": row.get("train_loss"), "seconds": row.get("seconds", 0.0)}
     evaluation = {"kind": "evaluation", **at, **about} | {name: row[f"val_{name}"] for name in names}
     evaluation["guesses"] = row.get("val_guesses")  # of masked prediction
-    blocks = enumerate(row["val_heads"], 1)
-    heads = [{"block": b, "head": h, "distance_px": px} for b, block in blocks for h, px in enumerate(block, 1)]
-    return [evaluation, *({"kind": "head", **at, **head} for head in heads)]
+    heads = [
+        {"kind": "head", **at, "block": b, "head": h, "distance_px": distance, "prefix_mass": mass}
+        for b, block in enumerate(zip(row["val_heads"], row["val_masses"], strict=True), 1)
+        for h, (distance, mass) in enumerate(zip(*block, strict=True), 1)
+    ]
+    return [evaluation, *heads]
 
 
 _RUN = ["objective", "data", "n_train", "target", "share", "image_size", "patch_size", "seed"]
@@ -203,17 +212,22 @@ def evaluations(table: pd.DataFrame) -> pd.DataFrame:
     column_excess, `local` (the share of heads that are local); and as text similarity (see `watching.position_map`) and
     guesses (see `watching.guessed`).
     """
-    rows = table[table["kind"] == "evaluation"].drop(columns=["kind", "block", "head", "distance_px"])
+    rows = table[table["kind"] == "evaluation"].drop(columns=["kind", "block", "head", "distance_px", "prefix_mass"])
     return rows.merge(local_share(table), on=[*_RUN, "samples"])
 
 
 def heads(table: pd.DataFrame) -> pd.DataFrame:
-    """A row for each head at each evaluation of each run: samples, block and head (from 1), distance_px, and local."""
+    """A row for each head at each evaluation of each run, from step 0 on.
+
+    Columns: samples, block and head (from 1), distance_px, prefix_mass (0…1, attention to the class token, which counts
+    as distance 0), and `local`: whether the distance is below `limit_px`.
+    """
     rows = table[table["kind"] == "head"].astype({"block": int, "head": int})
     grids = zip(rows["image_size"], rows["patch_size"], strict=True)
     limits = {grid: limit_px(*grid) for grid in set(grids)}
     limit = [limits[grid] for grid in zip(rows["image_size"], rows["patch_size"], strict=True)]
-    return rows[[*_RUN, "samples", "block", "head", "distance_px"]].assign(local=rows["distance_px"] < limit)
+    columns = [*_RUN, "samples", "block", "head", "distance_px", "prefix_mass"]
+    return rows[columns].assign(local=rows["distance_px"] < limit)
 
 
 def uniform_px(image_size: int, patch_size: int) -> float:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from vitlab.analysis import positions
-from vitlab.analysis.distance import mean_attention_distance
+from vitlab.analysis.distance import distance_and_mass
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import ImageSet, to_float
 from vitlab.training import masked
@@ -58,18 +58,20 @@ class Watched:
 def look(vit: nn.Module, pictures: Tensor) -> dict[str, Any]:
     """What is kept of a ViT at an evaluation, from bytes [B 3 H W].
 
-    `heads`: mean attention distance in pixels (mode "paper"), by block and head; `nearness`, `row_excess` and
-    `column_excess`, as `positions` defines them; `similarity`: the packed position map.
+    `heads`: mean attention distance in pixels (mode "paper"), and `masses`: attention to the class token (0…1), by
+    block and head; `nearness`, `row_excess` and `column_excess`, as `positions` defines them; `similarity`: the packed
+    position map.
 
     >>> from vitlab.models.vit import ViT, ViTConfig
     >>> vit = ViT(ViTConfig(image_size=32, patch_size=8, dim=8, depth=3, n_heads=2, mlp_dim=8))
     >>> seen = look(vit, torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
     >>> sorted(seen), len(seen["heads"]), len(seen["heads"][0])
-    (['column_excess', 'heads', 'nearness', 'row_excess', 'similarity'], 3, 2)
+    (['column_excess', 'heads', 'masses', 'nearness', 'row_excess', 'similarity'], 3, 2)
     """
     training = vit.training
     vit.eval()
-    distances = mean_attention_distance(vit, to_float(pictures.to(next(vit.parameters()).device))).mean(0)
+    both = distance_and_mass(vit, to_float(pictures.to(next(vit.parameters()).device)))
+    distances, masses = (values.mean(0).tolist() for values in both)
     vit.train(training)
     table = positions.position_embeddings(vit).float().cpu()
     similarity = positions.position_similarity(table, positions.position_grid(vit))
@@ -79,7 +81,8 @@ def look(vit: nn.Module, pictures: Tensor) -> dict[str, Any]:
         "row_excess": None if math.isnan(row) else row,  # of a grid of one row, say
         "column_excess": None if math.isnan(column) else column,
         "similarity": packed(similarity),
-        "heads": [[round(float(px), 3) for px in block] for block in distances.tolist()],
+        "heads": [[round(px, 3) for px in block] for block in distances],
+        "masses": [[round(mass, 5) for mass in block] for block in masses],
     }
 
 
