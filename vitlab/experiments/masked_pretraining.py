@@ -106,6 +106,8 @@ def masked_pretraining(
     Raises ValueError for an unknown preset, RuntimeError where a set of images is missing (see `missing`).
     """
     folder = folder or runner.run_folder("masked_pretraining", preset)
+    if jobs is None and preset == "smoke":
+        jobs = 1  # its runs take less time than starting a worker
     return runner.run_all(run_one, planned_runs(preset, seed), folder, jobs)
 
 

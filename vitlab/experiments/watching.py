@@ -47,7 +47,7 @@ class Watched:
         seen = self.objective.evaluate(model, images, precision, group) | look(vit, pictures)
         if isinstance(model, MaskedViT) and isinstance(self.objective, MaskedPrediction):
             plan = shown_plan(model.n_patches, self.objective.share)
-            seen["guesses"] = _text(guesses(model, pictures[: len(plan)], plan))
+            seen["guesses"] = _text(guesses(model, most_varied(pictures), plan))
         return seen
 
     def result(self, model: nn.Module, state: dict[str, Tensor]) -> tuple[nn.Module, dict[str, Tensor]]:
@@ -86,8 +86,20 @@ def look(vit: nn.Module, pictures: Tensor) -> dict[str, Any]:
     }
 
 
+def most_varied(pictures: UInt8[Tensor, "B 3 H W"]) -> UInt8[Tensor, "n 3 H W"]:
+    """The few pictures whose pixels differ most among themselves, in which there is something to see.
+
+    >>> pictures = torch.zeros(5, 3, 8, 8, dtype=torch.uint8)
+    >>> pictures[3, :, :, ::2] = 200
+    >>> most_varied(pictures).float().mean((1, 2, 3)).tolist()
+    [100.0, 0.0, 0.0]
+    """
+    spread = pictures.float().std(dim=(2, 3)).mean(1)
+    return pictures[spread.argsort(descending=True, stable=True)[:N_SHOWN]]
+
+
 def shown_plan(n_patches: int, share: float) -> Int64[Tensor, "B n_patches"]:
-    """How the first held-out images are corrupted of which every evaluation keeps what the model predicts.
+    """How the `most_varied` watched images are corrupted of which every evaluation keeps what the model predicts.
 
     >>> shown_plan(16, 0.5).shape
     torch.Size([3, 16])

@@ -28,10 +28,12 @@ from vitlab.plots.knobs import (
     plot_probabilities,
 )
 from vitlab.plots.masked import (
+    plot_arms,
     plot_corruption,
     plot_distances_by_views,
     plot_heads,
     plot_local_shares,
+    plot_losses_by_views,
     plot_pictures,
 )
 from vitlab.plots.model import (
@@ -73,6 +75,7 @@ __all__ = [
     "legend_below",
     "mark_patch",
     "paper_line",
+    "plot_arms",
     "plot_attention_distances",
     "plot_captioned",
     "plot_causes",
@@ -96,6 +99,7 @@ __all__ = [
     "plot_largest_batches",
     "plot_learning",
     "plot_local_shares",
+    "plot_losses_by_views",
     "plot_low_frequencies",
     "plot_maps",
     "plot_maps_compared",

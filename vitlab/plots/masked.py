@@ -50,20 +50,20 @@ def plot_corruption(
 
 
 def plot_heads(
-    heads: pd.DataFrame, ax: Axes | None = None, *, uniform: float, image_px: int, jitter: float = 0.12
+    heads: pd.DataFrame, ax: Axes | None = None, *, uniform: float, limit: float, image_px: int, jitter: float = 0.12
 ) -> Axes:
     """A dot for each head over its block's number, as in Fig. 7 right; below the dotted line a head is local.
 
-    `heads` has columns block and head (from 1) and distance_px; `uniform` is uniform attention's distance (px), half of
-    which is the line.
+    `heads` has columns block and head (from 1) and distance_px; `uniform` is uniform attention's distance (px), `limit`
+    that below which a head is local.
 
     >>> heads = pd.DataFrame({"block": [1, 1], "head": [1, 2], "distance_px": [9.0, 4.0]})
-    >>> plot_heads(heads, uniform=16.0, image_px=32).get_ylabel()
+    >>> plot_heads(heads, uniform=16.0, limit=8.0, image_px=32).get_ylabel()
     'attention distance (px of 32)'
     """
     ax = axes(ax)
     paper_line(ax, uniform, "uniform attention")
-    ax.axhline(uniform / 2, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
+    ax.axhline(limit, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
     for block, rows in heads.groupby("block"):
         colour, marker = _BLOCKS[(int(block) - 1) % len(_BLOCKS)]
         spread = np.linspace(-jitter, jitter, len(rows)) if len(rows) > 1 else 0.0
@@ -76,15 +76,22 @@ def plot_heads(
 
 
 def plot_distances_by_views(
-    heads: pd.DataFrame, ax: Axes | None = None, *, uniform: float, image_px: int, at: float | None = None
+    heads: pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    uniform: float,
+    limit: float,
+    image_px: int,
+    at: float | None = None,
 ) -> Axes:
     """A line for each head of one training: its distance over the views, a colour for each block.
 
-    `heads` has columns samples, block, head and distance_px; `at` marks a moment (views).
+    `heads` has columns samples, block, head and distance_px; `uniform` and `limit` as for `plot_heads`; `at` marks a
+    moment (views).
     """
     ax = axes(ax)
     paper_line(ax, uniform, "uniform attention")
-    ax.axhline(uniform / 2, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
+    ax.axhline(limit, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
     for block, rows in heads.groupby("block"):
         colour, marker = _BLOCKS[(int(block) - 1) % len(_BLOCKS)]
         for number, (_, line) in enumerate(rows.groupby("head")):
@@ -124,6 +131,29 @@ def plot_local_shares(table: pd.DataFrame, ax: Axes | None = None, by: str = "ob
     return ax
 
 
+def plot_losses_by_views(table: pd.DataFrame, ax: Axes | None = None, known: Mapping[str, float] | None = None) -> Axes:
+    """Loss on held-out images over the views: a thin line for each seed, their mean, and known losses by name.
+
+    `table` has columns samples, seed and loss.
+
+    >>> rows = pd.DataFrame({"samples": [0, 9], "seed": 0, "loss": [6.2, 3.0]})
+    >>> len(plot_losses_by_views(rows, known={"ln 512": 6.24}).lines)
+    3
+    """
+    ax = axes(ax)
+    for (name, value), line in zip((known or {}).items(), ("--", ":", "-."), strict=False):
+        ax.axhline(value, color=MUTED, linestyle=line, linewidth=1.2, label=name, zorder=1)
+    for _, run in table.groupby("seed"):
+        ax.plot(run["samples"] / 1000, run["loss"], color=COLOURS["blue"], linewidth=0.8, alpha=0.5)
+    mean = table.groupby("samples")["loss"].mean()
+    ax.plot(mean.index / 1000, mean, color=COLOURS["blue"], marker="o", markersize=4, label="mean of the seeds")
+    ax.set(xlabel="training images seen (thousands)", ylabel="loss on held-out images")
+    ax.set_ylim(0, None)
+    ax.set_xlim(0, table["samples"].max() / 1000)
+    ax.legend(fontsize=9)
+    return ax
+
+
 def plot_pictures(
     rows: Mapping[str, Sequence[UInt8[np.ndarray, "H W 3"]]], ax: Axes | None = None, gap: int = 0
 ) -> Axes:
@@ -147,4 +177,26 @@ def plot_pictures(
     ax.tick_params(length=0)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
+    return ax
+
+
+def plot_arms(finals: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Test accuracy after fine-tuning: a dot for each seed and the mean of each arm, one line under the other.
+
+    `finals` has columns arm, seed and test_accuracy (0…1).
+
+    >>> ax = plot_arms(pd.DataFrame({"arm": ["scratch", "masked"], "seed": 0, "test_accuracy": [0.5, 0.6]}))
+    >>> [tick.get_text() for tick in ax.get_yticklabels()]
+    ['scratch', 'masked']
+    """
+    ax = axes(ax)
+    arms = list(dict.fromkeys(finals["arm"]))
+    for place, arm in enumerate(arms):
+        values = 100 * finals.loc[finals["arm"] == arm, "test_accuracy"]
+        colour = COLOURS["blue" if arm.startswith("masked") else "vermilion" if arm != "scratch" else "black"]
+        ax.scatter(values, np.full(len(values), place), s=20, color=colour, alpha=0.5)
+        ax.plot([values.mean()] * 2, [place - 0.28, place + 0.28], color=colour, linewidth=2.5)
+    ax.set_yticks(range(len(arms)), arms)
+    ax.set(xlabel="test accuracy after fine-tuning (%)", ylim=(len(arms) - 0.5, -0.5))
+    ax.grid(axis="y", visible=False)
     return ax

@@ -4,6 +4,7 @@ from vitlab.widgets.curves import data_sizes
 from vitlab.widgets.film import Film, training_film
 from vitlab.widgets.knobs import Knob, Knobs, Upload, knobs
 from vitlab.widgets.maps import distance_modes, position_resizing, rollout_variants
+from vitlab.widgets.masking import masking
 from vitlab.widgets.occlusion import occlusion
 from vitlab.widgets.pictures import picture_from
 from vitlab.widgets.tokens import Cost, cost, patch_sizes
@@ -18,6 +19,7 @@ __all__ = [
     "data_sizes",
     "distance_modes",
     "knobs",
+    "masking",
     "occlusion",
     "patch_sizes",
     "picture_from",

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from jaxtyping import Float, UInt8
@@ -136,6 +137,7 @@ def training_film(
     maps: Mapping[int, Float[ndarray, "rows cols rows2 cols2"]],
     *,
     uniform: float,
+    limit: float,
     image_px: int,
     pictures: Mapping[int, Sequence[UInt8[ndarray, "H W 3"]]] | None = None,
     title: str = "A training",
@@ -145,7 +147,8 @@ def training_film(
     Args:
         heads: a row for each evaluation and head: samples, block, head, distance_px.
         maps: samples → position map, for each evaluation.
-        uniform: distance of uniform attention (px); half of it is the limit of local heads.
+        uniform: distance of uniform attention (px).
+        limit: distance below which a head is local (px).
         image_px: side of the images.
         pictures: samples → what the model makes of some pictures, shown in a column; None: without.
 
@@ -155,7 +158,7 @@ def training_film(
     >>> import numpy as np
     >>> rows = [{"samples": n, "block": 1, "head": 1, "distance_px": px} for n, px in ((0, 16.0), (800, 6.0))]
     >>> film = training_film(pd.DataFrame(rows), dict.fromkeys((0, 800), np.ones((2, 2, 2, 2))), uniform=16.5,
-    ...                      image_px=32)
+    ...                      limit=8.2, image_px=32)
     >>> film.frames[-1].words
     'After 800 images 1 of 1 head is local, in block 1; the shortest distance is 6.0 px.'
     """
@@ -163,25 +166,25 @@ def training_film(
     if not moments or set(moments) - set(maps):
         missing = sorted(set(moments) - set(maps))
         raise ValueError(f"{len(moments)} evaluations given, without a position map at {missing}; give one for each")
-    frames = []
+    frames, scale = [], {"uniform": uniform, "limit": limit, "image_px": image_px}
     for samples in moments:
         seen = heads[heads["samples"] == samples]
         sheet = (pictures or {}).get(samples)
         with plots.style():
-            figure = _drawn(heads, seen, maps[samples], samples, uniform, image_px, sheet)
-            frames.append(Frame(f"{samples:,} images", as_png(figure, _COLOURS), _words(seen, samples, uniform / 2)))
+            figure = _drawn(heads, seen, maps[samples], samples, sheet, scale)
+            frames.append(Frame(f"{samples:,} images", as_png(figure, _COLOURS), _words(seen, samples, limit)))
     return Film(title, "training images seen", tuple(frames))
 
 
 def _drawn(
-    heads: pd.DataFrame, seen: pd.DataFrame, similarity: ndarray, samples: int, uniform: float, px: int, sheet
+    heads: pd.DataFrame, seen: pd.DataFrame, similarity: ndarray, samples: int, sheet: Any, scale: dict[str, Any]
 ) -> Figure:
     widths = [3.0, 3.3, 4.0, *([1.1] if sheet is not None else [])]
     figure = Figure(figsize=(sum(widths), 3.6), dpi=80, layout="constrained")
     axes = figure.subplots(1, len(widths), width_ratios=widths)
-    plots.plot_heads(seen, axes[0], uniform=uniform, image_px=px).set_title(f"{samples:,} images", fontsize=11)
+    plots.plot_heads(seen, axes[0], **scale).set_title(f"{samples:,} images", fontsize=11)
     plots.plot_similarity_grid(similarity, axes[1], colorbar=False).set_title("position map", fontsize=11)
-    plots.plot_distances_by_views(heads, axes[2], uniform=uniform, image_px=px, at=samples)
+    plots.plot_distances_by_views(heads, axes[2], at=samples, **scale)
     if sheet is not None:
         plots.plot_pictures({str(k): [picture] for k, picture in enumerate(sheet)}, axes[3])
         axes[3].set_yticks([])

@@ -1,0 +1,727 @@
+# ---
+# jupyter:
+#   jupytext: {text_representation: {extension: .py, format_name: percent}}
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+# ---
+
+# %% [markdown]
+# # 10 · Masked patch prediction
+#
+# **A ViT can learn from photographs without labels: half of the patches are corrupted, and the
+# model predicts what was there. While it learns to, its heads learn where the neighbours are.**
+#
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.6, App. B.1.2; §4.5 for what is
+# measured on the way.
+#
+# | preset | what runs | time on 2 CPU cores |
+# |---|---|---|
+# | `smoke` | two trainings of six steps, C15's arms in miniature | under 20 s |
+# | `quick` | three trainings on crops of three photographs | about 1 to 2 min, once; then seconds |
+# | `full` | trainings on up to 9,469 photographs, and all arms of C15 with five seeds | hours |
+#
+# `full` needs the photographs of Imagenette and CIFAR-10 (see `vitlab.data.datasets`); what it
+# found is shown here at every preset.
+
+# %% [markdown]
+# ## What you will learn
+#
+# - what the paper hides, what it lets the model predict, and which patches the loss counts
+# - how to check such an objective: a first loss that is known, a best constant predictor, gradients
+# - when, during a training, heads become local and the position embeddings two-dimensional
+# - why a better pre-training loss is not yet a better classifier
+#
+# **Prerequisites**: notebook 01 (the model), 02 (training); 07 and 08 for the two measures.
+
+# %% [markdown]
+# `TARGET` is what is predicted: `"mean-colour"` (the paper's choice), `"downsized"` or `"pixels"`.
+# `MASKED` is the share of the patches that are corrupted. Both change the experiment below: with
+# other values it trains anew.
+
+# %% tags=["parameters"]
+PRESET = "quick"
+SEED = 0
+TARGET = "mean-colour"
+MASKED = 0.5
+
+# %% [markdown]
+# One cell of imports. `study` is this execution: its figures and its verdict go to
+# `figures/<preset>/`.
+
+# %%
+import math
+
+import numpy as np
+import pandas as pd
+import torch
+from IPython.display import Markdown, display
+from torch.nn import functional as F
+
+from vitlab import files, ledger, plots, widgets
+from vitlab.data import datasets, photographs
+from vitlab.data.loader import to_float
+from vitlab.experiments import local_heads, masked_pretraining, watching
+from vitlab.ledger.report import read_results
+from vitlab.models.vit import ViT, ViTConfig
+from vitlab.training import masked
+from vitlab.training.guesses import colours_of, corrupted, filled
+from vitlab.training.masked import KEPT, MaskedPrediction, MaskedViT, colour_codes
+
+NAME = "10_masked_patch_prediction"
+study = ledger.begin(NAME, PRESET, SEED, target=TARGET, masked=MASKED)
+
+# %% [markdown]
+# ## Prediction
+#
+# **The paper** (§4.6): a ViT-B/16 that was pre-trained by masked patch prediction on JFT-300M and
+# fine-tuned on ImageNet is 2 points above the same model from scratch, and 4 points below
+# supervised pre-training. With 15 % instead of 50 % of the patches corrupted it is slightly worse.
+#
+# **C15 at this scale.** All arms begin with the same fresh weights and are fine-tuned alike on
+# photographs of ten classes. Before that one arm learns nothing (*scratch*), three predict hidden
+# patches of the same photographs (one for each target), and two learn labels: those of CIFAR-10
+# and those of the painted world. All pre-trainings see as many images. The arm *masked* of the rule
+# is the paper's target, the mean colour; the arm *supervised* is CIFAR-10, which consists of
+# photographs, as the paper's supervised data do. We expect the first difference to be small: the
+# pre-training sees no photographs that the fine-tuning does not see.
+#
+# **Decision rule, fixed before the run.** Test accuracies after the last step, differences paired
+# by seed, 95 % t intervals over the seeds. *(a)* masked − scratch and *(b)* supervised − masked.
+# Each holds if its whole interval lies above 0. Each fails if its whole interval lies below the
+# margin of 1 percentage point: so small a difference is none. Otherwise it is undecided, as it is
+# with fewer than five seeds. Both hold: *reproduced*. One holds, the other fails: *partly
+# reproduced*. Both fail: *not reproduced*. What remains is *inconclusive*. Without labelled
+# photographs, as at `quick`, C15 is *not testable*.
+#
+# **Heads and positions** are no claim of §4.6; later work makes one (Park et al. 2023: masked
+# prediction makes heads local). A head is *local* where its mean attention distance (notebook 08,
+# mode "paper") is below half of uniform attention's. We expect *(c)* a local head in every seed by
+# the end of the training, and *(d)* nearness, the rank correlation of the position embeddings'
+# similarity with how near two patches are (notebook 07), above 0.5 by then. *(c)* is counted; *(d)*
+# is judged by the interval over seeds, with fewer than five of which it is undecided.
+
+# %% [markdown]
+# ## Idea
+#
+# ### What is hidden
+#
+# A photograph is cut into patches. Half of them, chosen at random, are *corrupted*: in place of its
+# embedding 80 % of them get one learned vector, the *mask*; 10 % get the embedding of another patch
+# of the image; and 10 % stay as they are. This is BERT's scheme for words. The last two kinds keep
+# the model from relying on a patch just because it is not the mask.
+#
+# What is to be predicted is the patch's mean colour, with 3 bits for each of red, green and blue:
+# one of 512 colours. The third picture shows what is left of the photograph in these colours.
+
+# %%
+side, cell = 96, 8  # pixels: of the crop, of a patch
+whole = torch.stack([picture for _, picture in datasets.photographs(side, limit=3)])
+crop = whole[:1]  # bytes [1 3 96 96]
+n = (side // cell) ** 2
+plan = masked.plans(1, n, MASKED, np.random.default_rng(SEED))  # [1 patches]
+codes = colour_codes(to_float(crop), cell)  # [1 patches], 0…511
+everything = torch.full_like(plan, n)
+in_colours = filled(crop, everything, colours_of(codes[0])[:, None, None])
+
+
+def pixels(picture):
+    return picture.permute(1, 2, 0).numpy()
+
+
+alt = "A crop of a photograph; the same with half of its patches corrupted; and every patch in its "
+alt += "mean colour, one of 512."
+with plots.figure(study, "hidden", 1, 3, alt=alt, figsize=(9.5, 4.3)) as axes:
+    plots.plot_grid(pixels(crop[0]), side // cell, axes[0]).set_title("photograph")
+    shown = pixels(corrupted(crop, plan)[0])
+    plots.plot_corruption(shown, plan[0].numpy(), axes[1], legend=True).set_title("corrupted")
+    plots.plot_grid(pixels(in_colours[0]), side // cell, axes[2]).set_title("512 colours")
+
+# %% [markdown]
+# Turn the knobs (this takes a kernel): the share of the patches, and the two other targets that the
+# paper tried, the patch downsized to 4 × 4 pixels in 512 colours each, and all of its pixels.
+
+# %%
+widgets.masking(whole, cell, share=MASKED, target=TARGET)
+
+# %% [markdown]
+# ### The 3-bit colour, in the open
+#
+# With $\bar x_c$ the mean of channel $c$ over the patch, in bytes, each *level* is an eighth of
+# their range, and the code counts the levels as digits:
+#
+# $$ \ell_c = \lfloor \bar x_c / 32 \rfloor \in \{0, \dots, 7\}, \qquad
+# k = 64\, \ell_R + 8\, \ell_G + \ell_B . $$
+
+
+# %%
+def open_codes(images, side):  # bytes [B 3 H W] → [B patches]
+    B, C, H, W = images.shape
+    squares = images.double().reshape(B, C, H // side, side, W // side, side)
+    levels = (squares.mean(dim=(3, 5)) // 32).long()  # [B 3 rows columns]
+    red, green, blue = levels.flatten(2).unbind(1)
+    return 64 * red + 8 * green + blue
+
+
+held_out = photographs.image_set(200, side).images
+assert torch.equal(open_codes(held_out, cell), colour_codes(to_float(held_out), cell))
+counts = np.bincount(open_codes(held_out, cell).flatten(), minlength=512)
+frequencies = counts / counts.sum()
+entropy = -sum(p * math.log(p) for p in frequencies if p > 0)
+print(
+    f"{(counts > 0).sum()} of 512 colours occur; guessing all alike costs {math.log(512):.2f} nats,"
+)
+print(f"guessing the colours' frequencies whatever the image {entropy:.2f} nats")
+
+# %% [markdown]
+# Those are the two numbers to compare a loss with. A head at zero starts at the first; a model
+# below the second has learned something about *this* image.
+#
+# ### The plan
+#
+# For every patch the plan says what becomes of its embedding: −1, it is kept, and nothing is asked;
+# or the number of the patch in its place, where $N$ stands for the mask. Of every image the same
+# number of patches is corrupted: they are drawn *without* replacement.
+
+
+# %%
+def open_plan(n, share, generator):
+    corrupted_ones = generator.random(n).argsort()[: round(share * n)]
+    kinds = generator.random(len(corrupted_ones))  # below 0.8: mask; below 0.9: another patch
+    others = (corrupted_ones + generator.integers(1, n, len(corrupted_ones))) % n
+    plan = np.full(n, -1)
+    for patch, kind, other in zip(corrupted_ones, kinds, others, strict=True):
+        plan[patch] = n if kind < 0.8 else other if kind < 0.9 else patch
+    return plan
+
+
+for trial in range(20):
+    ours = open_plan(n, MASKED, np.random.default_rng(trial))
+    assert (ours == masked.plans(1, n, MASKED, np.random.default_rng(trial))[0].numpy()).all()
+many = masked.plans(5_000, n, MASKED, np.random.default_rng(SEED))
+own = torch.arange(n).expand_as(many)
+hidden = many != KEPT
+for name, kind in {"mask": many == n, "itself": many == own}.items():
+    print(f"{name:12} {kind[hidden].double().mean():.1%} of the corrupted patches")
+print(f"another      {1 - ((many == n) | (many == own))[hidden].double().mean():.1%}")
+
+# %% [markdown]
+# ### The loss
+#
+# Embeddings are corrupted *before* class token and positions are added: the encoder always knows
+# where a hidden patch is, only not what it was. The tokens of the last block go through one linear
+# layer to 512 logits, and the cross-entropy is averaged over the corrupted patches $C$ alone:
+#
+# $$ \mathcal{L} = -\frac{1}{|C|} \sum_{i \in C} \log p_i(k_i). $$
+
+
+# %%
+def open_loss(model, images, plan):  # bytes [B 3 H W], [B patches]
+    vit, n_patches = model.vit, plan.shape[1]
+    x = vit.patch_embed(to_float(images))  # [B patches D]
+    rows = torch.arange(len(x))[:, None]
+    moved = x[rows, torch.where((plan < 0) | (plan == n_patches), torch.arange(n_patches), plan)]
+    x = torch.where((plan == n_patches)[..., None], model.mask, moved)
+    z = torch.cat([vit.cls_token.expand(len(x), -1, -1), x], dim=1) + vit.pos_embed  # Eq. 1
+    z = vit.norm(vit.blocks(z))[:, 1:]  # the patches' tokens
+    logits = model.predict(z[plan != -1])
+    return F.cross_entropy(logits, open_codes(images, model.patch_size)[plan != -1])
+
+
+size = ViTConfig(32, 8, dim=32, depth=2, n_heads=2, mlp_dim=64, n_classes=10)
+small = MaskedViT(ViT(size, SEED))
+few = photographs.image_set(8, 32).images
+few_plan = masked.plans(8, 16, MASKED, np.random.default_rng(1))
+print(f"first loss {open_loss(small, few, few_plan).item():.6f}, ln 512 = {math.log(512):.6f}")
+generator = torch.Generator().manual_seed(SEED)
+for parameter in (small.predict.weight, small.mask):  # so that something depends on the images
+    torch.nn.init.normal_(parameter, std=0.5, generator=generator)
+theirs = MaskedPrediction(patch_size=8).loss(small, to_float(few), few_plan)
+assert torch.allclose(open_loss(small, few, few_plan), theirs, atol=1e-5)
+
+# %% [markdown]
+# ## Experiment
+#
+# One call: a small ViT is trained from fresh weights with every seed, and at every evaluation each
+# head's attention distance, the position map and the predictions for three held-out crops are kept.
+# Every run is stored when it ends; called again, the call reads what is stored.
+
+# %%
+table = local_heads.local_heads(PRESET, seed=SEED, target=TARGET, share=MASKED)
+chosen = table[(table["objective"] == "masked") & (table["data"] == local_heads.CROPS)]
+heads, rows = local_heads.heads(chosen), local_heads.evaluations(chosen)
+config = local_heads.CONFIGS[PRESET]
+body = config.body
+n_patches = (body.image_size // body.patch_size) ** 2
+uniform = local_heads.uniform_px(body.image_size, body.patch_size) * n_patches / (n_patches + 1)
+limit = local_heads.limit_px(body.image_size, body.patch_size)
+print(f"{body.depth} blocks of {body.n_heads} heads, {n_patches} patches of {body.patch_size} px")
+print(f"uniform attention: {uniform:.1f} px; a head is local below {limit:.1f} px")
+ends = rows.groupby("seed").tail(1)
+columns = [
+    "seed",
+    "samples",
+    "loss",
+    "accuracy",
+    "nearness",
+    "row_excess",
+    "column_excess",
+    "local",
+]
+ends[columns].style.format(precision=2, thousands=",").hide()
+
+# %% [markdown]
+# ## Figures
+#
+# ### The film
+#
+# One training from its first step to its last: move the slider, or press *Play*. Left, every head's
+# attention distance, a dot for each, by block; in the middle the position map of notebook 07: tile
+# $(i, j)$ shows how similar all position embeddings are to that of the patch in row $i$, column
+# $j$; right, the same distances over all views with the moment as a line; and what the model makes
+# of three crops that it never saw. The film needs no kernel.
+
+# %%
+first = rows["seed"].min()
+one, its_heads = rows[rows["seed"] == first], heads[heads["seed"] == first]
+crops = photographs.image_set(config.n_test, body.image_size).images[: config.n_watched]
+crops, crop_plan = watching.most_varied(crops), watching.shown_plan(n_patches, MASKED)
+position_maps, predicted = {}, {}
+for row in one.itertuples():
+    position_maps[row.samples] = watching.position_map(row.similarity)
+    patches = watching.guessed(row.guesses, n_patches, MASKED)
+    predicted[row.samples] = [pixels(each) for each in filled(crops, crop_plan, patches)]
+scale = {"uniform": uniform, "image_px": body.image_size}
+film = widgets.training_film(
+    its_heads, position_maps, limit=limit, pictures=predicted, title="Heads come about", **scale
+)
+film
+
+# %% [markdown]
+# Five moments of it side by side:
+
+# %%
+moments = np.linspace(0, len(one) - 1, 5).round().astype(int)
+moments = [int(one["samples"].iloc[k]) for k in dict.fromkeys(moments)]
+alt = (
+    "At five moments of a training: above, every head's attention distance by block, with uniform "
+)
+alt += "attention and the limit of local heads; below, the position similarity map."
+with plots.figure(study, "film", 2, len(moments), alt=alt, figsize=(12.5, 5.2)) as axes:
+    for samples, upper, lower in zip(moments, *axes, strict=True):
+        seen = its_heads[its_heads["samples"] == samples]
+        plots.plot_heads(seen, upper, limit=limit, **scale).set_title(f"{samples:,} images")
+        last = samples == moments[-1]
+        plots.plot_similarity_grid(position_maps[samples], lower, colorbar=last)
+        if samples != moments[0]:
+            upper.set_ylabel("")
+            lower.set(xlabel="", ylabel="")
+    axes[0, 0].legend(fontsize=8, loc="lower left")
+
+# %% [markdown]
+# And as curves: the distances of the same training, the share of local heads and the held-out loss
+# of all seeds (thin lines) with their mean.
+
+# %%
+alt = (
+    "Left: attention distance of every head over the images seen, by block. Middle: share of local "
+)
+alt += "heads, each seed and the mean. Right: loss on held-out crops, each seed."
+known = {"ln 512": math.log(512)} if TARGET == "mean-colour" else {}
+with plots.figure(study, "onset", 1, 3, alt=alt, figsize=(13, 3.7)) as axes:
+    plots.plot_distances_by_views(its_heads, axes[0], limit=limit, **scale)
+    plots.plot_local_shares(rows, axes[1], by="target")
+    plots.plot_losses_by_views(rows, axes[2], known=known)
+    for ax, title in zip(axes, (f"heads, seed {first}", "local heads", "loss"), strict=True):
+        ax.set_title(title)
+
+# %% [markdown]
+# What this run shows, from its numbers:
+
+# %%
+found = local_heads.onsets(chosen)
+starts = found["onset"].dropna()
+local_now = heads[heads["local"] & (heads["samples"] == heads["samples"].max())]
+blocks = ", ".join(f"{block:.0f}" for block in sorted(local_now["block"].unique())) or "none"
+when = "none had a head that stayed local"
+if len(starts):
+    when = (
+        f"{len(starts)} had a local head, from {starts.min():,.0f} to {starts.max():,.0f} images on"
+    )
+lines = [f"- Of {len(found)} trainings {when}. Blocks with local heads at the end: {blocks}."]
+if len(local_now):
+    lines.append(
+        f"- The local heads end at {local_now['distance_px'].min():.1f} to "
+        f"{local_now['distance_px'].max():.1f} px; neighbours are {body.patch_size} px apart. "
+        f"At most {local_now['prefix_mass'].max():.0%} of their attention is on the class token: "
+        "that is not what makes their distance short."
+    )
+lines.append(
+    f"- Nearness goes from {rows.loc[rows['samples'] == 0, 'nearness'].mean():.2f} to "
+    f"{ends['nearness'].mean():.2f}, the share of right patches to {ends['accuracy'].mean():.0%}."
+)
+Markdown("\n".join(lines))
+
+# %% [markdown]
+# Positions come first, local heads after them, and suddenly: a head can attend to neighbours only
+# once the position embeddings say who they are. Until then the model predicts from the image's
+# colours as a whole. In the film the heads of one block move together, while the loss falls once
+# more.
+#
+# ### What it predicts
+#
+# Crops of the held-out parts of the photographs: with the corrupted patches hidden, as predicted
+# half way and at the end, and as they are. Each predicted patch is drawn in the most probable
+# colour (or in the predicted pixels, for the other targets); the patches that were kept are the
+# crop's own.
+
+# %%
+halfway = int(one["samples"].iloc[len(one) // 2])
+pictures = {
+    "corrupted": [pixels(each) for each in corrupted(crops, crop_plan)],
+    f"after {halfway:,} images": predicted[halfway],
+    "at the end": predicted[one["samples"].max()],
+    "the crop": [pixels(each) for each in crops],
+}
+alt = "Held-out crops in rows: with corrupted patches, with the patches predicted half way and at "
+alt += "the end of the training, and as they are."
+with plots.figure(study, "predictions", alt=alt, figsize=(6.8, 6.0)) as ax:
+    plots.plot_pictures(pictures, ax)
+
+# %% [markdown]
+# The predictions are smooth continuations of what is around them: the mean colour of a neighbour is
+# the best single guess for the mean colour of a patch. That is all that local heads need to copy.
+
+# %% [markdown]
+# ## Verdict
+#
+# ### Heads and positions
+#
+# Our two predictions, by the rules from above.
+
+# %%
+in_all = found["onset"].notna()
+near = ledger.Estimate.of(ends["nearness"])
+conditions = {
+    f"(c) A head is local in every seed ({in_all.sum()} of {len(found)})": ledger.given(
+        in_all.all()
+    ),
+    f"(d) Nearness is above 0.5 ({near})": ledger.above(near, 0.5),
+}
+for words, condition in conditions.items():
+    advice = ledger.judge(condition).advice
+    more = f" {advice[0].upper()}{advice[1:]}." if advice else ""
+    display(Markdown(f"**{words}: {condition.answer.removeprefix('is ')}.**{more}"))
+
+# %% [markdown]
+# ### C15: better than scratch, below supervised
+#
+# The arms are run where the preset has them and their photographs are there.
+
+# %%
+comes_here = PRESET in masked_pretraining.CONFIGS
+missing = masked_pretraining.missing(PRESET) if comes_here else ()
+finals = pd.DataFrame()
+if comes_here and not missing:
+    finals = masked_pretraining.accuracies(masked_pretraining.masked_pretraining(PRESET, seed=SEED))
+    print(f"{finals['seed'].nunique()} seeds of {finals['arm'].nunique()} arms")
+why = "it takes labelled photographs, and more time than this preset has"
+if missing:
+    why = f"the images of {' and '.join(missing)} are not here; set VITLAB_DATA"
+print("" if len(finals) else f"C15 is not tested by this run: {why}.")
+
+# %% [markdown]
+# The verdict, by the rule from above. Where the arms have not been run, the number that is entered
+# beside the verdict is how well this run's models predict hidden patches.
+
+# %%
+if len(finals):
+    paper_arm, setup = "masked, mean-colour", masked_pretraining.CONFIGS[PRESET]
+    supervised = [arm for arm in (masked_pretraining.SUPERVISED, "world") if arm in setup.arms]
+
+    def gap(better, worse):
+        values = masked_pretraining.differences(finals, better, worse)
+        return ledger.Estimate.of(values, "points")
+
+    over_scratch, under = gap(paper_arm, "scratch"), gap(supervised[0], paper_arm)
+    numbers = {"masked − scratch": over_scratch, f"supervised ({supervised[0]}) − masked": under}
+    parts = [
+        ledger.above(over_scratch, margin=1, name="better than scratch"),
+        ledger.above(under, margin=1, name="below supervised"),
+    ]
+    ruling, note = ledger.judge(*parts), f"fine-tuned on {setup.data}, {setup.body.image_size} px"
+else:
+    ruling, note = ledger.not_testable(why), ""
+    right = ledger.Estimate.of(100 * ends["accuracy"], "%")
+    numbers = {f"hidden patches predicted ({TARGET}), held-out crops": right}
+ledger.conclude(study, "C15", ruling, numbers, note=note, table=finals if len(finals) else found)
+if PRESET == "smoke":
+    print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
+
+# %% [markdown]
+# Test accuracy of all arms, of this run, or else of our reference run at `full`, with what that
+# said of C15:
+
+# %%
+reference = read_results(files.reference_dir("full"))[0].get(NAME, {})
+shown, whose = finals, "this run"
+if finals.empty:
+    shown, whose = pd.DataFrame(reference.get("table", [])), "reference run at full"
+    for entry in reference.get("results", []):
+        low, high = entry["interval"] or (math.nan, math.nan)
+        number = f"{entry['value']:.1f} [{low:.1f}, {high:.1f}] {entry['unit']}, n = {entry['n']}"
+        print(f"reference, {entry['claim']}: {entry['verdict']}; {entry['metric']}: {number}")
+if "arm" in shown:
+    alt = "Test accuracy after fine-tuning in every arm: a dot for each seed, a line for the mean."
+    with plots.figure(study, "arms", alt=alt, figsize=(7, 3.2)) as ax:
+        plots.plot_arms(shown, ax).set_title(f"Fine-tuned accuracy, {whose}")
+else:
+    print("No run at full is stored yet: figures/reference/full has no arms to draw.")
+
+# %% [markdown]
+# **How we differ from the paper.** A ViT a hundred times smaller, images of 64 instead of 224
+# pixels, tens of thousands of views instead of four thousand million; pre-training on the
+# photographs of the fine-tuning, without their labels, instead of 300 million others; Adam in the
+# fine-tuning of all arms, because the arm from scratch would not learn by Table 4's SGD in this
+# time; learning rates of fine-tuning chosen by the same trials on held-out photographs for every
+# arm. The masked arms take smaller batches and a higher rate than the supervised ones, chosen by
+# how soon heads become local, before any accuracy was looked at.
+
+# %% [markdown]
+# ## How others get this wrong
+#
+# None of these mistakes raises an error.
+#
+# First, the loss over *all* patches. A predictor that copies the colour it sees at each place has
+# learned nothing, and is right on every patch that was kept:
+
+# %%
+seen = colour_codes(to_float(corrupted(held_out[:50], many[:50])), cell)
+truth = colour_codes(to_float(held_out[:50]), cell)
+right, gone = seen == truth, many[:50] != KEPT
+print(f"the copying predictor is right on {right.double().mean():.0%} of all patches,")
+print(f"and on {right[gone].double().mean():.0%} of those that were corrupted")
+
+# %% [markdown]
+# (The grey of the mask is a colour too, and now and then the right one.)
+#
+# Second, the mask put in *after* the positions are added. Then no hidden token knows where it is,
+# and all of an image get the same prediction, however long the training:
+
+# %%
+with torch.inference_mode():
+    embedded = small.vit.patch_embed(to_float(few))
+    hidden = few_plan == 16
+    masks = small.mask.expand_as(embedded)
+    before = small.vit.sequence(torch.where(hidden[..., None], masks, embedded))
+    after = small.vit.sequence(embedded)
+    after[:, 1:] = torch.where(hidden[..., None], masks, after[:, 1:])
+    for name, z in {"before the positions": before, "after them": after}.items():
+        tokens = small.vit.norm(small.vit.blocks(z))[:, 1:]
+        spread = max(t[h].std(dim=0).max().item() for t, h in zip(tokens, hidden, strict=True))
+        print(f"mask put in {name}: hidden tokens of one image differ by up to {spread:.2g}")
+
+# %% [markdown]
+# Third, rounding to the nearest level instead of cutting into eighths. Rounding $\bar x / 32$ gives
+# *nine* levels, 0 to 8, so that different colours get one code, or one beyond the last:
+
+# %%
+levels = np.rint(np.arange(256) / 32).astype(int)
+print("levels by rounding:", *np.unique(levels))
+print("dark green and bright blue:", 64 * 0 + 8 * 1 + 0, "and", 64 * 0 + 8 * 0 + 8)
+print("white:", 64 * 8 + 8 * 8 + 8, "of 0 to 511")
+
+# %% [markdown]
+# Fourth, corrupted patches drawn *with* replacement. Some are drawn twice, so that fewer are hidden
+# than the configuration says, and a different number in every image:
+
+# %%
+draws = np.random.default_rng(SEED).integers(0, n, (5_000, round(MASKED * n)))
+distinct = np.array([len(set(row)) for row in draws]) / n
+print(f"meant: {MASKED:.0%} of the patches; drawn: {distinct.mean():.1%} on average,")
+print(f"from {distinct.min():.0%} to {distinct.max():.0%}; expected 1 − (1 − 1/N)^(share · N)")
+
+# %% [markdown]
+# ## Exercises
+#
+# ### 1 · What guessing costs (★, 10 minutes)
+#
+# A predictor that does not look at the image says the same probabilities for every patch. Which
+# probabilities are best for a list of codes, and what is their mean cross-entropy in nats? Write
+# the function that returns the loss.
+#
+# <details><summary>Hint</summary>The best probabilities are the frequencies; the loss is then the
+# entropy. A colour that does not occur adds nothing.</details>
+
+
+# %%
+def best_constant_loss(codes):
+    """Mean cross-entropy of the best constant predictor, in nats; codes is a list of numbers."""
+    ### BEGIN SOLUTION
+    _, counts = np.unique(codes, return_counts=True)
+    p = counts / counts.sum()
+    return float(-(p * np.log(p)).sum())
+    ### END SOLUTION
+
+
+assert math.isclose(best_constant_loss([3, 3, 5, 5]), math.log(2))
+assert math.isclose(best_constant_loss([7] * 9), 0.0, abs_tol=1e-12)
+assert math.isclose(best_constant_loss(list(range(512))), math.log(512))
+drawn = np.random.default_rng(0).integers(0, 20, 400) ** 2 % 512
+logits = (
+    torch.from_numpy(np.bincount(drawn, minlength=512)).double().log()
+)  # −∞ where there is none
+by_torch = F.cross_entropy(logits.expand(400, -1), torch.from_numpy(drawn)).item()
+assert math.isclose(best_constant_loss(drawn), by_torch, rel_tol=1e-9)
+
+# %% [markdown]
+# ### 2 · From the code back to a colour (★, 10 minutes)
+#
+# Write the colour in the middle of a code's range: red, green and blue in bytes.
+#
+# <details><summary>Hint</summary><code>divmod</code> twice; a level is 32 bytes wide.</details>
+
+
+# %%
+def colour(code):
+    """(red, green, blue) of a code from 0 to 511."""
+    ### BEGIN SOLUTION
+    red, rest = divmod(code, 64)
+    green, blue = divmod(rest, 8)
+    return tuple(32 * level + 16 for level in (red, green, blue))
+    ### END SOLUTION
+
+
+assert colour(0) == (16, 16, 16) and colour(511) == (240, 240, 240)
+for code in range(512):
+    square = torch.tensor(colour(code), dtype=torch.uint8)[None, :, None, None].expand(1, 3, 4, 4)
+    assert colour_codes(to_float(square), 4).item() == code
+
+# %% [markdown]
+# ### 3 · Corrupt by hand (★★, 15 minutes)
+#
+# Given the embeddings of one image, a plan and the mask, return the corrupted embeddings. Beware:
+# the patch that takes another's place brings its embedding as it was *before* the corruption.
+#
+# <details><summary>Hint</summary>Start from a copy, and read from the original.</details>
+
+
+# %%
+def corrupt(x, plan, mask):
+    """Embeddings [patches, D], plan [patches] (−1: kept; N: mask; else a patch), mask [D]."""
+    ### BEGIN SOLUTION
+    result = x.clone()
+    for patch, source in enumerate(plan.tolist()):
+        if source == len(x):
+            result[patch] = mask
+        elif source != -1:
+            result[patch] = x[source]
+    return result
+    ### END SOLUTION
+
+
+numbered = torch.arange(4.0)[:, None].expand(4, 2).contiguous()  # patch i is (i, i)
+by_hand = corrupt(numbered, torch.tensor([1, 0, 4, -1]), torch.tensor([9.0, 9.0]))
+assert by_hand.tolist() == [[1, 1], [0, 0], [9, 9], [3, 3]]
+assert numbered[:, 0].tolist() == [0, 1, 2, 3]  # what was given is left as it was
+chain = corrupt(numbered, torch.tensor([4, 0, 1, 2]), torch.tensor([9.0, 9.0]))
+assert chain[:, 0].tolist() == [9, 0, 1, 2]
+
+# %% [markdown]
+# ### 4 · The step of the sudden change (★★, 15 minutes)
+#
+# From a table of distances [evaluation, head] find the first evaluation from which on *at every
+# one* some head is local (not always the same head), or `None`.
+#
+# <details><summary>Hint</summary>Go backwards, as long as some head is local.</details>
+
+
+# %%
+def sudden_change(distances, limit):
+    ### BEGIN SOLUTION
+    found = None
+    for number in reversed(range(len(distances))):
+        if min(distances[number]) >= limit:
+            break
+        found = number
+    return found
+    ### END SOLUTION
+
+
+assert sudden_change([[16, 16], [16, 7], [16, 6], [5, 16]], 8) == 1
+assert sudden_change([[16, 16], [7, 16], [16, 16], [5, 16]], 8) == 3
+assert sudden_change([[7, 16], [16, 16]], 8) is None
+assert sudden_change([[7, 16], [16, 6]], 8) == 0
+assert sudden_change([[16, 8]], 8) is None  # local is below the limit
+
+# %% [markdown]
+# ### 5 · Find three bugs (★★★, 20 minutes)
+#
+# This is meant to be the paper's loss, from the encoder's output and the images. It raises no
+# error, and the loss falls nicely in training. Each of its three mistakes has been described above.
+#
+# ```python
+# def masked_loss(tokens, weight, images, plan, side):
+#     # tokens [B 1+N D] of the encoder, class token first; weight [512 D]; images in bytes
+#     means = F.avg_pool2d(images.float(), side)
+#     red, green, blue = (means / 255 * 7).round().long().flatten(2).unbind(1)
+#     codes = 64 * red + 8 * green + blue
+#     logits = tokens[:, :-1] @ weight.T
+#     return F.cross_entropy(logits.flatten(0, 1), codes.flatten())
+# ```
+#
+# <details><summary>Hint</summary>Which patches does the loss count? Where does the class token
+# stand? Which bytes belong to level 0?</details>
+
+
+# %%
+def masked_loss(tokens, weight, images, plan, side):
+    ### BEGIN SOLUTION
+    means = F.avg_pool2d(images.float(), side)
+    red, green, blue = (means / 32).floor().long().flatten(2).unbind(1)
+    codes = 64 * red + 8 * green + blue
+    logits = tokens[:, 1:] @ weight.T
+    return F.cross_entropy(logits[plan != -1], codes[plan != -1])
+    ### END SOLUTION
+
+
+# Two patches of 2 × 2 pixels, black and white; class token first. The white one is corrupted.
+black_white = torch.zeros(1, 3, 2, 4, dtype=torch.uint8)
+black_white[..., 2:] = 250
+tokens = torch.tensor([[[5.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 2.0]]])  # class, black, white
+weight = torch.zeros(512, 3)
+weight[511, 2] = 1.0  # only the white patch's token says "white"
+alone = masked_loss(tokens, weight, black_white, torch.tensor([[-1, 2]]), 2).item()
+assert math.isclose(alone, math.log(511 + math.e**2) - 2, rel_tol=1e-5)
+both = masked_loss(tokens, weight, black_white, torch.tensor([[2, 2]]), 2).item()
+assert math.isclose(both, (alone + math.log(512)) / 2, rel_tol=1e-5)
+grey = torch.full((1, 3, 2, 4), 33, dtype=torch.uint8)  # level 1 of each: code 73
+weight = torch.zeros(512, 3)
+weight[73, 2] = 1.0
+once_more = masked_loss(tokens, weight, grey, torch.tensor([[-1, 2]]), 2).item()
+assert math.isclose(once_more, alone, rel_tol=1e-5)
+
+# %% [markdown]
+# ## Summary
+#
+# - Half of the patches' embeddings are corrupted (80 % mask, 10 % another's, 10 % unchanged) before
+#   positions are added; the loss is the cross-entropy of 512 mean colours over these patches alone.
+# - Two losses are known without a model: $\ln 512$, and the entropy of the colours.
+# - Nothing in a ViT says which patches are neighbours. Predicting hidden patches makes that worth
+#   knowing: position embeddings become two-dimensional first, then heads become local, at once.
+# - Whether the features help a classifier is another question: it takes equal fine-tuning, several
+#   seeds, and an arm from scratch.
+#
+# ## References
+#
+# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at
+#   Scale.* ICLR 2021, arXiv:2010.11929: §4.6, App. B.1.2.
+# - H. Bao, L. Dong, S. Piao, F. Wei. *BEiT: BERT Pre-Training of Image Transformers.* ICLR 2022,
+#   arXiv:2106.08254: predicts visual tokens instead of colours.
+# - K. He et al. *Masked Autoencoders Are Scalable Vision Learners.* CVPR 2022, arXiv:2111.06377:
+#   the encoder sees the visible quarter of the patches only.
+# - Z. Xie et al. *SimMIM: A Simple Framework for Masked Image Modeling.* CVPR 2022,
+#   arXiv:2111.09886: raw pixels as the target.
+# - N. Park et al. *What Do Self-Supervised Vision Transformers Learn?* ICLR 2023, arXiv:2305.00729.
+# - M. Raghu et al. *Do Vision Transformers See Like Convolutional Neural Networks?* NeurIPS 2021,
+#   arXiv:2108.08810.
+# - Y. M. Asano, C. Rupprecht, A. Vedaldi. *A Critical Analysis of Self-supervision, or What We Can
+#   Learn From a Single Image.* ICLR 2020, arXiv:1904.13132.
