@@ -202,13 +202,13 @@ def test_the_other_targets_are_other_runs(target, tmp_path):
 
 def test_what_cannot_be_is_refused_before_any_run():
     with pytest.raises(ValueError, match="share"):
-        local_heads.planned_runs("smoke", share=0.0)
+        local_heads.study_runs("smoke", share=0.0)
     with pytest.raises(ValueError, match="colours"):
-        local_heads.planned_runs("smoke", target="colours")
+        local_heads.study_runs("smoke", target="colours")
 
 
 def test_full_compares_objectives_on_the_same_photographs():
-    runs = pd.DataFrame(local_heads.planned_runs("full", seed=1)).query("data == 'imagenette'")
+    runs = pd.DataFrame(local_heads.study_runs("full", seed=1)).query("data == 'imagenette'")
     assert set(runs["seed"]) == {100, 101, 102}
     sizes = runs.groupby("objective")["n_train"].apply(lambda values: sorted(set(values)))
     assert sizes["labels"] == sizes["masked"] == [300, 1000, 3000, 9469]
@@ -249,7 +249,7 @@ def test_pre_trained_arms_have_a_pre_training_and_scratch_has_none(pretraining):
 
 
 def test_at_full_all_pre_trainings_see_as_many_images_and_the_fine_tuning_is_one():
-    runs = pd.DataFrame(masked_pretraining.planned_runs("full", seed=2))
+    runs = pd.DataFrame(masked_pretraining.study_runs("full", seed=2))
     assert set(runs["seed"]) == set(range(200, 205))
     pretrained = runs[runs["arm"] != "scratch"]
     assert (pretrained["steps"] * pretrained["batch_size"]).nunique() == 1
@@ -259,7 +259,7 @@ def test_at_full_all_pre_trainings_see_as_many_images_and_the_fine_tuning_is_one
 
 
 def test_the_arms_of_a_seed_begin_with_the_same_weights():
-    runs = [run for run in masked_pretraining.planned_runs("smoke") if run["seed"] == 1]
+    runs = [run for run in masked_pretraining.study_runs("smoke") if run["seed"] == 1]
     scratch = next(run for run in runs if run["arm"] == "scratch") | {"objective": "none"}
     _, fresh = masked_pretraining._pretrained(scratch)
     _, again = masked_pretraining._pretrained(scratch | {"arm": "world"})
@@ -282,3 +282,12 @@ def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(masked_pretraining.datasets, "present", lambda name: name == "digits")
     assert set(masked_pretraining.missing("full")) == {"imagenette", "cifar10"}
     assert masked_pretraining.missing("smoke") == ()
+
+
+def test_supervised_arms_without_their_images_are_left_out(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(masked_pretraining.datasets, "present", lambda name: name != "cifar10")
+    monkeypatch.setattr(masked_pretraining.runner, "run_all", lambda function, runs, *_: asked.extend(runs))
+    masked_pretraining.masked_pretraining("full", folder=tmp_path)
+    assert {run["arm"] for run in asked} == set(masked_pretraining.CONFIGS["full"].arms) - {"cifar10"}
+    assert {run["finetuned_on"] for run in asked} == {"imagenette"}

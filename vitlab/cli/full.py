@@ -50,6 +50,8 @@ PARTS = (
     Part("small_data"),
     Part("data_scaling"),
     Part("compute_scaling"),
+    Part("local_heads"),
+    Part("masked_pretraining", data="imagenette"),
     Part("cifar10", data="cifar10"),
     Part("lab_weights", {"which": "lab-masked"}, data="imagenette"),
     Part("lab_weights", {"which": "lab"}, data="imagenette"),

@@ -132,7 +132,7 @@ def local_heads(
 
     Raises ValueError for an unknown preset or target or a share that cannot be.
     """
-    runs = planned_runs(preset, seed, target=target, share=share)
+    runs = study_runs(preset, seed, target=target, share=share)
     runs = [run for run in runs if run["data"] == CROPS or datasets.present(run["data"])]
     if jobs is None and preset == "smoke":
         jobs = 1  # its runs take less time than starting a worker
@@ -145,16 +145,16 @@ def finished(preset: str = "full", seed: int = 0, folder: Path | None = None, **
     >>> finished("smoke", folder=Path("nowhere")).empty
     True
     """
-    runs = planned_runs(preset, seed, **settings)
+    runs = study_runs(preset, seed, **settings)
     return runner.stored(run_one, runs, folder or runner.run_folder("local_heads", preset))
 
 
-def planned_runs(
+def study_runs(
     preset: str = "quick", seed: int = 0, *, target: str = Target.MEAN_COLOUR.value, share: float = 0.5
 ) -> list[dict[str, Any]]:
     """Every run of the study.
 
-    >>> len(planned_runs("full"))
+    >>> len(study_runs("full"))
     27
     """
     config = presets.choose(CONFIGS, preset)

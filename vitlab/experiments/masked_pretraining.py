@@ -103,12 +103,16 @@ def masked_pretraining(
     `accuracies` and `curves` read the rows. Nothing is chosen by the test images: the learning rate of fine-tuning is
     the best of the same trials on training images that were held out, arm by arm and seed by seed.
 
-    Raises ValueError for an unknown preset, RuntimeError where a set of images is missing (see `missing`).
+    Supervised arms whose images are not present are left out (see `missing`).
+
+    Raises ValueError for an unknown preset, RuntimeError where the images of the target are not present.
     """
     folder = folder or runner.run_folder("masked_pretraining", preset)
     if jobs is None and preset == "smoke":
         jobs = 1  # its runs take less time than starting a worker
-    return runner.run_all(run_one, planned_runs(preset, seed), folder, jobs)
+    absent = set(missing(preset)) - {presets.choose(CONFIGS, preset).data}
+    runs = [run for run in study_runs(preset, seed) if run["data"] not in absent]
+    return runner.run_all(run_one, runs, folder, jobs)
 
 
 def missing(preset: str = "full") -> tuple[str, ...]:
@@ -129,13 +133,13 @@ def finished(preset: str = "full", seed: int = 0, folder: Path | None = None) ->
     True
     """
     folder = folder or runner.run_folder("masked_pretraining", preset)
-    return runner.stored(run_one, planned_runs(preset, seed), folder)
+    return runner.stored(run_one, study_runs(preset, seed), folder)
 
 
-def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
+def study_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     """Every run of the study.
 
-    >>> len(planned_runs("full"))
+    >>> len(study_runs("full"))
     30
     """
     config = presets.choose(CONFIGS, preset)
