@@ -18,7 +18,12 @@ pytestmark = pytest.mark.slow
 
 SOURCES = {path.stem[:2]: path for path in sources(notebooks.notebooks_dir())}
 VIEWERS = {"08": "All heads", "09": "Rollout"}  # notebook → what its viewer shows first
-KNOBS = {"07": "widgets.position_resizing(", "08": "widgets.distance_modes(", "09": "widgets.rollout_variants("}
+KNOBS = {
+    "07": "widgets.position_resizing(",
+    "08": "widgets.distance_modes(",
+    "09": "widgets.rollout_variants(",
+    "10": "widgets.masking(",
+}
 
 
 def at_smoke(number):
@@ -30,7 +35,7 @@ def at_smoke(number):
     return notebook
 
 
-@pytest.mark.parametrize("number", ["00", "07", "08", "09"])
+@pytest.mark.parametrize("number", ["00", "07", "08", "09", "10"])
 def test_runs_to_the_end_in_jupyterlab(number, open_notebook, server):
     """Every cell runs, nothing is written to stderr, every figure that is saved is shown, the viewer answers."""
     path = SOURCES[number]
