@@ -398,10 +398,11 @@ def first_block(result):
     own = [row for row in result["table"] if (row["model"], row["block"]) == ("trained", 1)]
     side = next(each["unit"] for each in result["results"] if each["unit"].startswith("px"))
     words = ", ".join(f"{px:.0f}" for px in sorted(row["distance_px"] for row in own))
-    return f"the heads of block 1 reach {words} {side}"
+    return f"{words} {side}"
 
 
-pictures, words = ledger.beside_imagenet(study, "attention_distance", first_block)
+more = {"Heads of block 1": first_block}
+pictures, words = ledger.beside_imagenet(study, "attention_distance", more)
 plots.show_pictures(pictures)
 Markdown(words)
 

@@ -45,8 +45,8 @@ def test_the_words_are_made_of_both_numbers(study):
 
 
 def test_what_more_is_told_is_told_of_both(study):
-    _, words = ledger.beside_imagenet(study, "dots", lambda result: f"the table holds {result['table'][0]}")
-    assert words.endswith("The table holds 12 here; the table holds 10 there.")
+    _, words = ledger.beside_imagenet(study, "dots", {"Rows": lambda result: str(result["table"][0])})
+    assert words.endswith(" Rows: 12 here; 10 there.")
 
 
 def test_without_a_reference_the_words_say_how_to_make_it(study, monkeypatch, tmp_path):
@@ -59,6 +59,14 @@ def test_without_a_reference_the_words_say_how_to_make_it(study, monkeypatch, tm
 def test_without_the_picture_there_are_still_the_words(study):
     pictures, words = ledger.beside_imagenet(study, "lines")
     assert pictures == {} and words.startswith("Here and in")
+
+
+@pytest.mark.parametrize(
+    "first, second, told", [(21.6, 4.91, "22 and 5"), (-0.001, 0.5, "0.00 and 0.50"), (-3.26, 1.0, "−3.3 and 1.0")]
+)
+def test_two_numbers_have_as_many_digits_as_the_larger_needs(first, second, told):
+    results = [{"results": [entry(value, "reproduced")]} for value in (first, second)]
+    assert f"trend {told}." in beside.in_words(*results, "timm's")
 
 
 def test_claims_that_only_one_has_are_left_out():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vitlab import files
@@ -17,12 +18,13 @@ _MISSING = (
 
 
 def beside_imagenet(
-    study: Study, figure: str, describe: Callable[[Mapping[str, Any]], str] | None = None
+    study: Study, figure: str, more: Mapping[str, Callable[[Mapping[str, Any]], str]] = MappingProxyType({})
 ) -> tuple[dict[str, Path], str]:
     """The pictures of one figure, this run's and the reference's, by title; and the numbers of both in words.
 
-    `study` has concluded its verdict. `describe` says something more of a result.json, once for each of the two.
-    Without a reference there is no picture, and the words say how to make one.
+    `study` has concluded its verdict. `more` are further things to tell, by name: each makes words of a result.json,
+    once of this run's and once of the reference's. Without a reference there is no picture, and the words say how to
+    make one.
 
     >>> from vitlab import ledger
     >>> pictures, words = beside_imagenet(ledger.begin("99_nothing", "smoke", 0), "lines")
@@ -40,7 +42,8 @@ def beside_imagenet(
         f"this run: {_plain(study.parameters['weights'])}": study.folder / f"{figure}.png",
         f"{name}, trained on ImageNet": folder / f"{figure}.png",
     }
-    told = [in_words(here, there, f"`{name}`")] + ([_both(describe(here), describe(there))] if describe else [])
+    told = [in_words(here, there, f"`{name}`")]
+    told += [f"{what}: {words(here)} here; {words(there)} there." for what, words in more.items()]
     if not all(path.is_file() for path in pictures.values()):
         return {}, " ".join(told)
     return pictures, " ".join(told)
@@ -58,7 +61,9 @@ def in_words(here: Mapping[str, Any], there: Mapping[str, Any], name: str) -> st
     for entry in here["results"]:
         other = second.get((entry["claim"], entry["metric"]))
         if other is not None:
-            numbers.append(f"{entry['metric']} {_number(entry)} and {_number(other)}")
+            largest = max(abs(entry["value"]), abs(other["value"]))
+            digits = 2 if largest < 2 else 1 if largest < 20 else 0
+            numbers.append(f"{entry['metric']} {_number(entry, digits)} and {_number(other, digits)}")
             verdicts[entry["claim"]] = (entry["verdict"], other["verdict"])
     if not numbers:
         return f"This run and {name} have no number in common."
@@ -66,14 +71,9 @@ def in_words(here: Mapping[str, Any], there: Mapping[str, Any], name: str) -> st
     return " ".join([f"Here and in {name}: {'; '.join(numbers)}.", *told])
 
 
-def _number(entry: Mapping[str, Any]) -> str:
-    value = entry["value"]
-    digits = 2 if abs(value) < 10 else 0
+def _number(entry: Mapping[str, Any], digits: int) -> str:
+    value = round(entry["value"], digits) + 0.0  # −0 becomes 0
     return f"{value:.{digits}f} {entry['unit']}".strip().replace("-", "−")
-
-
-def _both(here: str, there: str) -> str:
-    return f"{here[:1].upper()}{here[1:]} here; {there} there."
 
 
 def _plain(weights: str) -> str:

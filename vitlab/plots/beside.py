@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
+from vitlab.plots.png import as_png, still, with_palette
 from vitlab.plots.style import style
 
 _WIDTH = {False: 12.0, True: 9.0}  # inches, of pictures side by side and under each other
@@ -39,11 +41,13 @@ def plot_pictures(pictures: Mapping[str, Path], under: bool = False) -> Figure:
 
 
 def show_pictures(pictures: Mapping[str, Path], under: bool = False) -> None:
-    """Show `plot_pictures` in a notebook, without saving it; nothing where there are none."""
-    if not pictures:
+    """Show `plot_pictures` in a notebook, without saving it; nothing where there are none, or there is no notebook."""
+    ipython = sys.modules.get("IPython")  # asked only where it runs already
+    if not pictures or ipython is None or ipython.get_ipython() is None:
         return
     with style():
         fig = plot_pictures(pictures, under)
-        if mpl.get_backend().lower() != "agg":  # a program without a screen
-            plt.show()
+        png = with_palette(Image.open(io.BytesIO(as_png(fig))))
         plt.close(fig)
+    words = f"{'Above and below' if under else 'Left and right'}: {', and '.join(pictures)}."
+    ipython.display.publish_display_data(*still(png, words))

@@ -26,6 +26,18 @@ def as_png(figure: Figure, colours: int | None = None) -> bytes:
     return file.getvalue()
 
 
+def with_palette(image: Image.Image, colours: int = 256) -> bytes:
+    """A picture as the bytes of a PNG file with so many colours, dithered: smooth shades stay smooth, without edges.
+
+    >>> with_palette(Image.new("RGB", (2, 2), "red"))[1:4]
+    b'PNG'
+    """
+    file, plain = io.BytesIO(), image.convert("RGB")
+    palette = plain.quantize(colours, method=Image.Quantize.MAXCOVERAGE)
+    plain.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
 def still(png: bytes, alt: str) -> tuple[dict, dict]:
     """What a cell shows of a picture, data and metadata: the picture, and the words for those who do not see it.
 

@@ -11,7 +11,6 @@ to be free; distances are averaged over whatever 08 finds there.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import subprocess
@@ -29,8 +28,7 @@ from vitlab.publish.reference import refuse_paths
 WEIGHTS = "vit_tiny_patch16_224"  # timm's ViT-Ti/16
 NOTEBOOKS = ("06", "07", "08", "09")
 _PARAMETERS = ("weights", "world_weights")  # of the notebooks, that name the model
-_COLOURS = 256  # of a palette: photographs take a third of the bytes
-_LARGEST = 300_000  # bytes of a picture that is committed as it is
+_LARGEST = 300_000  # bytes of a picture that is committed as it is; with a palette it has a third of them
 _RUN = "import sys; from vitlab.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -112,7 +110,7 @@ def small(path: Path) -> bytes:
     content = path.read_bytes()
     if len(content) <= _LARGEST:
         return content
-    buffer = io.BytesIO()
+    from vitlab.plots.png import with_palette  # brings matplotlib
+
     with Image.open(path) as image:
-        image.convert("RGB").quantize(_COLOURS).save(buffer, "PNG", optimize=True)
-    return buffer.getvalue()
+        return with_palette(image)
