@@ -478,13 +478,15 @@ def apart(right, wrong):
 # The same for every image, with three ways to make one matrix of the heads':
 
 # %%
-stacked = torch.stack(maps, dim=1)  # [images blocks heads tokens tokens]
-largest = stacked.amax(2)
-lowest = largest.flatten(2).quantile(0.9, dim=2)[..., None, None]  # of each image's block
+mean, largest = (
+    torch.stack([fuse(attn, dim=1) for attn in maps], dim=1) for fuse in (torch.mean, torch.amax)
+)  # [images blocks tokens tokens]
+ninety = int(0.9 * largest[0, 0].numel())
+limit = largest.flatten(2).kthvalue(ninety, dim=2).values[..., None, None]  # of each image's block
 fusions = {
-    "mean": stacked.mean(2),
+    "mean": mean,
     "max": largest,
-    "max, 90 % discarded": largest * (largest > lowest),
+    "max, 90 % discarded": largest * (largest > limit),
 }
 versions = {
     name: [[rollout_of_one(fused, keepdim) for keepdim in (True, False)] for fused in each]
