@@ -351,8 +351,8 @@ if len(local_now):
     lines.append(
         f"- The local heads end at {local_now['distance_px'].min():.1f} to "
         f"{local_now['distance_px'].max():.1f} px; neighbours are {body.patch_size} px apart. "
-        f"At most {local_now['prefix_mass'].max():.0%} of their attention is on the class token: "
-        "that is not what makes their distance short."
+        f"Up to {local_now['prefix_mass'].max():.0%} of their attention is on the class token, which "
+        "counts as distance 0."
     )
 lines.append(
     f"- Nearness goes from {rows.loc[rows['samples'] == 0, 'nearness'].mean():.2f} to "
