@@ -129,7 +129,7 @@ def pixels(picture):
 
 alt = "A crop of a photograph; the same with half of its patches corrupted; and every patch in its "
 alt += "mean colour, one of 512."
-with plots.figure(study, "hidden", 1, 3, alt=alt, figsize=(9.5, 4.3)) as axes:
+with plots.figure(study, "hidden", 1, 3, alt=alt, figsize=(9.5, 4.15)) as axes:
     plots.plot_grid(pixels(crop[0]), side // cell, axes[0]).set_title("photograph")
     shown = pixels(corrupted(crop, plan)[0])
     plots.plot_corruption(shown, plan[0].numpy(), axes[1], legend=True).set_title("corrupted")
@@ -351,20 +351,32 @@ if len(local_now):
     lines.append(
         f"- The local heads end at {local_now['distance_px'].min():.1f} to "
         f"{local_now['distance_px'].max():.1f} px; neighbours are {body.patch_size} px apart. "
-        f"Up to {local_now['prefix_mass'].max():.0%} of their attention is on the class token, which "
-        "counts as distance 0."
+        f"Up to {local_now['prefix_mass'].max():.0%} of their attention is on the class token, "
+        "which counts as distance 0."
     )
-lines.append(
-    f"- Nearness goes from {rows.loc[rows['samples'] == 0, 'nearness'].mean():.2f} to "
-    f"{ends['nearness'].mean():.2f}, the share of right patches to {ends['accuracy'].mean():.0%}."
-)
 Markdown("\n".join(lines))
 
 # %% [markdown]
-# Positions come first, local heads after them, and suddenly: a head can attend to neighbours only
-# once the position embeddings say who they are. Until then the model predicts from the image's
-# colours as a whole. In the film the heads of one block move together, while the loss falls once
-# more.
+# And of the positions:
+
+# %%
+near_at = {
+    "at the first step": rows.loc[rows["samples"] == 0, "nearness"],
+    "when the first head stayed local": rows.merge(
+        found, left_on=["seed", "samples"], right_on=["seed", "onset"]
+    )["nearness"],
+    "at the end": ends["nearness"],
+}
+for moment, values in near_at.items():
+    print(f"nearness {moment}: " + (f"{values.mean():.2f}" if len(values) else "no such moment"))
+print(f"hidden patches whose colour is right at the end: {ends['accuracy'].mean():.0%}")
+
+# %% [markdown]
+# Order matters here. A head can attend to neighbours only once the position embeddings say who they
+# are, and before that nothing rewards it for being local: the model predicts from the colours of
+# the image as a whole. Compare the frame in which the position map is ordered with the one in which
+# the first heads leave the dashed line, and note which block they belong to: as in the paper's Fig.
+# 7, it is a low one in which heads differ.
 #
 # ### What it predicts
 #
@@ -387,8 +399,9 @@ with plots.figure(study, "predictions", alt=alt, figsize=(6.8, 6.0)) as ax:
     plots.plot_pictures(pictures, ax)
 
 # %% [markdown]
-# The predictions are smooth continuations of what is around them: the mean colour of a neighbour is
-# the best single guess for the mean colour of a patch. That is all that local heads need to copy.
+# Do all hidden patches of one crop get nearly the same colour? Then the model knows the colours of
+# the crop, and not where they are. Or do they follow what is around them? The mean colour of the
+# neighbours is the best simple guess for that of a patch, and a local head is what it takes.
 
 # %% [markdown]
 # ## Verdict
@@ -706,7 +719,7 @@ assert math.isclose(once_more, alone, rel_tol=1e-5)
 #   positions are added; the loss is the cross-entropy of 512 mean colours over these patches alone.
 # - Two losses are known without a model: $\ln 512$, and the entropy of the colours.
 # - Nothing in a ViT says which patches are neighbours. Predicting hidden patches makes that worth
-#   knowing: position embeddings become two-dimensional first, then heads become local, at once.
+#   knowing: position embeddings become two-dimensional, and then heads of a low block become local.
 # - Whether the features help a classifier is another question: it takes equal fine-tuning, several
 #   seeds, and an arm from scratch.
 #

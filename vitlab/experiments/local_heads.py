@@ -286,4 +286,4 @@ def onsets(table: pd.DataFrame) -> pd.DataFrame:
     for key, run in local_share(table).groupby(_RUN, sort=False):
         ends = {"local": run["local"].iloc[-1], "views": run["samples"].max()}
         rows.append(dict(zip(_RUN, key, strict=True)) | {"onset": onset(run["samples"], run["local"])} | ends)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).astype({"onset": float})

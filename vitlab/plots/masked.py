@@ -103,7 +103,7 @@ def plot_distances_by_views(
     ax.set(xlabel="training images seen (thousands)", ylabel=f"attention distance (px of {image_px})")
     ax.set_ylim(0, 1.25 * uniform)
     ax.set_xlim(0, heads["samples"].max() / 1000)
-    ax.legend(fontsize=9, loc="lower left")
+    ax.legend(fontsize=9, loc="lower left", frameon=True, framealpha=0.9, edgecolor="none")
     return ax
 
 
@@ -124,7 +124,7 @@ def plot_local_shares(table: pd.DataFrame, ax: Axes | None = None, by: str = "ob
         mean = rows.groupby("samples")["local"].mean()
         ax.plot(mean.index / 1000, mean, color=COLOURS[colour], marker=marker, markersize=4, label=str(name))
     ax.set(xlabel="training images seen (thousands)", ylabel="local heads (% of all)")
-    ax.set_ylim(-0.02, 1.02)
+    ax.set_ylim(-0.02, min(1.02, max(0.3, 1.25 * table["local"].max())))
     ax.set_xlim(0, table["samples"].max() / 1000)
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
     ax.legend(fontsize=9)

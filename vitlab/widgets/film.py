@@ -120,7 +120,7 @@ class Film:
             "<style>img.vitlab-still:has(+ iframe) { display: none }</style>"
             f'<img class="vitlab-still" alt="{html.escape(last.words, quote=True)}" '
             f'src="data:image/png;base64,{picture}">'
-            f'<iframe title="{html.escape(self.title, quote=True)}" style="width: 100%; height: 470px; border: 0" '
+            f'<iframe title="{html.escape(self.title, quote=True)}" style="width: 100%; height: 390px; border: 0" '
             f'srcdoc="{html.escape(self.page(), quote=True)}"></iframe>'
             '<p style="font-size: 85%; margin: 0">No slider above? Then this is the last frame, which notebooks show '
             "in the film's place until they are trusted: run the cell.</p>"
