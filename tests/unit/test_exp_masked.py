@@ -216,6 +216,28 @@ def test_full_compares_objectives_on_the_same_photographs():
     assert len(runs.drop(columns=[*differ]).drop_duplicates()) == len(runs) / 2
 
 
+def test_each_seed_draws_photographs_of_its_own_and_all_are_tested_alike(monkeypatch):
+    def load(data, split, image_size=None):
+        n = {"train": 50, "test": 30}[split]
+        side = image_size or 32
+        pictures = torch.arange(n, dtype=torch.uint8)[:, None, None, None].expand(n, 3, side, side)
+        return local_heads.ImageSet(pictures, torch.zeros(n, dtype=torch.int64), ("a",))
+
+    monkeypatch.setattr(local_heads.datasets, "load", load)
+    local_heads.whole.cache_clear()
+    run = next(run for run in local_heads.study_runs("full") if run["n_train"] == 300)
+    seen, tested = [], []
+    for seed, n_train in ((0, 5), (1, 5), (0, 300)):
+        feed, test = local_heads._images(run | {"seed": seed, "n_train": n_train, "n_test": 7})
+        levels = [feed(step)[0].mean((1, 2, 3)) for step in range(8)]
+        seen.append({round((1 + level) * 127.5) for level in torch.cat(levels).tolist()})
+        tested.append(test.images[:, 0, 0, 0].tolist())
+        assert test.images.shape == (7, 3, 80, 80) and feed(0)[0].shape == (16, 3, 80, 80)
+    local_heads.whole.cache_clear()
+    assert [len(each) for each in seen] == [5, 5, 50] and seen[0] != seen[1]
+    assert tested[0] == tested[1] == tested[2]
+
+
 # What masked pre-training is worth
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from vitlab.training.splits import subset
 
 CROPS = "photographs"  # as data: endless crops of the three photographs that come with the dependencies
 _ALL = 0  # as number of training photographs: as many as there are
-_CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)
+CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,26 @@ def _images(config: dict[str, Any]) -> tuple[Batches, ImageSet]:
     device = default_device()
     if config["data"] == CROPS:
         return photographs.stream(size, batch_size, seed, device), photographs.image_set(config["n_test"], size)
-    whole, test = datasets.load(config["data"], "train"), datasets.load(config["data"], "test", image_size=size)
-    chosen = epoch_order(len(whole), seed, epoch=0)[: config["n_train"] or None]
+    kept, test = whole(config["data"], "train", kept_px(config["data"], size)), whole(config["data"], "test", size)
+    if 0 < config["n_train"] < len(kept):
+        kept = subset(kept, epoch_order(len(kept), seed, epoch=0)[: config["n_train"]])
     few = subset(test, epoch_order(len(test), seed=0, epoch=0)[: config["n_test"]])
-    return batches(subset(whole, chosen), batch_size, seed, device, _CROPPED, size), few
+    return batches(kept, batch_size, seed, device, CROPPED, size), few
+
+
+def kept_px(data: str, image_size: int) -> int | None:
+    """Side in pixels at which a set is held in memory for crops of `image_size`; None: as it comes.
+
+    >>> kept_px("imagenette", 64), kept_px("imagenette", 224), kept_px("cifar10", 64)
+    (90, 128, None)
+    """
+    return min(datasets.SIDES[data], round(1.4 * image_size)) if data in datasets.SIDES else None
+
+
+@functools.lru_cache(maxsize=3)
+def whole(data: str, split: str, image_size: int | None = None) -> ImageSet:
+    """A set, kept in memory, for a worker process trains many models on it."""
+    return datasets.load(data, split, image_size=image_size)
 
 
 def _told(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from vitlab.data import datasets, photographs, world
 from vitlab.data.augment import Augmentation
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order
 from vitlab.data.world import World, with_difficulty
-from vitlab.experiments.local_heads import CROPS, Body
+from vitlab.experiments.local_heads import CROPPED, CROPS, Body, kept_px, whole
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.sweep import presets, runner
 from vitlab.training import masked
@@ -31,7 +31,6 @@ SCRATCH = "scratch"
 SUPERVISED = "cifar10"  # the supervised pre-training that C15 is judged by: photographs, as in the paper
 HELD_OUT = 0.1  # of the training photographs, by which each fine-tuning's learning rate is chosen
 _N_CLASSES = 300  # of the world: with ten, pre-training makes no features (notebook 03)
-_CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)
 _ALL = 0  # as a number of images: as many as there are
 
 
@@ -218,8 +217,8 @@ def _feed(config: dict[str, Any]) -> tuple[Batches | None, int]:
         return world.stream(pretraining_world(side), size, device, start=seed * 2**24), _N_CLASSES
     if config["data"] == CROPS:
         return photographs.stream(side, size, seed, device), len(photographs.names())
-    images = _whole(config["data"], "train")
-    return batches(images, size, seed, device, _CROPPED, side), len(images.classes)
+    images = whole(config["data"], "train", kept_px(config["data"], side))
+    return batches(images, size, seed, device, CROPPED, side), len(images.classes)
 
 
 def pretraining_world(image_size: int) -> World:
@@ -231,14 +230,9 @@ def pretraining_world(image_size: int) -> World:
     return with_difficulty(World(n_classes=_N_CLASSES, image_size=image_size), 0.5)
 
 
-@functools.lru_cache(maxsize=3)
-def _whole(data: str, split: str, image_size: int | None = None) -> ImageSet:
-    return datasets.load(data, split, image_size=image_size)  # kept, for a worker process trains many models on it
-
-
 def _target(config: dict[str, Any], split: str) -> ImageSet:
     """Images to fine-tune on, or to report by; the same ones for every seed and arm."""
-    images, count = _whole(config["finetuned_on"], split, config["image_size"]), config[f"n_{split}"]
+    images, count = whole(config["finetuned_on"], split, config["image_size"]), config[f"n_{split}"]
     return subset(images, epoch_order(len(images), seed=0, epoch=0)[: count or None].sort().values)
 
 
@@ -256,7 +250,7 @@ def _recipe(config: dict[str, Any], rate: float) -> Recipe:
 
 
 def _augmentation(config: dict[str, Any]) -> Augmentation:
-    return Augmentation() if config["finetuned_on"] == "digits" else _CROPPED  # digits are not mirrored
+    return Augmentation() if config["finetuned_on"] == "digits" else CROPPED  # digits are not mirrored
 
 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
