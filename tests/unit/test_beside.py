@@ -87,7 +87,7 @@ def test_a_place_on_disk_is_not_in_a_title(study, figures, weights, called):
 def test_pictures_stand_side_by_side_or_under_each_other(tmp_path, under, rows, columns):
     for name, colour, size in (("a", "red", (40, 30)), ("b", "blue", (20, 40))):
         picture(tmp_path / f"{name}.png", colour, size)
-    figure = plots.plot_pictures({name: tmp_path / f"{name}.png" for name in ("a", "b")}, under)
+    figure = plots.side_by_side({name: tmp_path / f"{name}.png" for name in ("a", "b")}, under)
     assert [ax.get_title() for ax in figure.axes] == ["a", "b"]
     assert len({round(ax.get_position().y0, 3) for ax in figure.axes}) == rows
     assert len({round(ax.get_position().x0, 3) for ax in figure.axes}) == columns

@@ -7,7 +7,7 @@ from vitlab.plots.attention import (
     plot_prefix_mass,
     plot_query_attention,
 )
-from vitlab.plots.beside import plot_pictures, show_pictures
+from vitlab.plots.beside import show_pictures, side_by_side
 from vitlab.plots.collection import plot_scenes, plot_verdicts
 from vitlab.plots.curves import (
     plot_captioned,
@@ -129,6 +129,7 @@ __all__ = [
     "plot_training_curves",
     "plot_verdicts",
     "show_pictures",
+    "side_by_side",
     "sizes_table",
     "style",
 ]

@@ -18,13 +18,13 @@ from vitlab.plots.style import style
 _WIDTH = {False: 12.0, True: 9.0}  # inches, of pictures side by side and under each other
 
 
-def plot_pictures(pictures: Mapping[str, Path], under: bool = False) -> Figure:
+def side_by_side(pictures: Mapping[str, Path], under: bool = False) -> Figure:
     """A figure of PNG files, each under its title: side by side and equally high, or `under` each other, equally wide.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "wide.png"
     >>> Image.new("RGB", (40, 10)).save(path)
-    >>> len({ax.get_position().y0 for ax in plot_pictures({"one": path, "two": path}, under=True).axes})
+    >>> len({ax.get_position().y0 for ax in side_by_side({"one": path, "two": path}, under=True).axes})
     2
     """
     arrays = {title: np.asarray(Image.open(path).convert("RGB")) for title, path in pictures.items()}
@@ -41,12 +41,12 @@ def plot_pictures(pictures: Mapping[str, Path], under: bool = False) -> Figure:
 
 
 def show_pictures(pictures: Mapping[str, Path], under: bool = False) -> None:
-    """Show `plot_pictures` in a notebook, without saving it; nothing where there are none, or there is no notebook."""
+    """Show `side_by_side` in a notebook, without saving it; nothing where there are none, or there is no notebook."""
     ipython = sys.modules.get("IPython")  # asked only where it runs already
     if not pictures or ipython is None or ipython.get_ipython() is None:
         return
     with style():
-        fig = plot_pictures(pictures, under)
+        fig = side_by_side(pictures, under)
         png = with_palette(Image.open(io.BytesIO(as_png(fig))))
         plt.close(fig)
     words = f"{'Above and below' if under else 'Left and right'}: {', and '.join(pictures)}."
