@@ -219,7 +219,8 @@ with plots.figure(study, "wrong", 1, 2, alt=alt, figsize=(11, 3.3), width_ratios
 # In the second tile the framed square is again the brightest, since every embedding is most similar
 # to itself; but what surrounds it belongs to the last patch of the *first* row, at the other end of
 # the picture. Where the difference is red, the shifted map shows a similarity that these patches do
-# not have; where it is blue, one that they have is missing.
+# not have; where it is blue, one that they have is missing. The first square of the shifted map is
+# the class token, which was taken for a patch.
 
 # %% [markdown]
 # ## Experiment
