@@ -701,7 +701,7 @@ alone = masked_loss(tokens, weight, black_white, torch.tensor([[-1, 2]]), 2).ite
 assert math.isclose(alone, math.log(511 + math.e**2) - 2, rel_tol=1e-5)
 both = masked_loss(tokens, weight, black_white, torch.tensor([[2, 2]]), 2).item()
 assert math.isclose(both, (alone + math.log(512)) / 2, rel_tol=1e-5)
-grey = torch.full((1, 3, 2, 4), 33, dtype=torch.uint8)  # level 1 of each: code 73
+grey = torch.full((1, 3, 2, 4), 60, dtype=torch.uint8)  # level 1 of each: code 73
 weight = torch.zeros(512, 3)
 weight[73, 2] = 1.0
 once_more = masked_loss(tokens, weight, grey, torch.tensor([[-1, 2]]), 2).item()

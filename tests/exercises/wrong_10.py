@@ -81,4 +81,10 @@ red, green, blue = (means / 255 * 7).round().long().flatten(2).unbind(1)
 codes = 64 * red + 8 * green + blue
 logits = tokens[:, 1:] @ weight.T
 return F.cross_entropy(logits[plan != -1], codes[plan != -1])""",
+    (5, "levels by rounding to the nearest of nine"): """\
+means = F.avg_pool2d(images.float(), side)
+red, green, blue = (means / 32).round().long().clamp(max=7).flatten(2).unbind(1)
+codes = 64 * red + 8 * green + blue
+logits = tokens[:, 1:] @ weight.T
+return F.cross_entropy(logits[plan != -1], codes[plan != -1])""",
 }
