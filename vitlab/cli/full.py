@@ -66,8 +66,8 @@ def chosen(names: Sequence[str], preset: str) -> list[Part]:
     Raises:
         ValueError: a name that no part has, or a named part that this preset or this data does not allow.
 
-    >>> [part.name for part in chosen(["speed", "lab"], "full")]
-    ['speed', 'lab']
+    >>> [part.name for part in chosen(["speed", "lab-world"], "full")]
+    ['speed', 'lab-world']
     """
     presets.check_runnable(preset)
     known = {part.name: part for part in PARTS}
