@@ -68,7 +68,7 @@ class StudyConfig:
 _BETAS = (0.9, 0.95)  # of Adam; with 0.999 it took a quarter more images until heads were local, at its best rate
 
 
-def _recipe(steps: int, warmup_steps: int) -> Recipe:
+def _recipe(steps: int, warmup_steps: int, precision: str) -> Recipe:
     """The rate stays as it is after the warm-up: what happens when shall not depend on where a decay ends."""
     return Recipe(
         steps=steps,
@@ -78,7 +78,7 @@ def _recipe(steps: int, warmup_steps: int) -> Recipe:
         decay="constant",
         betas=_BETAS,
         eval_every=steps // 20,
-        precision="bf16",
+        precision=precision,
     )
 
 
@@ -96,7 +96,7 @@ CONFIGS = {
         (Arm("masked", CROPS),),
         # Of those tried, its heads become local after the fewest images: small batches make many steps.
         Body(image_size=32, patch_size=4, dim=64, depth=4, n_heads=4),
-        _recipe(800, 100),
+        _recipe(800, 100, "fp32"),  # most laptops have no instructions for bfloat16
         n_watched=32,
         n_test=128,
         n_seeds=3,
@@ -107,7 +107,7 @@ CONFIGS = {
             *(Arm(objective, "imagenette", n) for objective in ("masked", "labels") for n in _SIZES),
         ),
         Body(image_size=80, patch_size=8, dim=96, depth=4, n_heads=4),
-        _recipe(6_000, 300),
+        _recipe(6_000, 300, "bf16"),
         n_watched=128,
         n_test=500,
         n_seeds=3,
