@@ -30,7 +30,7 @@ def test_every_size_of_every_family_is_in_the_table():
     expected = [
         [f"| `{prefix}Lab-{size}/8`", f"{label}-{size}/8"]
         for prefix, label in (("", "ViT"), ("BiT-", "ResNet"), ("R+", "hybrid"))
-        for size in ("Mu", "Ti", "S", "B")
+        for size in ("Mu", "Ti", "S", "M", "B")
     ]
     assert named == expected
 

@@ -310,15 +310,15 @@ class TestModels:
     @pytest.mark.slow
     def test_the_lab_model(self):
         pretrained = zoo.load("lab")
-        image = torch.randint(0, 256, (3, 64, 64), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+        image = torch.randint(0, 256, (3, 96, 96), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
         made = view(pretrained, image)
         x = pretrained.prepare(image[None])
         maps = attention_maps(pretrained.model, x)
-        assert made.packed == attention_view(maps, image, (8, 8), 8).packed
+        assert made.packed == attention_view(maps, image, (12, 12), 8).packed
         rollout = attention_rollout(pretrained.model, x)[0].flatten().numpy()
         assert np.abs(shown_values(made.arrays)[-1, 0] - rollout).max() <= rollout.max() / 255
         assert made.meta["title"] == pretrained.name
-        address = attention_view(maps, image, (8, 8), 8).meta["picture"]
+        address = attention_view(maps, image, (12, 12), 8).meta["picture"]
         assert made.meta["picture"] == address  # normalised and back again
 
     @pytest.mark.parametrize(
