@@ -160,9 +160,9 @@ def test_masked_pixels_of_a_hybrid_are_gone_and_all_else_is_there():
     net = MaskedViT(zoo.create("R+Lab-Mu/8", image_size=32))
     assert net.on_pixels and net.mask.shape == (3, 8, 8)
     images, plan = torch.rand(2, 3, 32, 32), torch.full((2, 16), KEPT)
-    assert torch.equal(net._corrupted_pixels(images, plan), images)
+    assert torch.equal(masked.corrupted_pixels(images, net.mask, plan), images)
     plan[0, 5] = 16  # second row, second column
-    hidden = net._corrupted_pixels(images, plan)
+    hidden = masked.corrupted_pixels(images, net.mask, plan)
     assert (hidden[0, :, 8:16, 8:16] == 0).all() and torch.equal(hidden[1], images[1])
     hidden[0, :, 8:16, 8:16] = images[0, :, 8:16, 8:16]
     assert torch.equal(hidden, images)

@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from vitlab import files, ledger
-from vitlab.data.augment import Augmentation
+from vitlab.experiments.local_heads import CROPPED
 from vitlab.models import zoo
 from vitlab.sweep import presets
 from vitlab.training import checkpoint, session
@@ -19,8 +19,6 @@ from vitlab.training.evaluate import evaluate
 from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
 from vitlab.training.session import Session
-
-_FLIPPED_CROPS = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ _MASKED = Session(
     "",
     "imagenette",
     Recipe(steps=6_400, batch_size=32, learning_rate=1.5e-3, warmup_steps=300, eval_every=320, precision="bf16"),
-    _FLIPPED_CROPS,
+    CROPPED,
     image_size=96,
     objective="masked",
 )
@@ -56,7 +54,7 @@ _LABELS = Session(
         eval_every=150,
         precision="bf16",
     ),
-    _FLIPPED_CROPS,
+    CROPPED,
     image_size=96,
 )
 _WORLD = Session(

@@ -21,7 +21,7 @@ from vitlab.models.vit import ViT, ViTConfig
 from vitlab.sweep import presets, runner
 from vitlab.training import masked
 from vitlab.training.loop import train
-from vitlab.training.masked import MaskedPrediction, MaskedViT, Target
+from vitlab.training.masked import Target
 from vitlab.training.objective import Classification, Objective
 from vitlab.training.processes import Group, default_device
 from vitlab.training.recipe import Recipe
@@ -179,20 +179,27 @@ def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     """Train one model; rows of its evaluations, and of its heads at each."""
     recipe = Recipe(**{name: config[name] for name in _RECIPE}, betas=_BETAS, seed=config["seed"])
     feed, test = _images(config)
-    body = {each.name: config[each.name] for each in dataclasses.fields(Body)}
-    shape = ViTConfig(**body, mlp_dim=4 * config["dim"], n_classes=len(test.classes))
-    model: nn.Module = ViT(shape, config["seed"])
+    model: nn.Module = vit_of(config, len(test.classes))
     objective: Objective = Classification()
     if config["objective"] == "masked":
-        model = MaskedViT(model, Target(config["target"]))
-        feed = masked.batches(feed, recipe.batch_size, model.n_patches, config["share"], config["seed"])
-        objective = MaskedPrediction(model.target, config["share"], model.patch_size)
+        target, share = Target(config["target"]), config["share"]
+        model, feed, objective = masked.prepared(model, feed, recipe.batch_size, target, share, config["seed"])
     watched = Watched(objective, config["n_watched"])
     model = model.to(default_device())
     before = {f"val_{name}": value for name, value in watched.evaluate(model, test, "fp32", Group()).items()}
     rows = [{"step": 0, "samples": 0} | before]
     rows += train(model, feed, recipe, validation=test, objective=watched)
     return [told for row in rows for told in _told(row)]
+
+
+def vit_of(config: dict[str, Any], n_classes: int) -> ViT:
+    """The ViT of a run, whose config has the sizes of a `Body` and the seed of the fresh weights.
+
+    >>> vit_of(dataclasses.asdict(CONFIGS["smoke"].body) | {"seed": 0}, n_classes=3).head.out_features
+    3
+    """
+    body = {each.name: config[each.name] for each in dataclasses.fields(Body)}
+    return ViT(ViTConfig(**body, mlp_dim=4 * config["dim"], n_classes=n_classes), config["seed"])
 
 
 def _images(config: dict[str, Any]) -> tuple[Batches, ImageSet]:

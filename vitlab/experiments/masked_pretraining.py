@@ -15,13 +15,12 @@ from vitlab.data import datasets, photographs, world
 from vitlab.data.augment import Augmentation
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order
 from vitlab.data.world import World, with_difficulty
-from vitlab.experiments.local_heads import CROPPED, CROPS, Body, kept_px, whole
-from vitlab.models.vit import ViT, ViTConfig
+from vitlab.experiments.local_heads import CROPPED, CROPS, Body, kept_px, vit_of, whole
 from vitlab.sweep import presets, runner
 from vitlab.training import masked
 from vitlab.training.finetune import finetune
 from vitlab.training.loop import train
-from vitlab.training.masked import MaskedPrediction, MaskedViT, Target
+from vitlab.training.masked import MaskedPrediction, Target
 from vitlab.training.objective import Classification, Objective
 from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
@@ -185,16 +184,14 @@ def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
 def _pretrained(config: dict[str, Any]) -> tuple[list[dict[str, Any]], nn.Module]:
     """A row about the pre-training, and the ViT; fresh weights depend on the seed alone, so arms are paired by it."""
     feed, n_classes = _feed(config)
-    body = {each.name: config[each.name] for each in dataclasses.fields(Body)}
-    vit = ViT(ViTConfig(**body, mlp_dim=4 * config["dim"], n_classes=n_classes), config["seed"])
+    vit = vit_of(config, n_classes)
     if feed is None:
         return [], vit.to(default_device())
     model: nn.Module = vit
     objective: Objective = Classification()
     if config["objective"] == "masked":
-        model = MaskedViT(vit, Target(config["target"]))
-        objective = MaskedPrediction(model.target, patch_size=model.patch_size)
-        feed = masked.batches(feed, config["batch_size"], model.n_patches, objective.share, config["seed"])
+        target, share = Target(config["target"]), MaskedPrediction.share
+        model, feed, objective = masked.prepared(vit, feed, config["batch_size"], target, share, config["seed"])
     recipe = Recipe(
         steps=config["steps"],
         batch_size=config["batch_size"],

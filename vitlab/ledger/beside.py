@@ -39,7 +39,7 @@ def beside_imagenet(
     here = files.read_json(study.folder / "result.json")
     name = there["weights"]["name"]
     pictures = {
-        f"this run: {_plain(study.parameters['weights'])}": study.folder / f"{figure}.png",
+        f"this run: {plain_name(study.parameters['weights'])}": study.folder / f"{figure}.png",
         f"{name}, trained on ImageNet": folder / f"{figure}.png",
     }
     told = [in_words(here, there, f"`{name}`")]
@@ -76,7 +76,11 @@ def _number(entry: Mapping[str, Any], digits: int) -> str:
     return f"{value:.{digits}f} {entry['unit']}".strip().replace("-", "−")
 
 
-def _plain(weights: str) -> str:
-    """Weights as they are called, without the place of a file."""
+def plain_name(weights: str) -> str:
+    """Weights as they are called, without the place of a file.
+
+    >>> plain_name("vit_tiny_patch16_224@weights/tiny.safetensors"), plain_name("weights/mine.safetensors")
+    ('vit_tiny_patch16_224', 'mine')
+    """
     name = weights.partition("@")[0]
     return Path(name).stem if name.endswith(".safetensors") else name

@@ -1,5 +1,6 @@
 """Weights in safetensors and .npz files: reading them safely, and telling from its shapes what ViT a file holds."""
 
+import hashlib
 import math
 import os
 import zipfile
@@ -106,6 +107,20 @@ def difference(model: nn.Module, state: dict[str, Tensor], n_heads: str | None =
     if not words and n_heads and int(n_heads) != model.blocks[0].attn.num_heads:  # the shapes do not show it
         return f"it was made for {n_heads} heads, not {model.blocks[0].attn.num_heads}"
     return words
+
+
+def values_hash(state: dict[str, Tensor]) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of all names and values: what weights are, wherever they lie.
+
+    >>> import torch
+    >>> one, other = ({"head.bias": torch.full((2,), value)} for value in (0.0, 1.0))
+    >>> values_hash(one) == values_hash(dict(one)), values_hash(one) == values_hash(other)
+    (True, False)
+    """
+    digest = hashlib.sha256()
+    for key in sorted(state):
+        digest.update(key.encode() + state[key].detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def without_pre_logits(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:

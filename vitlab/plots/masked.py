@@ -61,17 +61,23 @@ def plot_heads(
     >>> plot_heads(heads, uniform=16.0, limit=8.0, image_px=32).get_ylabel()
     'attention distance (px of 32)'
     """
-    ax = axes(ax)
-    paper_line(ax, uniform, "uniform attention")
-    ax.axhline(limit, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
+    ax = _with_limits(axes(ax), uniform, limit, image_px)
     for block, rows in heads.groupby("block"):
         colour, marker = _BLOCKS[(int(block) - 1) % len(_BLOCKS)]
         spread = np.linspace(-jitter, jitter, len(rows)) if len(rows) > 1 else 0.0
         ax.scatter(block + spread, rows["distance_px"], s=26, color=COLOURS[colour], marker=marker, zorder=3)
-    ax.set(xlabel="block (1 = first)", ylabel=f"attention distance (px of {image_px})")
-    ax.set_ylim(0, 1.25 * uniform)
+    ax.set_xlabel("block (1 = first)")
     ax.set_xlim(0.5, heads["block"].max() + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return ax
+
+
+def _with_limits(ax: Axes, uniform: float, limit: float, image_px: int) -> Axes:
+    """An axis of distances, with lines at uniform attention's and at that below which a head is local (px)."""
+    paper_line(ax, uniform, "uniform attention")
+    ax.axhline(limit, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
+    ax.set_ylabel(f"attention distance (px of {image_px})")
+    ax.set_ylim(0, 1.25 * uniform)
     return ax
 
 
@@ -89,9 +95,7 @@ def plot_distances_by_views(
     `heads` has columns samples, block, head and distance_px; `uniform` and `limit` as for `plot_heads`; `at` marks a
     moment (views).
     """
-    ax = axes(ax)
-    paper_line(ax, uniform, "uniform attention")
-    ax.axhline(limit, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
+    ax = _with_limits(axes(ax), uniform, limit, image_px)
     for block, rows in heads.groupby("block"):
         colour, marker = _BLOCKS[(int(block) - 1) % len(_BLOCKS)]
         for number, (_, line) in enumerate(rows.groupby("head")):
@@ -100,8 +104,7 @@ def plot_distances_by_views(
             ax.plot(line["samples"] / 1000, line["distance_px"], label=label, **options)
     if at is not None:
         ax.axvline(at / 1000, color=COLOURS["black"], linewidth=1)
-    ax.set(xlabel="training images seen (thousands)", ylabel=f"attention distance (px of {image_px})")
-    ax.set_ylim(0, 1.25 * uniform)
+    ax.set_xlabel("training images seen (thousands)")
     ax.set_xlim(0, heads["samples"].max() / 1000)
     ax.legend(fontsize=9, loc="lower left", frameon=True, framealpha=0.9, edgecolor="none")
     return ax
@@ -119,10 +122,7 @@ def plot_local_shares(table: pd.DataFrame, ax: Axes | None = None, by: str = "ob
     ax = axes(ax)
     for number, (name, rows) in enumerate(table.groupby(by, sort=False)):
         colour, marker = _ARMS.get(str(name), _BLOCKS[number % len(_BLOCKS)])
-        for _, run in rows.groupby("seed"):
-            ax.plot(run["samples"] / 1000, run["local"], color=COLOURS[colour], linewidth=0.8, alpha=0.5)
-        mean = rows.groupby("samples")["local"].mean()
-        ax.plot(mean.index / 1000, mean, color=COLOURS[colour], marker=marker, markersize=4, label=str(name))
+        _seeds_and_mean(ax, rows, "local", COLOURS[colour], marker, str(name))
     ax.set(xlabel="training images seen (thousands)", ylabel="local heads (% of all)")
     ax.set_ylim(-0.02, min(1.02, max(0.3, 1.25 * table["local"].max())))
     ax.set_xlim(0, table["samples"].max() / 1000)
@@ -143,15 +143,20 @@ def plot_losses_by_views(table: pd.DataFrame, ax: Axes | None = None, known: Map
     ax = axes(ax)
     for (name, value), line in zip((known or {}).items(), ("--", ":", "-."), strict=False):
         ax.axhline(value, color=MUTED, linestyle=line, linewidth=1.2, label=name, zorder=1)
-    for _, run in table.groupby("seed"):
-        ax.plot(run["samples"] / 1000, run["loss"], color=COLOURS["blue"], linewidth=0.8, alpha=0.5)
-    mean = table.groupby("samples")["loss"].mean()
-    ax.plot(mean.index / 1000, mean, color=COLOURS["blue"], marker="o", markersize=4, label="mean of the seeds")
+    _seeds_and_mean(ax, table, "loss", COLOURS["blue"], "o", "mean of the seeds")
     ax.set(xlabel="training images seen (thousands)", ylabel="loss on held-out images")
     ax.set_ylim(0, None)
     ax.set_xlim(0, table["samples"].max() / 1000)
     ax.legend(fontsize=9)
     return ax
+
+
+def _seeds_and_mean(ax: Axes, rows: pd.DataFrame, column: str, colour: str, marker: str, label: str) -> None:
+    """A thin line for each seed over the views, and their mean in full."""
+    for _, run in rows.groupby("seed"):
+        ax.plot(run["samples"] / 1000, run[column], color=colour, linewidth=0.8, alpha=0.5)
+    mean = rows.groupby("samples")[column].mean()
+    ax.plot(mean.index / 1000, mean, color=colour, marker=marker, markersize=4, label=label)
 
 
 def plot_pictures(

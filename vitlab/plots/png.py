@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
 
 import numpy as np
@@ -45,3 +46,24 @@ def still(png: bytes, alt: str) -> tuple[dict, dict]:
     {'image/png': {'alt': 'Nothing.'}}
     """
     return {"image/png": base64.b64encode(png).decode(), "text/plain": alt}, {"image/png": {"alt": alt}}
+
+
+def framed(page: str, png: bytes, alt: str, *, title: str, height: int, hint: str, text: str) -> tuple[dict, dict]:
+    """What a cell shows of an HTML page: the page in a frame, and a still of it where scripts do not run.
+
+    Front ends take HTML or PNG, and may clean the HTML: a notebook that is not trusted loses the frame and the style
+    from it, and keeps the still. `hint` says below how to tell, `text` is for a terminal; `height` in pixels.
+
+    >>> sorted(framed("<p>", b"", "Nothing.", title="A page", height=100, hint="A still?", text="Page()")[0])
+    ['image/png', 'text/html', 'text/plain']
+    """
+    data, metadata = still(png, alt)
+    whole = (
+        "<style>img.vitlab-still:has(+ iframe) { display: none }</style>"
+        f'<img class="vitlab-still" alt="{html.escape(alt, quote=True)}" '
+        f'src="data:image/png;base64,{data["image/png"]}">'
+        f'<iframe title="{html.escape(title, quote=True)}" style="width: 100%; height: {height}px; border: 0" '
+        f'srcdoc="{html.escape(page, quote=True)}"></iframe>'
+        f'<p style="font-size: 85%; margin: 0">{hint}</p>'
+    )
+    return data | {"text/html": whole, "text/plain": text}, metadata

@@ -22,7 +22,7 @@ from typing import Any
 from PIL import Image
 
 from vitlab import files, notebooks
-from vitlab.ledger.beside import FOLDER
+from vitlab.ledger.beside import FOLDER, plain_name
 from vitlab.publish.reference import refuse_paths
 
 WEIGHTS = "vit_tiny_patch16_224"  # timm's ViT-Ti/16
@@ -64,19 +64,11 @@ def what(weights: str, about: str = "") -> dict[str, Any]:
     True
     """
     from vitlab.models import zoo  # brings torch, which takes seconds
+    from vitlab.models.weights import values_hash
 
     state = zoo.load(weights).model.state_dict()
-    digest = hashlib.sha256()
-    for key in sorted(state):
-        digest.update(key.encode() + state[key].detach().cpu().contiguous().numpy().tobytes())
     count = sum(tensor.numel() for tensor in state.values())
-    name = weights.partition("@")[0]
-    return {
-        "name": Path(name).stem if name.endswith(".safetensors") else name,
-        "about": about,
-        "parameters": count,
-        "sha256": digest.hexdigest()[:16],
-    }
+    return {"name": plain_name(weights), "about": about, "parameters": count, "sha256": values_hash(state)}
 
 
 def take_over(results: Path, target: Path, weights: dict[str, Any], place: str = "") -> Path:

@@ -7,7 +7,17 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from vitlab.data.loader import to_float
-from vitlab.training.masked import COLOURS, KEPT, LEVELS, SIDE, MaskedViT, Target
+from vitlab.training.masked import (
+    COLOURS,
+    KEPT,
+    LEVELS,
+    SIDE,
+    MaskedViT,
+    Target,
+    corrupted_pixels,
+    joined,
+    patches_of,
+)
 
 _WIDTH = 256 // LEVELS  # bytes of a level
 GREY = 128  # of a masked patch, in bytes: the mask is an embedding and has no colour
@@ -65,11 +75,10 @@ def filled(
     """
     if len(patches) != (count := int((plan != KEPT).sum())):
         raise ValueError(f"{len(patches)} patches given for {count} that are corrupted; expected one for each")
-    cut = _cut(images, plan.shape[1]).clone()
-    times = cut.shape[-1] // patches.shape[1]
-    enlarged = patches.permute(0, 3, 1, 2).repeat_interleave(times, 2).repeat_interleave(times, 3)
-    cut[plan != KEPT] = enlarged
-    return _whole(cut, images.shape[2:])
+    size = _patch_size(images, plan)
+    cut, times = patches_of(images, size).clone(), size // patches.shape[1]
+    cut[plan != KEPT] = patches.permute(0, 3, 1, 2).repeat_interleave(times, 2).repeat_interleave(times, 3)
+    return joined(cut, images.shape[2] // size)
 
 
 def corrupted(images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"]) -> UInt8[Tensor, "B 3 H W"]:
@@ -81,21 +90,10 @@ def corrupted(images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"]) -> U
     >>> corrupted(images, torch.tensor([[KEPT, 3, 4, 3]]))[0, 0].tolist()  # patches of one pixel
     [[0, 3], [128, 3]]
     """
-    n_patches = plan.shape[1]
-    cut = _cut(images, n_patches)
-    own = torch.arange(n_patches).expand_as(plan)
-    source = torch.where((plan == KEPT) | (plan == n_patches), own, plan)
-    moved = cut.gather(1, source[..., None, None, None].expand_as(cut))
-    return _whole(torch.where((plan == n_patches)[..., None, None, None], GREY, moved), images.shape[2:])
+    size = _patch_size(images, plan)
+    return corrupted_pixels(images, images.new_full((3, size, size), GREY), plan)
 
 
-def _cut(images: UInt8[Tensor, "B 3 H W"], n_patches: int) -> UInt8[Tensor, "B N 3 P P"]:
-    """The images in so many square patches, row by row."""
-    size = round((images.shape[2] * images.shape[3] / n_patches) ** 0.5)
-    return images.unfold(2, size, size).unfold(3, size, size).permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
-
-
-def _whole(patches: UInt8[Tensor, "B N 3 P P"], shape: torch.Size) -> UInt8[Tensor, "B 3 H W"]:
-    """Patches put together again, row by row."""
-    rows, columns = (length // patches.shape[-1] for length in shape)
-    return patches.unflatten(1, (rows, columns)).permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
+def _patch_size(images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"]) -> int:
+    """The side in pixels of the square patches that a plan is about."""
+    return round((images.shape[2] * images.shape[3] / plan.shape[1]) ** 0.5)

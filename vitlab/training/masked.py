@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -59,13 +59,36 @@ def colour_codes(images: Float[Tensor, "B 3 H W"], side: int) -> Int64[Tensor, "
     return (red * LEVELS + green) * LEVELS + blue
 
 
-def patches_of(images: Float[Tensor, "B 3 H W"], side: int) -> Float[Tensor, "B N 3 P P"]:
+def patches_of(images: Num[Tensor, "B 3 H W"], side: int) -> Num[Tensor, "B N 3 P P"]:
     """The image cut into squares of `side` pixels, row by row.
 
     >>> patches_of(torch.zeros(2, 3, 8, 12), 4).shape
     torch.Size([2, 6, 3, 4, 4])
     """
     return images.unfold(2, side, side).unfold(3, side, side).permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
+
+
+def joined(patches: Num[Tensor, "B N 3 P P"], rows: int) -> Num[Tensor, "B 3 H W"]:
+    """The images of which these are the patches, so many rows of them: `patches_of` undone.
+
+    >>> joined(torch.zeros(2, 6, 3, 4, 4), rows=2).shape
+    torch.Size([2, 3, 8, 12])
+    """
+    return patches.unflatten(1, (rows, -1)).permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
+
+
+def corrupted_pixels(
+    images: Num[Tensor, "B 3 H W"], mask: Num[Tensor, "3 P P"], plan: Int64[Tensor, "B N"]
+) -> Num[Tensor, "B 3 H W"]:
+    """The images with their patches as a plan says: their own, another's or the mask.
+
+    >>> images = torch.arange(4.0).reshape(1, 1, 2, 2).expand(1, 3, 2, 2)  # patches of one pixel
+    >>> corrupted_pixels(images, torch.full((3, 1, 1), 9.0), torch.tensor([[KEPT, 3, 4, 3]]))[0, 0].tolist()
+    [[0.0, 3.0], [9.0, 3.0]]
+    """
+    patches = patches_of(images, mask.shape[-1])
+    replaced = _replaced(patches.flatten(2), mask.flatten(), plan).unflatten(2, mask.shape)
+    return joined(replaced, images.shape[2] // mask.shape[-1])
 
 
 def plans(
@@ -163,7 +186,7 @@ class MaskedViT(nn.Module):
         if plan is None:
             plan = torch.arange(self.n_patches, device=images.device).expand(len(images), -1)
         if self.on_pixels:
-            x = self.vit.patch_embed(self._corrupted_pixels(images, plan))
+            x = self.vit.patch_embed(corrupted_pixels(images, self.mask, plan))
         else:
             x = _replaced(self.vit.patch_embed(images), self.mask, plan)
         return self.predict(self._corrupted_tokens(self.vit.sequence(x), plan).flatten(0, 1))
@@ -177,17 +200,8 @@ class MaskedViT(nn.Module):
         at = (plan != KEPT).nonzero()[:, 1].reshape(len(plan), -1) + self.vit.num_prefix_tokens
         return self.vit.norm(block_at(last, x, at))
 
-    def _corrupted_pixels(self, images: Tensor, plan: Tensor) -> Tensor:
-        size = self.patch_size
-        patches = patches_of(images, size)  # [B N 3 P P]
-        patches = _replaced(patches.flatten(2), self.mask.flatten(), plan).unflatten(2, (3, size, size))
-        rows, columns = (length // size for length in images.shape[2:])
-        return patches.unflatten(1, (rows, columns)).permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
 
-
-def _replaced(
-    x: Float[Tensor, "B N D"], mask: Float[Tensor, " D"], plan: Int64[Tensor, "B N"]
-) -> Float[Tensor, "B N D"]:
+def _replaced(x: Num[Tensor, "B N D"], mask: Num[Tensor, " D"], plan: Int64[Tensor, "B N"]) -> Num[Tensor, "B N D"]:
     """Every patch's row as the plan says: its own, another's or the mask."""
     n_patches = x.shape[1]
     own = torch.arange(n_patches, device=x.device)
@@ -255,3 +269,19 @@ class MaskedPrediction:
         """The ViT without mask and predictions, as it is fine-tuned and looked at."""
         whole = {name.removeprefix("vit."): value for name, value in state.items() if name.startswith("vit.")}
         return model.vit, whole
+
+
+def prepared(
+    vit: nn.Module, feed: Batches, batch_size: int, target: Target, share: float, seed: int
+) -> tuple[MaskedViT, Batches, MaskedPrediction]:
+    """What `loop.train` takes to train a ViT by masked prediction on the images of a feed.
+
+    >>> from vitlab.models import zoo
+    >>> feed = lambda step, start=0, stop=None: (torch.zeros(4, 3, 32, 32)[start:stop], torch.zeros(4)[start:stop])
+    >>> model, batch, objective = prepared(zoo.create("Lab-Ti/8"), feed, 4, Target.MEAN_COLOUR, share=0.5, seed=0)
+    >>> batch(0)[1].shape, objective.patch_size
+    (torch.Size([4, 16]), 8)
+    """
+    model = MaskedViT(vit, target)
+    objective = MaskedPrediction(model.target, share, model.patch_size)
+    return model, batches(feed, batch_size, model.n_patches, share, seed), objective

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +18,11 @@ from vitlab.data.loader import Batches, ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set, stream
 from vitlab.models import zoo
 from vitlab.models.transfer import with_new_head
+from vitlab.models.weights import values_hash
 from vitlab.settings import check, number, one_of, whole
 from vitlab.training import checkpoint, cost, masked, paper, processes, progress
 from vitlab.training.loop import train
-from vitlab.training.masked import MaskedPrediction, MaskedViT, Target
+from vitlab.training.masked import Target
 from vitlab.training.objective import Classification, Objective
 from vitlab.training.recipe import Recipe
 
@@ -167,9 +167,8 @@ def prepared(chosen: Session, device: torch.device) -> Prepared:
     images = dict(zip(("images", "test images"), content, strict=False))
     objective: Objective = Classification(recipe.label_smoothing)
     if chosen.objective == "masked":
-        model = MaskedViT(model, Target(chosen.target))
-        feed = masked.batches(feed, recipe.batch_size, model.n_patches, chosen.masked, recipe.seed)
-        objective = MaskedPrediction(model.target, chosen.masked, model.patch_size)
+        target, share = Target(chosen.target), chosen.masked
+        model, feed, objective = masked.prepared(model, feed, recipe.batch_size, target, share, recipe.seed)
     known = settings | dataclasses.asdict(chosen.augmentation) | images
     return Prepared(model.to(device), feed, test, known, objective)
 
@@ -189,11 +188,8 @@ def _begun(chosen: Session, n_classes: int) -> tuple[nn.Module, dict[str, Any]]:
                 f"{start.name} takes images of mean {start.mean} and deviation {start.std}, but a training gives -1 … "
                 "1; give weights that take those"
             )
-        digest = hashlib.sha256()
-        for tensor in start.model.state_dict().values():
-            digest.update(tensor.contiguous().numpy().data)
         model = with_new_head(start.model, n_classes, chosen.image_size)
-        return model, settings | {"weights": digest.hexdigest()[:16]}
+        return model, settings | {"weights": values_hash(start.model.state_dict())}
     given: dict[str, Any] = {"head": chosen.head, "dropout": chosen.dropout}
     options = {name: value for name, value in given.items() if value not in ("linear", 0.0)}
     size, seed = chosen.image_size, chosen.recipe.seed

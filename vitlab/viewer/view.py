@@ -72,24 +72,17 @@ class View:
         return AttentionWidget(self.meta, self.packed)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
-        """The viewer, and a still of it where scripts do not run: front ends take HTML or PNG, and may clean the HTML.
-
-        A notebook that is not trusted loses the frame and the style from the HTML, and keeps the still in it.
-        """
-        from vitlab.viewer.still import still  # brings matplotlib
+        """The viewer, and a still of it where scripts do not run."""
+        from vitlab.plots.png import framed  # brings matplotlib
+        from vitlab.viewer.still import still
 
         png, words = still(self.meta, self.arrays)
-        picture = base64.b64encode(png).decode()
-        name = html.escape(f"Attention viewer: {self.meta['title']}", quote=True)
-        page = (
-            "<style>img.vitlab-still:has(+ iframe) { display: none }</style>"
-            f'<img class="vitlab-still" alt="{html.escape(words, quote=True)}" src="data:image/png;base64,{picture}">'
-            f'<iframe title="{name}" style="width: 100%; height: 640px; border: 0" '
-            f'srcdoc="{html.escape(self.page(), quote=True)}"></iframe>'
-            '<p style="font-size: 85%; margin: 0">Attention viewer. It does not follow the pointer? Then it is a still '
-            "picture, which notebooks show in its place until they are trusted: run the cell.</p>"
+        hint = (
+            "Attention viewer. It does not follow the pointer? Then it is a still picture, which notebooks show in its "
+            "place until they are trusted: run the cell."
         )
-        return {"text/html": page, "image/png": picture, "text/plain": repr(self)}, {"image/png": {"alt": words}}
+        title = f"Attention viewer: {self.meta['title']}"
+        return framed(self.page(), png, words, title=title, height=640, hint=hint, text=repr(self))
 
     def __repr__(self) -> str:
         rows, cols = self.meta["grid"]

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pandas as pd
@@ -16,11 +17,11 @@ from matplotlib.figure import Figure
 from numpy import ndarray
 
 from vitlab import files, plots
-from vitlab.plots.png import as_png
+from vitlab.plots.png import as_png, framed
 
 _COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
 _MILLISECONDS = 500  # of a frame, when it plays
-_PAGE = """<!doctype html>
+_PAGE = Template("""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -64,7 +65,7 @@ show();
 </script>
 </body>
 </html>
-"""
+""")
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,13 @@ class Film:
         shown = [
             {"at": each.at, "png": base64.b64encode(each.png).decode(), "words": each.words} for each in self.frames
         ]
-        texts = {
-            "title": html.escape(self.title),
-            "slider": html.escape(self.slider),
-            "last": str(len(self.frames) - 1),
-            "pause": str(_MILLISECONDS),
-            "frames": json.dumps(shown).replace("<", "\\u003c"),  # so that no word can end the script
-        }
-        page = _PAGE
-        for name, text in texts.items():
-            page = page.replace(f"${name}", text)
-        return page
+        return _PAGE.substitute(
+            title=html.escape(self.title),
+            slider=html.escape(self.slider),
+            last=len(self.frames) - 1,
+            pause=_MILLISECONDS,
+            frames=json.dumps(shown).replace("<", "\\u003c"),  # so that no word can end the script
+        )
 
     def save(self, path: Path | str) -> Path:
         """Write the page to a file, whole or not at all; opens in any browser. Returns the path."""
@@ -115,17 +112,11 @@ class Film:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
         """The film, and its last frame where scripts do not run, as the attention viewer does it."""
         last = self.frames[-1]
-        picture = base64.b64encode(last.png).decode()
-        page = (
-            "<style>img.vitlab-still:has(+ iframe) { display: none }</style>"
-            f'<img class="vitlab-still" alt="{html.escape(last.words, quote=True)}" '
-            f'src="data:image/png;base64,{picture}">'
-            f'<iframe title="{html.escape(self.title, quote=True)}" style="width: 100%; height: 390px; border: 0" '
-            f'srcdoc="{html.escape(self.page(), quote=True)}"></iframe>'
-            '<p style="font-size: 85%; margin: 0">No slider above? Then this is the last frame, which notebooks show '
-            "in the film's place until they are trusted: run the cell.</p>"
+        hint = (
+            "No slider above? Then this is the last frame, which notebooks show in the film's place until they are "
+            "trusted: run the cell."
         )
-        return {"text/html": page, "image/png": picture, "text/plain": repr(self)}, {"image/png": {"alt": last.words}}
+        return framed(self.page(), last.png, last.words, title=self.title, height=390, hint=hint, text=repr(self))
 
     def __repr__(self) -> str:
         count = len(self.frames)
