@@ -25,6 +25,7 @@ from vitlab.analysis.geometry import (
     patch_stride,
 )
 from vitlab.analysis.tap import Tap, softmax_rows
+from vitlab.models.axial import AxialAttention
 
 __all__ = [
     "attention_gradients",
@@ -47,6 +48,9 @@ _busy_lock = threading.Lock()
 
 def attention_maps(model: nn.Module, images: Tensor) -> list[Float[Tensor, "B H T T"]]:
     """Attention of every block, in block order: a list of [batch, heads, query, key].
+
+    Axial attention (App. D.6) is that between all patches, 0 where they are in different rows, or columns; a model
+    with it has two blocks, one within rows and one within columns, in place of each.
 
     All blocks are kept: 128 images through ViT-B/16 at 224 px are 2.9 GB. For more than a few images use
     `reduce_attention`.
@@ -126,15 +130,20 @@ def stream_attention(
     """
 
     def fused(block: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> None:
-        for heads in _head_groups(q, k.shape[2], by_heads):
+        for heads in _head_groups(q, k.shape[2], by_heads, n_lines(block)):
             deliver(block, heads, softmax_rows(q, k, heads, **options))
 
     def open_coded(block: int, attn: Tensor) -> None:
-        for heads in _head_groups(attn, attn.shape[3], by_heads):
+        for heads in _head_groups(attn, attn.shape[3], by_heads, n_lines(block)):
             deliver(block, heads, attn[:, heads].clone())  # a reducer may work in place; the model's own goes on to v
+
+    def n_lines(block: int) -> int:
+        axial = _axial(model.blocks[block])
+        return axial.n_lines if axial else 1
 
     def deliver(block: int, heads: slice, attn: Tensor) -> None:
         check_rows(attn, f"block {block}")
+        attn = _between_all(model, block, attn)
         consume(block, heads, attn.to(torch.promote_types(attn.dtype, torch.float32)))
 
     with torch.no_grad():
@@ -191,7 +200,9 @@ def attention_gradients(
         raise ValueError(f"targets {chosen.tolist()} given, expected {count} classes from 0 to {n_classes - 1}")
     score = logits.gather(1, chosen[:, None]).sum()  # one image's logit does not depend on another's attention
     grads = torch.autograd.grad(score, maps)
-    return [attn.detach() for attn in maps], list(grads)
+    both = ([attn.detach() for attn in maps], list(grads))
+    maps, of_maps = ([_between_all(model, block, each) for block, each in enumerate(all_of)] for all_of in both)
+    return maps, of_maps
 
 
 def _run(
@@ -228,7 +239,9 @@ def _hooks(block: nn.Module, number: int, tap: Tap) -> Iterator[Any]:
 
     def before(module: nn.Module, args: tuple, kwargs: dict) -> None:
         if threading.get_ident() == tap.thread:
-            tap.enter(number, args[0] if args else next(iter(kwargs.values()), None))
+            axial = _axial(module)
+            lines = (axial.n_lines, axial.line_length) if axial else None
+            tap.enter(number, args[0] if args else next(iter(kwargs.values()), None), lines)
 
     def after(module: nn.Module, args: tuple, output: Any) -> None:
         if threading.get_ident() == tap.thread:
@@ -236,6 +249,18 @@ def _hooks(block: nn.Module, number: int, tap: Tap) -> Iterator[Any]:
 
     yield block.register_forward_pre_hook(before, with_kwargs=True)
     yield block.register_forward_hook(after)
+
+
+def _axial(block: nn.Module) -> AxialAttention | None:
+    """The attention of a block within rows or columns, if that is what it has."""
+    attention = getattr(block, "attn", None)
+    return attention if isinstance(attention, AxialAttention) else None
+
+
+def _between_all(model: nn.Module, block: int, attn: Tensor) -> Tensor:
+    """The attention of a block between all tokens: axial attention is 0 between different lines of the grid."""
+    axial = _axial(model.blocks[block])
+    return axial.spread(attn) if axial else attn
 
 
 @contextlib.contextmanager
@@ -269,13 +294,13 @@ def _evaluation(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _head_groups(q: Tensor, n_keys: int, by_heads: bool) -> list[slice]:
-    """Cut a block's heads into groups whose attention fits the cache, or leave them whole."""
+def _head_groups(q: Tensor, n_keys: int, by_heads: bool, n_lines: int = 1) -> list[slice]:
+    """Cut a block's heads into groups whose attention, spread over all lines of a grid, fits the cache, or do not."""
     batch, n_heads, n_queries = q.shape[:3]
     step = n_heads
     if by_heads:
         limit = _CACHE_BYTES if q.device.type == "cpu" else _DEVICE_BYTES
-        step = max(1, limit // (4 * batch * n_queries * n_keys))
+        step = max(1, limit // (4 * batch * n_queries * n_keys * n_lines))
     return [slice(start, min(start + step, n_heads)) for start in range(0, n_heads, step)]
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.geometry import check_shape, n_prefix_tokens, patch_embedding
 from vitlab.models.positions import check_fit
+from vitlab.models.variants import Variant
 
 
 def position_grid(model: nn.Module) -> tuple[int, int]:
@@ -21,7 +22,7 @@ def position_grid(model: nn.Module) -> tuple[int, int]:
     >>> position_grid(timm.create_model("test_vit"))
     (10, 10)
     """
-    table, embed = _table(model), patch_embedding(model)
+    table, embed = _table(model, _any_block(model)), patch_embedding(model)
     if table.ndim == 4:  # [1 rows cols D]
         return table.shape[1], table.shape[2]
     rows, cols = embed.grid_size
@@ -33,18 +34,21 @@ def position_grid(model: nn.Module) -> tuple[int, int]:
     return int(rows), int(cols)
 
 
-def position_embeddings(model: nn.Module) -> Float[Tensor, "N D"]:
+def position_embeddings(model: nn.Module, block: int | None = None) -> Float[Tensor, "N D"]:
     """Position embedding of every patch, row by row. Those of prefix tokens, at the front, are dropped.
 
+    Of a table of columns and one of rows (App. D.4) it is the two together. `block` is asked of a model in which every
+    block has embeddings of its own, and of no other.
+
     Raises:
-        ValueError: as `position_grid`.
+        ValueError: as `position_grid`, and for a block that is missing or is not there.
 
     >>> import timm
     >>> position_embeddings(timm.create_model("test_vit")).shape
     torch.Size([100, 64])
     """
     rows, cols = position_grid(model)
-    table = _table(model).flatten(1, -2)[0]
+    table = _table(model, block).flatten(1, -2)[0]
     return table[len(table) - rows * cols :]
 
 
@@ -126,7 +130,16 @@ def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple
     return excess(across, down), excess(down, across)
 
 
-def _table(model: nn.Module) -> Tensor:
+def _any_block(model: nn.Module) -> int | None:
+    """A block that has position embeddings, where every block has its own: their grid is the same."""
+    return 0 if isinstance(model, Variant) and model.config.placed == "every block" else None
+
+
+def _table(model: nn.Module, block: int | None = None) -> Tensor:
+    if isinstance(model, Variant):
+        return model.position_table(block).detach()
+    if block is not None:
+        raise ValueError(f"block {block} given, but {type(model).__name__} adds positions once, before its blocks")
     table = getattr(model, "pos_embed", None)
     if table is None:
         table = getattr(getattr(model, "embeds", None), "pos_embed", None)

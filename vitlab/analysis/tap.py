@@ -40,7 +40,7 @@ class Tap(TorchFunctionMode):
         self.fused, self.open_coded, self.n_tokens = fused, open_coded, n_tokens
         self.thread = threading.get_ident()
         self.block: int | None = None  # the block that is running
-        self.batch = 0
+        self.expected = (0, 0)  # of its attention: how many sequences, how many tokens in each
         self.count = 0  # attention matrices seen in it
         self.softmaxes: list[Tensor] = []  # results of softmax in it that no product has used yet
         self.done: list[int] = []  # blocks that have run
@@ -98,15 +98,15 @@ class Tap(TorchFunctionMode):
                 f"cannot capture: block {self.block} computes attention more than once (parallel, differential or "
                 "mixed attention), so it has no single attention matrix"
             )
-        n = self.n_tokens
-        if len(shape) != 4 or shape[0] != self.batch or shape[2:] != (n, n):
+        batch, n = self.expected
+        if len(shape) != 4 or shape[0] != batch or shape[2:] != (n, n):
             raise ValueError(
-                f"cannot capture: attention in block {self.block} has shape {list(shape)}, expected [{self.batch}, "
+                f"cannot capture: attention in block {self.block} has shape {list(shape)}, expected [{batch}, "
                 f"heads, {n}, {n}]; it is between channels, pooled tokens or the tokens of a window, not all tokens"
             )
 
-    def enter(self, block: int, tokens: Any) -> None:
-        """A block begins, given `tokens`."""
+    def enter(self, block: int, tokens: Any, lines: tuple[int, int] | None = None) -> None:
+        """A block begins, given `tokens`; `lines`: how many there are and of how many tokens, for axial attention."""
         if self.block is not None or block != len(self.done):
             raise ValueError(f"cannot capture: block {block} runs where block {len(self.done)} was expected")
         shape = list(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
@@ -115,7 +115,9 @@ class Tap(TorchFunctionMode):
                 f"cannot capture: block {block} is given {shape}, expected [batch, {self.n_tokens}, dim]: the prefix "
                 "tokens and all patches"
             )
-        self.block, self.batch, self.count = block, tokens.shape[0], 0
+        n_lines, length = lines or (1, self.n_tokens)
+        self.block, self.count = block, 0
+        self.expected = (tokens.shape[0] * n_lines, length)
 
     def leave(self) -> None:
         """The running block ends."""

@@ -23,6 +23,16 @@ class AxialAttention(Attention):
         self.qkv, self.proj = attention.qkv, attention.proj
         self.grid, self.axis = (int(grid[0]), int(grid[1])), axis
 
+    @property
+    def n_lines(self) -> int:
+        """Number of rows, or of columns."""
+        return self.grid[0] if self.axis == "rows" else self.grid[1]
+
+    @property
+    def line_length(self) -> int:
+        """Number of patches in each of them."""
+        return self.grid[1] if self.axis == "rows" else self.grid[0]
+
     def forward(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         B, N, D = x.shape
         rows, cols = self.grid
@@ -33,8 +43,7 @@ class AxialAttention(Attention):
             )
         if self.axis == "columns":  # the input is turned, and not q, k and v: a third as much to copy
             x = turned(x, self.grid)
-        length = cols if self.axis == "rows" else rows
-        qkv = self.qkv(x).reshape(B * N // length, length, 3, self.num_heads, self.head_dim)
+        qkv = self.qkv(x).reshape(B * self.n_lines, self.line_length, 3, self.num_heads, self.head_dim)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # [3 B·lines heads length D_h]: a line of patches is a sequence
         if self.fused_attn:
             x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.attn_drop.p if self.training else 0.0)
@@ -55,7 +64,7 @@ class AxialAttention(Attention):
                 [0., 1., 0., 2.]])
         """
         rows, cols = self.grid
-        lines = attn.unflatten(0, (-1, rows if self.axis == "rows" else cols)).permute(0, 2, 3, 4, 1)
+        lines = attn.unflatten(0, (-1, self.n_lines)).permute(0, 2, 3, 4, 1)
         whole = attn.new_zeros(len(lines), attn.shape[1], rows, cols, rows, cols)
         same = (2, 4) if self.axis == "rows" else (3, 5)  # the query's line is the key's
         whole.diagonal(dim1=same[0], dim2=same[1]).copy_(lines)  # [B heads n n lines]

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vitlab.models import hub, limits
+from vitlab.models.variants import Variant, VariantConfig
 from vitlab.models.vit import ViT, ViTConfig
 
 
@@ -41,6 +42,8 @@ def described(
 def _builder(kind: str, name: str, settings: dict[str, Any], seed: int) -> Callable[[], nn.Module]:
     if kind == "ViT":
         return partial(ViT, ViTConfig(**settings), seed)
+    if kind == "Variant":
+        return partial(Variant, VariantConfig(**settings), seed)
     if kind == "BiT":
         from vitlab.models.resnet import BiT, BiTConfig  # brings timm, which takes seconds
 

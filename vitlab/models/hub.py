@@ -64,6 +64,8 @@ def build(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> n
         folder_architecture(_folder(name))
     if settings.get("head", "linear") != "linear":
         raise ValueError(f"head {settings['head']!r} is not for timm's models ({name}); leave it out")
+    if "pool" in settings:
+        raise ValueError(f"pool {settings['pool']!r} is not for timm's models ({name}); leave it out")
     renamed = {"n_classes": "num_classes", "image_size": "img_size"}
     arguments |= {renamed[key]: settings[key] for key in renamed if key in settings}
     if "dropout" in settings:

@@ -19,11 +19,12 @@ def with_new_head(
     """A copy of a model of ours or timm's with a linear head for `n_classes` that starts at zero.
 
     `image_size` (pixels; None: as before) makes the grid of patches larger or smaller, P stays; position embeddings are
-    resized by `convention`, see `positions.resize_positions`. `model` is left as it is.
+    resized by `convention`, see `positions.resize_positions`, a table of columns or rows along its axis. `model` is left
+    as it is.
 
     Raises:
-        ValueError: fewer than 1 class, an image size that the patches do not divide, an unknown convention, or a model
-            that is neither ours nor timm's, such as one in a wrapper.
+        ValueError: fewer than 1 class, an image size that the patches do not divide, an unknown convention, another grid
+            for relative positions, or a model that is neither ours nor timm's, such as one in a wrapper.
 
     >>> from vitlab.models import zoo
     >>> larger = with_new_head(zoo.create("Lab-Ti/8", head="tanh"), n_classes=3, image_size=48)
@@ -48,8 +49,7 @@ def _ours(model: nn.Module, n_classes: int, image_size: int | None, convention: 
         changes["head"] = "linear"
     new = type(model)(dataclasses.replace(model.config, **changes)).to(next(model.parameters()).device)
     state = {name: value for name, value in model.state_dict().items() if not name.startswith(_HEAD)}
-    if "pos_embed" in state:
-        state["pos_embed"] = _resized(state["pos_embed"], model.patch_embed, new.patch_embed, convention)
+    state = {name: _fitted(name, value, model, new, convention) for name, value in state.items()}
     head = {name: value for name, value in new.state_dict().items() if name.startswith(_HEAD)}
     new.load_state_dict(state | head)
     return new.train(model.training)
@@ -69,6 +69,26 @@ def _timms(model: nn.Module, n_classes: int, image_size: int | None, convention:
             with torch.no_grad():  # timm has resized them too, by its own convention
                 new.pos_embed.copy_(resized)
     return new
+
+
+def _fitted(name: str, value: Tensor, before: nn.Module, after: nn.Module, convention: str) -> Tensor:
+    """A weight for the new model's grid: position embeddings resized, all others as they are."""
+    kind = name.rpartition(".")[2]
+    if kind == "pos_embed":
+        return _resized(value, before.patch_embed, after.patch_embed, convention)
+    if kind in ("pos_embed_x", "pos_embed_y"):
+        axis = 1 if kind == "pos_embed_x" else 0  # of the grid's (rows, columns)
+        n_before, n_after = (int(each.patch_embed.grid_size[axis]) for each in (before, after))
+        return resize_positions(value[0], (1, n_before), (1, n_after), convention)[None]
+    grids = [tuple(each.patch_embed.grid_size) for each in (before, after)] if kind == "pos_embed_offsets" else []
+    if grids and grids[0] != grids[1]:
+        (rows, cols), (new_rows, new_cols) = grids
+        raise ValueError(
+            f"relative positions of {rows} x {cols} patches cannot be resized to {new_rows} x {new_cols}: an offset in "
+            "the sequence, row by row, is another step on another grid; keep the image size, or take a model with "
+            "positions '1d' or '2d'"
+        )
+    return value
 
 
 def _resized(table: Tensor, before: nn.Module, after: nn.Module, convention: str) -> Tensor:

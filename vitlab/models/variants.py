@@ -16,6 +16,7 @@ from vitlab.models.vit import Block, ViT, ViTConfig
 POSITIONS = ("none", "1d", "2d", "relative")
 PLACED = ("stem", "every block", "shared")
 ATTENTION = ("full", "axial")
+_OWN = {"positions", "placed", "attention"}  # of what a VariantConfig has and a ViTConfig has not
 _TABLES = 1 << 22  # the tables' own stream of numbers: from one seed all variants have the same other weights
 
 
@@ -87,8 +88,24 @@ def build(settings: Mapping[str, Any], seed: int = 0) -> ViT:
     config = VariantConfig(**({"placed": placed} | dict(settings)))
     if (config.positions, config.placed, config.attention) != ("1d", "stem", "full"):
         return Variant(config, seed)
-    own = {"positions", "placed", "attention"}
-    return ViT(ViTConfig(**{key: value for key, value in settings.items() if key not in own}), seed)
+    return ViT(ViTConfig(**{key: value for key, value in settings.items() if key not in _OWN}), seed)
+
+
+def without_defaults(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The settings of a model that is no ViT of ours, without those that are as in a plain ViT.
+
+    Raises ValueError where they ask for other positions or another attention, which only the ViTs have.
+
+    >>> without_defaults({"n_classes": 3, "positions": "1d"}, "BiT-Lab-Ti")
+    {'n_classes': 3}
+    """
+    for key in _OWN & settings.keys():
+        if settings[key] != getattr(VariantConfig, key):
+            raise ValueError(
+                f"{key} {settings[key]!r} is not for {name}: only the ViTs of this project have variants, such as "
+                f"Lab-Ti/8; leave {key} out"
+            )
+    return {key: value for key, value in settings.items() if key not in _OWN}
 
 
 class PositionTable(nn.Module):
@@ -218,6 +235,8 @@ class Variant(ViT):
                 f"the model has no absolute position embeddings: its positions are {positions!r}; give one with "
                 "positions '1d' or '2d'"
             )
+        if placed != "every block" and block is not None:
+            raise ValueError(f"block {block} given, but all blocks have the same position embeddings; leave block out")
         if placed == "every block":
             if block is None or not 0 <= block < len(self.blocks):
                 raise ValueError(

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vitlab.models import described, hub, limits
+from vitlab.models import described, hub, limits, variants
 from vitlab.models import weights as weights_file
 from vitlab.models.pretrained import Pretrained, pretrained
-from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.vit import ViT
 
 VIT_SIZES: dict[str, dict[str, int]] = {
     # Table 1
@@ -66,6 +66,10 @@ def create(
     image_size: int | None = None,
     head: str | None = None,
     dropout: float | None = None,
+    pool: str | None = None,
+    positions: str | None = None,
+    placed: str | None = None,
+    attention: str | None = None,
     seed: int = 0,
 ) -> nn.Module:
     """A model with fresh weights, drawn from `seed` alone.
@@ -75,6 +79,9 @@ def create(
     for a patch of 4), a lab-size hybrid ("R+Lab-Ti/16": the ResNet's total stride, as in the paper's
     "R50+ViT-B/16"), or any name of timm's. Upper and lower case are the same.
 
+    A ViT may have the options of App. D: `pool`, "class" or "gap" (a hybrid as well); `positions`, "none", "1d", "2d" or
+    "relative"; `placed`, "stem", "every block" or "shared"; `attention`, "full" or "axial"; see `variants`.
+
     Raises:
         ValueError: for an unknown name (the nearest are named), or a setting the model does not have; also for images
             larger than `limits.MAX_IMAGE_SIZE`.
@@ -82,7 +89,8 @@ def create(
     >>> create("lab-ti/8", n_classes=3).head
     Linear(in_features=64, out_features=3, bias=True)
     """
-    settings = {"n_classes": n_classes, "image_size": image_size, "head": head, "dropout": dropout}
+    settings = {"n_classes": n_classes, "image_size": image_size, "head": head, "dropout": dropout, "pool": pool}
+    settings |= {"positions": positions, "placed": placed, "attention": attention}
     return _build(name, {key: value for key, value in settings.items() if value is not None}, seed)
 
 
@@ -90,7 +98,8 @@ def _build(name: str, settings: dict[str, Any], seed: int) -> nn.Module:
     limits.check_image_size(settings)
     size, patch = _parse(name)
     if size in VIT_SIZES:
-        return ViT(ViTConfig(patch_size=patch, **{**VIT_SIZES[size], **settings}), seed)
+        return variants.build({"patch_size": patch} | VIT_SIZES[size] | settings, seed)
+    settings = variants.without_defaults(settings, name)
     if size in BIT_SIZES:
         return _build_bit(size, patch, settings, seed)
     if size in HYBRID_WIDTHS:
@@ -114,6 +123,8 @@ def _build_bit(size: str, patch: int, settings: dict[str, Any], seed: int) -> nn
         raise ValueError(f"{size}/{patch} has no stem to match a ViT's patch of {patch}; use 2, 4, 8, 12, 16 …")
     if settings.get("head", "linear") != "linear" or settings.get("dropout", 0.0):
         raise ValueError(f"{size} has a linear head and no dropout (Table 3); leave out head and dropout")
+    if "pool" in settings:
+        raise ValueError(f"pool {settings['pool']!r} is not for {size}, which has no class token; leave it out")
     body = dict(BIT_SIZES[size])
     if patch == 2:  # the stem cannot be finer than a pixel, so twice the width makes up for it
         body["width"] *= 2

@@ -6,10 +6,14 @@ import contextlib
 import types
 from collections.abc import Iterator
 
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from vitlab.models.axial import AxialAttention
+from vitlab.models.relative import RelativeAttention
+from vitlab.models.variants import PlacedBlock, Variant
 from vitlab.models.vit import Attention, Block, ViT
 
 
@@ -23,8 +27,8 @@ def lean(model: nn.Module) -> Iterator[None]:
 
     In the body and in training mode, hooks on the last block and `forward_features` see the class token alone, and a
     hook on that block's `qkv` is not called; in evaluation mode all is as usual. Left as they are: models of other
-    classes or with methods of their own, those with pool="gap", a last block or an attention that is not vit.py's, and
-    a model that is lean already.
+    classes or with methods of their own, those with pool="gap", a last block or an attention that is not vit.py's or a
+    variant's (App. D.4), and a model that is lean already.
 
     >>> import torch
     >>> from vitlab.models.vit import ViTConfig
@@ -48,7 +52,8 @@ def lean(model: nn.Module) -> Iterator[None]:
 
 
 def _reads_the_class_token_alone(model: nn.Module) -> bool:
-    """Whether this is a ViT that does what vit.py says, and whose head therefore reads the class token alone."""
+    """Whether this is a ViT that does what vit.py or variants.py say, whose head therefore reads the class token alone.
+    """
     if not (isinstance(model, ViT) and model.config.pool == "class" and isinstance(model.blocks[-1], Block)):
         return False
     last = model.blocks[-1]
@@ -56,16 +61,28 @@ def _reads_the_class_token_alone(model: nn.Module) -> bool:
         return False
     # Classes may be subclasses (FSDP makes them), but their methods are to be the ones of vit.py.
     methods: list[tuple[nn.Module, type[nn.Module], str]]
-    methods = [(model, ViT, name) for name in ("forward", "forward_features", "sequence", "forward_head")]
-    methods += [(last, Block, "forward"), (last.attn, Attention, "forward")]
+    known_model, known_block, known_attention = _known(model, last)
+    methods = [(model, known_model, name) for name in ("forward", "forward_features", "sequence", "forward_head")]
+    methods += [(last, known_block, "forward"), (last.attn, known_attention, "forward")]
     return all(
         name not in vars(module) and getattr(type(module), name, None) is getattr(known, name)
         for module, known, name in methods
     )
 
 
+def _known(model: ViT, last: Block) -> tuple[type[nn.Module], type[nn.Module], type[nn.Module]]:
+    """Of the known classes those whose methods the model, its last block and its attention should have."""
+    return (
+        Variant if isinstance(model, Variant) else ViT,
+        PlacedBlock if isinstance(last, PlacedBlock) else Block,
+        RelativeAttention if isinstance(last.attn, RelativeAttention) else Attention,
+    )
+
+
 def _block(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B t D"]:
     """`Block.forward`, in training for the class token alone: t = 1."""
+    if isinstance(block, PlacedBlock):
+        x = block.entered(x)
     if not block.training:
         return Block.forward(block, x)
     x = x[:, :1] + block.attn(block.norm1(x))
@@ -75,8 +92,9 @@ def _block(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B t D"]:
 def _attention(attention: Attention, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B t D"]:
     """`Attention.forward`, in training for the class token's query alone, t = 1."""
     if not attention.training:
-        return Attention.forward(attention, x)
-    return _attention_of(attention, x[:, :1], x)
+        known = RelativeAttention if isinstance(attention, RelativeAttention) else Attention
+        return known.forward(attention, x)
+    return _attention_of(attention, x[:, :1], x, torch.zeros(len(x), 1, dtype=torch.long, device=x.device))
 
 
 def block_at(block: Block, x: Float[Tensor, "B T D"], at: Int64[Tensor, "B t"]) -> Float[Tensor, "B t D"]:
@@ -90,24 +108,30 @@ def block_at(block: Block, x: Float[Tensor, "B T D"], at: Int64[Tensor, "B t"]) 
     True
     """
     wanted = at[..., None].expand(-1, -1, x.shape[2])
+    if isinstance(block.attn, AxialAttention):  # lines in which no token is wanted are few
+        return block(x).gather(1, wanted)
+    if isinstance(block, PlacedBlock):
+        x = block.entered(x)
     normed = block.norm1(x)
-    x = x.gather(1, wanted) + _attention_of(block.attn, normed.gather(1, wanted), normed)
+    x = x.gather(1, wanted) + _attention_of(block.attn, normed.gather(1, wanted), normed, at)
     return x + block.mlp(block.norm2(x))
 
 
 def _attention_of(
-    attention: Attention, queries: Float[Tensor, "B t D"], x: Float[Tensor, "B T D"]
+    attention: Attention, queries: Float[Tensor, "B t D"], x: Float[Tensor, "B T D"], at: Int64[Tensor, "B t"]
 ) -> Float[Tensor, "B t D"]:
-    """`Attention.forward` for some tokens' queries; keys and values are of every token."""
+    """`Attention.forward` for the queries of the tokens `at`; keys and values are of every token."""
     B, T, D = x.shape
     t, heads = queries.shape[1], (attention.num_heads, attention.head_dim)
     (weight_q, weight_kv), (bias_q, bias_kv) = (p.split([D, 2 * D]) for p in (attention.qkv.weight, attention.qkv.bias))
     q = F.linear(queries, weight_q, bias_q).reshape(B, t, *heads).transpose(1, 2)  # [B heads t D_h]
     k, v = F.linear(x, weight_kv, bias_kv).reshape(B, T, 2, *heads).permute(2, 0, 3, 1, 4)  # [B heads T D_h] each
+    bias = attention.bias_at(q, at, T) if isinstance(attention, RelativeAttention) else None
     if attention.fused_attn:
-        x = F.scaled_dot_product_attention(q, k, v, dropout_p=attention.attn_drop.p if attention.training else 0.0)
+        x = F.scaled_dot_product_attention(q, k, v, bias, attention.attn_drop.p if attention.training else 0.0)
     else:
-        attn = (q * attention.scale @ k.transpose(-2, -1)).softmax(dim=-1)  # [B heads t key]
+        logits = q * attention.scale @ k.transpose(-2, -1)
+        attn = (logits if bias is None else logits + bias).softmax(dim=-1)  # [B heads t key]
         x = attention.attn_drop(attn) @ v
     x = x.transpose(1, 2).flatten(2)  # [B heads t D_h] -> [B t D]: heads side by side
     return attention.proj_drop(attention.proj(x))

@@ -13,6 +13,10 @@ from vitlab.training.recipe import Recipe
 
 _NO_DECAY = (
     "pos_embed",
+    "pos_embed_class",
+    "pos_embed_x",
+    "pos_embed_y",
+    "pos_embed_offsets",
     "cls_token",
     "gain",
 )  # embeddings and gains, not decayed though they have two dimensions or more

@@ -16,7 +16,7 @@ from vitlab.data.augment import Augmentation
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set, stream
-from vitlab.models import zoo
+from vitlab.models import variants, zoo
 from vitlab.models.transfer import with_new_head
 from vitlab.models.weights import values_hash
 from vitlab.settings import check, number, one_of, whole
@@ -48,6 +48,10 @@ class Session:
     target: str = Target.MEAN_COLOUR.value  # of hidden patches; see `masked.Target`
     masked: float = 0.5  # share of the patches that are hidden
     workers: int = 2  # processes that decode a folder's images
+    pool: str = "class"  # or "gap"; with the next three, what `zoo.create` takes (App. D)
+    positions: str = "1d"
+    placed: str = ""  # "": where these positions usually are
+    attention: str = "full"
 
     def __post_init__(self) -> None:
         share = number(self.masked)[0] and 0 < self.masked <= 1
@@ -60,14 +64,26 @@ class Session:
                 "target": one_of(self.target, tuple(map(str, Target))),
                 "masked": (share, "the share of patches to hide, above 0 and up to 1"),
                 "workers": whole(self.workers, most=1_000),
+                "pool": one_of(self.pool, ("class", "gap")),
+                "positions": one_of(self.positions, variants.POSITIONS),
+                "placed": one_of(self.placed, ("", *variants.PLACED)),
+                "attention": one_of(self.attention, variants.ATTENTION),
             },
         )
         if self.objective == "masked" and self.augmentation.mixes:
             raise ValueError("masked prediction mixes no images; leave out mixup")
         if self.weights and (self.head != "linear" or self.dropout):
             raise ValueError(f"weights={self.weights!r} get a linear head and no dropout; leave out head and dropout")
+        if self.weights and self.variant:
+            raise ValueError(f"weights={self.weights!r} bring their architecture; leave out {', '.join(self.variant)}")
+
+    @property
+    def variant(self) -> dict[str, str]:
+        """The options of App. D that are not as in a plain ViT; trainings without them are told apart as ever."""
+        return {name: getattr(self, name) for name in _VARIANT if getattr(self, name) != getattr(Session, name)}
 
 
+_VARIANT = ("pool", "positions", "placed", "attention")
 _NOT_SET = ("model", "data", "recipe", "augmentation")
 # Every setting with its default, which says of what type it is.
 DEFAULTS: dict[str, Any] = {
@@ -191,9 +207,10 @@ def _begun(chosen: Session, n_classes: int) -> tuple[nn.Module, dict[str, Any]]:
         model = with_new_head(start.model, n_classes, chosen.image_size)
         return model, settings | {"weights": values_hash(start.model.state_dict())}
     given: dict[str, Any] = {"head": chosen.head, "dropout": chosen.dropout}
-    options = {name: value for name, value in given.items() if value not in ("linear", 0.0)}
+    options = {name: value for name, value in given.items() if value not in ("linear", 0.0)} | chosen.variant
     size, seed = chosen.image_size, chosen.recipe.seed
-    return zoo.create(chosen.model, n_classes=n_classes, image_size=size, seed=seed, **options), settings
+    model = zoo.create(chosen.model, n_classes=n_classes, image_size=size, seed=seed, **options)
+    return model, settings | chosen.variant
 
 
 def plan(chosen: Session, device: torch.device | None = None) -> str:
