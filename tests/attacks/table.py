@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -179,7 +180,10 @@ def calls() -> dict[str, tuple[Any, ...]]:
         "models.sizes.forward_flops": (model, images),
         "models.transfer.with_new_head": (model, 5, 12),
         "models.zoo.names": (),
-        "models.zoo.create": ("Lab-Mu/4", 3, 8, "tanh", 0.1, 7),
+        "models.zoo.create": ("Lab-Mu/4", 3, 8, "tanh", 0.1, "gap", "2d", "shared", "axial", 7),
+        "models.variants.build": (dataclasses.asdict(model.config) | {"positions": "2d"}, 7),
+        "models.variants.without_defaults": ({"n_classes": 3, "positions": "1d"}, "BiT-Lab-Mu"),
+        "models.axial.turned": (torch.rand(2, 6, 4), (2, 3)),
         "models.zoo.save": (Path("model.safetensors"), model, "Lab-Mu/4", {"steps": 1}),
         "models.zoo.load": ("lab",),
         "data.augment.check_shift": (1, 8, 8),
@@ -258,5 +262,6 @@ def calls() -> dict[str, tuple[Any, ...]]:
         "ledger.estimate.Estimate": (1.0, 0.5, 1.5, 5),
         "models.hybrid.HybridConfig": (32, 8, 32, 2, 2, 64, 10, "linear", "class", 0.0, 8, (1, 1), 2),
         "models.resnet.BiTConfig": (8, (1, 1), 2, 32, 10),
+        "models.variants.VariantConfig": (32, 8, 32, 2, 2, 64, 10, "linear", "gap", 0.0, "2d", "shared", "axial"),
         "models.vit.ViTConfig": (32, 8, 32, 2, 2, 64, 10, "linear", "class", 0.0),
     }

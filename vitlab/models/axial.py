@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor

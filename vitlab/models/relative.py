@@ -57,9 +57,7 @@ class RelativeAttention(Attention):
         of_offsets = (q[:, :, n_prefix:] * self.scale @ table.T).contiguous()  # [B heads N 2N - 1]
         return F.pad(_by_keys(of_offsets, q.shape[2] - n_prefix), (n_prefix, 0, n_prefix, 0))
 
-    def bias_at(
-        self, q: Float[Tensor, "B H t d"], at: Int64[Tensor, "B t"], n_tokens: int
-    ) -> Float[Tensor, "B H t T"]:
+    def bias_at(self, q: Float[Tensor, "B H t d"], at: Int64[Tensor, "B t"], n_tokens: int) -> Float[Tensor, "B H t T"]:
         """The rows of `bias` that are the tokens `at` of every image, from their queries alone."""
         table, n_prefix = self._table(n_tokens)
         keys = torch.arange(n_tokens, device=at.device)

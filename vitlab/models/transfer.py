@@ -19,12 +19,12 @@ def with_new_head(
     """A copy of a model of ours or timm's with a linear head for `n_classes` that starts at zero.
 
     `image_size` (pixels; None: as before) makes the grid of patches larger or smaller, P stays; position embeddings are
-    resized by `convention`, see `positions.resize_positions`, a table of columns or rows along its axis. `model` is left
-    as it is.
+    resized by `convention`, see `positions.resize_positions`, those of columns and of rows along their axis. `model` is
+    left as it is.
 
     Raises:
-        ValueError: fewer than 1 class, an image size that the patches do not divide, an unknown convention, another grid
-            for relative positions, or a model that is neither ours nor timm's, such as one in a wrapper.
+        ValueError: fewer than 1 class, an image size that the patches do not divide, an unknown convention, relative
+            positions and another grid, or a model that is neither ours nor timm's, such as one in a wrapper.
 
     >>> from vitlab.models import zoo
     >>> larger = with_new_head(zoo.create("Lab-Ti/8", head="tanh"), n_classes=3, image_size=48)

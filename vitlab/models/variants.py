@@ -1,4 +1,4 @@
-"""The ViTs of App. D that differ from Eq. 1-4: position embeddings (D.4, Table 8) and axial attention (D.6, Fig. 13)."""
+"""The ViTs of App. D that differ from Eq. 1-4: position embeddings (D.4, Table 8), axial attention (D.6, Fig. 13)."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -42,9 +42,9 @@ class VariantConfig(ViTConfig):
     ValueError: pool 'class' does not go with attention 'axial', whose tokens are a grid of patches; use pool='gap'
     """
 
-    positions: Literal["none", "1d", "2d", "relative"] = "1d"
-    placed: Literal["stem", "every block", "shared"] = "stem"
-    attention: Literal["full", "axial"] = "full"
+    positions: str = "1d"  # one of POSITIONS
+    placed: str = "stem"  # one of PLACED
+    attention: str = "full"  # one of ATTENTION
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,8 +139,9 @@ class PositionTable(nn.Module):
 class PlacedBlock(Block):
     """A block that adds position embeddings to its input, from a table of its own or from one that it shares."""
 
-    def __init__(self, config: ViTConfig, block: Block, table: PositionTable, *, own: bool, dropout: float) -> None:
+    def __init__(self, config: ViTConfig, block: nn.Module, table: PositionTable, *, own: bool, dropout: float) -> None:
         super().__init__(config)
+        assert isinstance(block, Block)  # of every ViT of ours
         self.norm1, self.attn, self.norm2, self.mlp = block.norm1, block.attn, block.norm2, block.mlp
         self.pos_drop = nn.Dropout(dropout)
         self._shared = () if own else (table,)  # in a tuple: registered, it would be saved once for each block
@@ -213,7 +214,7 @@ class Variant(ViT):
 
     def extra_repr(self) -> str:
         """What the names of its parts do not tell: a training is told from another by its model's `repr`."""
-        return f"positions={self.config.positions!r}, placed={self.config.placed!r}"
+        return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in ("pool", *sorted(_OWN)))
 
     def sequence(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
         """The encoder's input: class token in front, and positions added where they are placed at the stem."""

@@ -79,7 +79,7 @@ def create(
     for a patch of 4), a lab-size hybrid ("R+Lab-Ti/16": the ResNet's total stride, as in the paper's
     "R50+ViT-B/16"), or any name of timm's. Upper and lower case are the same.
 
-    A ViT may have the options of App. D: `pool`, "class" or "gap" (a hybrid as well); `positions`, "none", "1d", "2d" or
+    A ViT has the options of App. D: `pool`, "class" or "gap" (a hybrid has it too); `positions`, "none", "1d", "2d" or
     "relative"; `placed`, "stem", "every block" or "shared"; `attention`, "full" or "axial"; see `variants`.
 
     Raises:

@@ -52,8 +52,7 @@ def lean(model: nn.Module) -> Iterator[None]:
 
 
 def _reads_the_class_token_alone(model: nn.Module) -> bool:
-    """Whether this is a ViT that does what vit.py or variants.py say, whose head therefore reads the class token alone.
-    """
+    """Whether this is a ViT that does what vit.py or variants.py say: its head reads the class token alone."""
     if not (isinstance(model, ViT) and model.config.pool == "class" and isinstance(model.blocks[-1], Block)):
         return False
     last = model.blocks[-1]
@@ -92,8 +91,9 @@ def _block(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B t D"]:
 def _attention(attention: Attention, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B t D"]:
     """`Attention.forward`, in training for the class token's query alone, t = 1."""
     if not attention.training:
-        known = RelativeAttention if isinstance(attention, RelativeAttention) else Attention
-        return known.forward(attention, x)
+        if isinstance(attention, RelativeAttention):
+            return RelativeAttention.forward(attention, x)
+        return Attention.forward(attention, x)
     return _attention_of(attention, x[:, :1], x, torch.zeros(len(x), 1, dtype=torch.long, device=x.device))
 
 
