@@ -1,5 +1,6 @@
 """Relative position embeddings: attention whose logits know how far apart two patches are (App. D.4, Table 8)."""
 
+import math
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from vitlab.models.vit import Attention
 
 _CHUNK = 2**17  # logits computed at once in a training step on a CPU: with what goes with them they stay in its cache
+_QUERIES = 64  # of one head, at most, in them
 
 
 class Offsets(nn.Module):
@@ -106,9 +108,9 @@ def _by_keys(of_offsets: Float[Tensor, "*B t R"], n_keys: int) -> Float[Tensor, 
 
 
 def _chunks(n_heads: int, n_tokens: int) -> list[tuple[slice, slice]]:
-    """Heads and queries to compute at once: several heads, or some queries of one."""
-    n_rows = min(n_tokens, max(1, _CHUNK // n_tokens))
-    n_at_once = max(1, _CHUNK // n_tokens**2)
+    """Heads and queries to compute at once; few queries, which meet few offsets beside those of their keys."""
+    n_rows = math.ceil(n_tokens / math.ceil(n_tokens / _QUERIES))  # parts as equal as can be
+    n_at_once = max(1, _CHUNK // (n_rows * n_tokens))
     return [
         (slice(head, head + n_at_once), slice(row, min(row + n_rows, n_tokens)))
         for head in range(0, n_heads, n_at_once)
@@ -140,8 +142,9 @@ class _InChunks(torch.autograd.Function):
             if queries.stop > queries.start:
                 of_offsets = q[heads, queries] @ table[offsets].T
                 logits[:, own_rows, n_prefix:] += _by_keys(of_offsets, q.shape[1] - n_prefix)
-            attn[heads, rows] = logits.softmax(-1)
-            out[heads, rows] = attn[heads, rows] @ v[heads]
+            part = logits.softmax(-1)
+            out[heads, rows] = part @ v[heads]
+            attn[heads, rows] = part
         ctx.save_for_backward(q, k, v, table, attn, out)
         return out
 
