@@ -12,6 +12,7 @@ from vitlab.models.vit import Attention
 class AxialAttention(Attention):
     """Self-attention, Eq. 5-8, where every row of patches (or every column) is a sequence of its own.
 
+    >>> import torch
     >>> attention = AxialAttention(Attention(8, n_heads=2, dropout=0.0), grid=(2, 3), axis="rows")
     >>> attention(torch.zeros(5, 6, 8)).shape
     torch.Size([5, 6, 8])
@@ -55,6 +56,7 @@ class AxialAttention(Attention):
     def spread(self, attn: Float[Tensor, "lines H n n"]) -> Float[Tensor, "B H N N"]:
         """Attention within lines as attention between all patches of the grid: 0 between those of two lines.
 
+        >>> import torch
         >>> attention = AxialAttention(Attention(8, n_heads=1, dropout=0.0), grid=(2, 2), axis="columns")
         >>> attention.spread(torch.eye(2).expand(2, 1, 2, 2) + 1)[0, 0]
         tensor([[2., 0., 1., 0.],
@@ -73,6 +75,7 @@ class AxialAttention(Attention):
 def turned(x: Float[Tensor, "B N D"], grid: tuple[int, int]) -> Float[Tensor, "B N D"]:
     """A grid of tokens, row by row, as the same tokens column by column.
 
+    >>> import torch
     >>> turned(torch.arange(6.0).reshape(1, 6, 1), (2, 3)).flatten()
     tensor([0., 3., 1., 4., 2., 5.])
     """

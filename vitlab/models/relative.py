@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from vitlab.models.vit import Attention
 
 _CHUNK = 2**17  # logits computed at once in a training step on a CPU: with what goes with them they stay in its cache
-_QUERIES = 64  # of one head, at most, in them
+_QUERIES = 128  # of one head, at most, in them
 
 
 class Offsets(nn.Module):
