@@ -37,8 +37,9 @@ class RelativeAttention(Attention):
     r is the embedding of the offset p_q - p_k between two patches' places in the sequence, see `Offsets`; the query is
     that of the content. A class token is at no distance from a patch: in pairs with it the content alone decides. (An
     embedding for the pairs of the class token's own query with the patches would be the same for all of them, and a
-    softmax does not see that.) The paper does not say how the class token takes part. Where the head reads the class token,
-    it reads one query of the last block, that one: the last block's own table is then never asked and gets no gradient.
+    softmax does not see that.) The paper does not say how the class token takes part. Where the head reads the class
+    token, it reads the output of that one query in the last block: the last block's own table is then never asked and
+    gets no gradient.
 
     `offsets` is registered here where it is the block's own; where blocks share it, the model registers it.
 
