@@ -5,7 +5,9 @@ import dataclasses
 import pytest
 import torch
 
+from vitlab.data import looks
 from vitlab.data import world as w
+from vitlab.data.draws import uniform
 from vitlab.data.noise import noise_sheet
 from vitlab.data.world import HELD_OUT, World, scene
 
@@ -28,7 +30,7 @@ def test_pinned_world():
     assert masks.double().mean().item() == pytest.approx(PINNED_MASK, abs=0.001)
 
 
-PINNED_MEAN, PINNED_MASK = 118.8265, 0.190186
+PINNED_MEAN, PINNED_MASK = 119.1045, 0.338989
 
 
 def test_other_threads_same_images():
@@ -51,24 +53,78 @@ def test_gpu_paints_the_same_images():
 
 
 def test_hash_is_uniform_and_uncorrelated():
-    u = w.uniform(0, torch.arange(20_000), 8, purpose=2).double()
+    u = uniform(0, torch.arange(20_000), 8, purpose=2).double()
     assert (u.mean(0) - 0.5).abs().max() < 0.01
     assert (u.var(0) - 1 / 12).abs().max() < 0.002
     assert (torch.corrcoef(u.T) - torch.eye(8)).abs().max() < 0.03
     assert torch.corrcoef(torch.stack([u[:-1, 0], u[1:, 0]]))[0, 1].abs() < 0.03  # neighbours differ
-    assert not torch.equal(u[:, 0], w.uniform(1, torch.arange(20_000), 8, purpose=2)[:, 0].double())
+    assert not torch.equal(u[:, 0], uniform(1, torch.arange(20_000), 8, purpose=2)[:, 0].double())
 
 
 def test_contour_known_answers():
-    """Horner's rule equals the Fourier series, and no contour folds through its centre."""
-    draws = w.uniform(0, torch.arange(200), 12, purpose=9)
-    coefficients = w.contour_coefficients(draws)
+    """Clenshaw's recurrence equals the Fourier series, and no contour folds through its centre."""
+    coefficients = looks.contour_coefficients(uniform(0, torch.arange(200), 2 * len(looks.HARMONICS), purpose=9))
     theta = torch.linspace(0, 2 * torch.pi, 90)
-    radius = w.contour_radius(coefficients, torch.polar(torch.ones(200, 1, 90), theta.expand(200, 1, 90)))[:, 0]
-    k = torch.arange(2, 8)
-    series = 1 + (coefficients[:, None, :] * torch.exp(1j * k * theta[:, None])).sum(-1).real
+    cosine, sine = (f(theta).expand(200, 1, 90) for f in (torch.cos, torch.sin))
+    radius = looks.contour_radius(coefficients, cosine, sine)[:, 0]
+    angles = torch.tensor(looks.HARMONICS) * theta[:, None]
+    cosines, sines = coefficients[:, None, 0], coefficients[:, None, 1]
+    series = 1 + (cosines * torch.cos(angles) + sines * torch.sin(angles)).sum(-1)
     assert (radius - series).abs().max() < 1e-5
     assert radius.min() > 0.3
+
+
+def test_contours_vary_widely():
+    """Every harmonic is the strongest of many contours, and dominates some."""
+    coefficients = looks.contour_coefficients(uniform(0, torch.arange(2000), 2 * len(looks.HARMONICS), purpose=9))
+    power = coefficients.square().sum(-2)
+    share = power / power.sum(-1, keepdim=True)
+    strongest = torch.bincount(share.argmax(1), minlength=len(looks.HARMONICS))
+    assert (strongest > 2000 / len(looks.HARMONICS) / 2).all()
+    assert 0.1 < (share.amax(1) > 0.8).double().mean() < 0.6
+
+
+def test_parts_stand_on_the_object_and_differ_by_class_alone_in_place():
+    """Dark and bright discs lie at the arrangement's points; the parts of all classes look alike."""
+    bare = w.with_cues(w.with_difficulty(World(n_classes=5, image_size=128), 0.0), "contour", "arrangement")
+    images, labels, masks = scene(bare, torch.arange(5))
+    at = w.class_looks(bare).arrangement[labels]  # in object radii, which are 0.7 half frames at no strength
+    pixel = ((at * 0.7 + 1) * 64).long()
+    for image, mask, points in zip(images, masks, pixel, strict=True):
+        for part, (x, y) in enumerate(points):
+            assert mask[y, x]
+            wanted = 20 if part % 2 == 0 else 235
+            near = torch.cat([points[:part], points[part + 1 :]]).sub(points[part]).abs().amax(1).min() < 20
+            assert near or (image[:, y, x].int() - wanted).abs().max() < 5
+
+
+@pytest.mark.parametrize("cue", looks.CUES)
+def test_a_cue_of_zero_tells_nothing_and_of_one_all(cue):
+    """The look of the labelled object: of class 3 the same in all images, or of no class."""
+    silent = dict.fromkeys(looks.CUES, 0.0)
+    alone = World(n_classes=4, **(silent | {cue: 1.0}))
+    shown, _ = w._instances(alone, torch.arange(3, 200, 4))
+    own = getattr(shown, cue)[:, 2]
+    assert (own - getattr(w.class_looks(alone), cue)[3]).abs().max() < 1e-6
+    for other in set(looks.CUES) - {cue}:
+        values = getattr(shown, other)[:, 2]
+        assert values.flatten(1).std(0).min() > 0.02
+        assert torch.isfinite(values).all()
+
+
+def test_without_arrangement_there_are_no_parts():
+    plain, parted = (scene(w.with_cues(World(), *cues), torch.arange(40))[0] for cues in (("contour",), looks.CUES))
+    assert not torch.equal(plain, parted)
+    hidden = dataclasses.replace(World(), arrangement=1e-9)  # parts, wherever they are drawn
+    assert not torch.equal(scene(World(), torch.arange(40))[0], scene(hidden, torch.arange(40))[0])
+
+
+def test_the_cues_do_not_move_the_objects():
+    """Classes by contour or by texture: poses, backgrounds and other objects are the same, so cues can be compared."""
+    _, before = w._instances(World(), torch.arange(50))
+    _, after = w._instances(World(texture=0.0, colour=0.0), torch.arange(50))
+    for field in dataclasses.fields(before):
+        assert torch.equal(torch.as_tensor(getattr(before, field.name)), torch.as_tensor(getattr(after, field.name)))
 
 
 def test_background_has_a_one_over_f_spectrum():
@@ -81,7 +137,7 @@ def test_background_has_a_one_over_f_spectrum():
 
 
 def test_no_strength_no_variation():
-    """With every strength at 0 the pictures of one class differ in background colour and texture phase alone."""
+    """With every strength at 0 the pictures of one class differ in colours and texture phase alone."""
     still = w.with_difficulty(World(n_classes=4), 0.0)
     _, labels, masks = scene(still, torch.arange(40))
     for k in range(4):
@@ -120,7 +176,7 @@ def test_the_chunk_moves_the_rounding_of_few_bytes_and_nothing_else(chunk):
 def test_the_object_cannot_leave_the_frame():
     masks = scene(World(position=4.0), torch.arange(2000))[2]
     assert masks.flatten(1).any(1).all()  # where position moved objects out, 2,450 masks of 4,000 were empty
-    within, edge = (scene(World(position=position), torch.arange(50))[0] for position in (1.6, 4.0))
+    within, edge = (scene(World(position=position), torch.arange(50))[0] for position in (1.0, 4.0))
     assert within.equal(edge)
 
 
@@ -128,7 +184,7 @@ def test_mask_is_where_the_object_is():
     """Recolouring the class changes pixels under the mask and (but for the antialiased rim) nowhere else."""
     base = dataclasses.replace(World(image_size=64), colour=0.0, lighting=0.0)
     images, _, masks = scene(base, torch.arange(20))
-    recoloured, _, _ = scene(dataclasses.replace(base, colour=1.0), torch.arange(20))
+    recoloured, _, _ = scene(dataclasses.replace(base, colour=1.0), torch.arange(20))  # the class's colours
     changed = (images.int() - recoloured.int()).abs().amax(1) > 2
     interior = -torch.nn.functional.max_pool2d(-masks[:, None].float(), 3, 1, 1)[:, 0] > 0
     near = torch.nn.functional.max_pool2d(masks[:, None].float(), 5, 1, 2)[:, 0] > 0
@@ -154,6 +210,8 @@ def test_same_scene_at_another_resolution():
 @pytest.mark.parametrize(
     ("bad", "names"),
     [
+        ({"contour": 1.5}, "contour is 1.5"),
+        (dict.fromkeys(looks.CUES, 0.0), "all cues are 0"),
         ({"n_classes": 1}, "n_classes"),
         ({"image_size": 4}, "image_size"),
         ({"image_size": 10**20}, "1024"),
