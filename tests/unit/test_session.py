@@ -48,7 +48,8 @@ def test_a_training_is_evaluated_ten_times_unless_told_otherwise(settings, eval_
     [
         (("ViT-B/16", "x", "CIFAR-10"), r"Table 3 has no ViT-B/16 on CIFAR-10; it has ViT-B/16, ViT-B/32 on JFT;"),
         (("Lab-Ti/8", "world", None, {"rate": 1}), r"no setting rate; there are: steps, batch_size"),
-        (("Lab-Ti/8", "world", None, {"flip": True}), r"the world is not augmented"),
+        (("Lab-Ti/8", "world", None, {"flip": True}), r"world is not augmented"),
+        (("Lab-Ti/8", "world-30", None, {"flip": True}), r"world-30 is not augmented"),
         (("Lab-Ti/8", "world", None, {"steps": 0}), r"0 images make no batch of 128"),
     ],
 )

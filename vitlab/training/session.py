@@ -11,23 +11,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitlab.data import datasets, folders, loader, photographs
 from vitlab.data.augment import Augmentation
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
-from vitlab.data.world import HELD_OUT, World, image_set, stream
 from vitlab.models import variants, zoo
 from vitlab.models.transfer import with_new_head
 from vitlab.models.weights import values_hash
 from vitlab.settings import check, number, one_of, whole
-from vitlab.training import checkpoint, cost, masked, paper, processes, progress
+from vitlab.training import checkpoint, cost, masked, paper, processes, progress, sources
 from vitlab.training.loop import train
 from vitlab.training.masked import Target
 from vitlab.training.objective import Classification, Objective
 from vitlab.training.recipe import Recipe
 
-_WORLD_TEST = 2_000  # held-out images of the world
-_PHOTOGRAPHS_TEST = 500  # crops of what is held out of each photograph
 OBJECTIVES = ("labels", "masked")
 _EVALUATIONS = 10  # over a training, unless `eval_every` says otherwise
 
@@ -37,7 +33,7 @@ class Session:
     """One training: the model and the data by name, the recipe and all other settings."""
 
     model: str
-    data: str  # "world", "photographs" (crops of three), a named set, or a folder with train/ and test/ in it
+    data: str  # "world" ("world-300" of 300 classes), "photographs" (crops of three), a named set, or a folder
     recipe: Recipe
     augmentation: Augmentation = field(default_factory=Augmentation)
     image_size: int = 32  # pixels
@@ -116,9 +112,8 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
         parts[name] = dataclasses.replace(part, **{key: left.pop(key) for key in list(left) if key in known})
     if unknown := set(left) - set(DEFAULTS):
         raise ValueError(f"a training has no setting {', '.join(sorted(unknown))}; there are: {', '.join(DEFAULTS)}")
-    endless = {"world": "the world is", "photographs": "the photographs' crops are"}.get(data)
-    if endless and parts["augmentation"] != Augmentation():
-        raise ValueError(f"{endless} not augmented, because no image is seen twice; leave out crop, flip and mixup")
+    if sources.endless(data) and parts["augmentation"] != Augmentation():
+        raise ValueError(f"{data} is not augmented, because no image is seen twice; leave out crop, flip and mixup")
     return dataclasses.replace(default, **parts, **left)
 
 
@@ -133,7 +128,7 @@ def _of_the_paper(model: str, data: str, like: str) -> Session:
         there = "; ".join(f"{', '.join(row.models)} on {row.data}" for row in paper.TABLE_3)
         raise ValueError(f"Table 3 has no {model} on {like}; it has {there}")
     row = rows[0]
-    inception = Augmentation() if data == "world" else Augmentation(crop="inception", flip=True)
+    inception = Augmentation() if sources.endless(data) else Augmentation(crop="inception", flip=True)
     return Session(model, data, row.recipe(), inception, row.image_size, head="tanh", dropout=row.dropout)
 
 
@@ -153,40 +148,17 @@ def prepared(chosen: Session, device: torch.device) -> Prepared:
 
     Raises what `zoo.create` and the data sets raise: an unknown name, data that is not there, a file that is no image.
     """
-    size, recipe = chosen.image_size, chosen.recipe
-    how = (recipe.batch_size, recipe.seed, device, chosen.augmentation)
-    feed: Batches
-    test: ImageSet | FolderSet
-    if chosen.data == "world":
-        world = World(image_size=size)
-        content = [str(world)]
-        test, classes = image_set(world, _WORLD_TEST, HELD_OUT, device), world.n_classes
-        feed = stream(world, recipe.batch_size, device)
-    elif chosen.data == "photographs":
-        feed = photographs.stream(size, recipe.batch_size, recipe.seed, device)
-        test, classes = photographs.image_set(_PHOTOGRAPHS_TEST, size), len(photographs.names())
-        content = [loader.content_hash(test)]  # a change of the photographs shows there too
-    elif chosen.data in datasets.NAMES:
-        cropped = chosen.augmentation.crop == "inception"  # from images as large as they are kept
-        kept = max(size, datasets.SIDES.get(chosen.data, size)) if cropped else size
-        sides = {"train": kept, "test": size}
-        held, test = (datasets.load(chosen.data, split, image_size=side) for split, side in sides.items())
-        feed, classes = loader.batches(held, *how, size), len(held.classes)
-        content = [loader.content_hash(each) for each in (held, test)]
-    else:
-        read, test = (folders.open_folder(chosen.data, split, image_size=size) for split in ("train", "test"))
-        for each in (read, test):
-            folders.check_headers(each)
-        feed, classes = folders.batches(read, *how, workers=chosen.workers), len(read.classes)
-        content = [folders.content_hash(each) for each in (read, test)]
-    model, settings = _begun(chosen, classes)
-    images = dict(zip(("images", "test images"), content, strict=False))
+    recipe = chosen.recipe
+    how = (chosen.image_size, recipe.batch_size, recipe.seed, device, chosen.augmentation, chosen.workers)
+    source = sources.opened(chosen.data, *how)
+    feed: Batches = source.feed
+    model, settings = _begun(chosen, source.n_classes)
     objective: Objective = Classification(recipe.label_smoothing)
     if chosen.objective == "masked":
         target, share = Target(chosen.target), chosen.masked
         model, feed, objective = masked.prepared(model, feed, recipe.batch_size, target, share, recipe.seed)
-    known = settings | dataclasses.asdict(chosen.augmentation) | images
-    return Prepared(model.to(device), feed, test, known, objective)
+    known = settings | dataclasses.asdict(chosen.augmentation) | source.content
+    return Prepared(model.to(device), feed, source.test, known, objective)
 
 
 def _begun(chosen: Session, n_classes: int) -> tuple[nn.Module, dict[str, Any]]:
