@@ -34,7 +34,8 @@ ALLOWED = {
     "widgets": {"files", "plots", "viewer"} | SCIENCE,
     "exercises": {"files", "notebooks"},
     "cli": SHARED | SCIENCE | {"notebooks", "sweep", "ledger", "experiments", "exercises"},
-    "publish": {"files", "notebooks", "ledger", "exercises", "models", "plots"},  # the README's table of models
+    # the README's table of models; the tables of runs
+    "publish": {"files", "notebooks", "ledger", "exercises", "models", "plots", "experiments", "sweep"},
 }
 
 

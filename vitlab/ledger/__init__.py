@@ -4,6 +4,7 @@ from vitlab.ledger.beside import beside_imagenet
 from vitlab.ledger.estimate import Estimate, seeds_needed
 from vitlab.ledger.intervals import coverage, failed_starts, mean_interval
 from vitlab.ledger.origin import provenance
+from vitlab.ledger.published import live_or_published
 from vitlab.ledger.study import VERDICTS, Study, begin, conclude, finish, save_figure
 from vitlab.ledger.verdicts import above, all_of, any_of, below, given, judge, not_testable, within
 
@@ -23,6 +24,7 @@ __all__ = [
     "finish",
     "given",
     "judge",
+    "live_or_published",
     "mean_interval",
     "not_testable",
     "provenance",
