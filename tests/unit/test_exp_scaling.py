@@ -1,5 +1,6 @@
 """The scaling studies at smoke, what they ask for at every preset, and the statistics of their curves."""
 
+import contextlib
 import dataclasses
 import math
 
@@ -12,7 +13,7 @@ import scipy.stats
 import torch
 
 from vitlab.data.world import HELD_OUT, World, scene, with_difficulty
-from vitlab.experiments import compute_scaling, data_scaling, frozen, scaling, small_data
+from vitlab.experiments import compute_scaling, data_scaling, frozen, real_subsets, scaling, who_wins, world_classes
 from vitlab.experiments.scaling import Hyperparameters
 from vitlab.experiments.scaling_statistics import (
     advantages,
@@ -26,6 +27,7 @@ from vitlab.experiments.scaling_statistics import (
 )
 from vitlab.experiments.trials import stored_trials
 from vitlab.ledger import intervals
+from vitlab.models import zoo
 from vitlab.sweep import runner
 from vitlab.training import splits as training
 from vitlab.training.cost import multiply_adds
@@ -148,12 +150,23 @@ def test_one_arm_has_one_recipe_for_all_sizes_and_both_have_the_same_images(pres
     assert max(cost) / min(cost) < 1.2
 
 
-@pytest.mark.parametrize("preset", ["full", "gpu"])
-def test_the_large_presets_are_what_they_promise(preset):
+@pytest.mark.parametrize("preset, largest, n_seeds", [("full", 256_000, 5), ("gpu", 1_000_000, 3)])
+def test_the_large_presets_are_what_they_promise(preset, largest, n_seeds):
     config = data_scaling.CONFIGS[preset]
-    assert config.sizes[0] <= 1_000 and config.sizes[-1] >= 1_000_000
+    assert config.sizes[0] <= 1_000 and config.sizes[-1] == largest and config.n_seeds == n_seeds
     families = [sum(model.startswith(start) for model in config.models) for start in ("Lab", "BiT", "R+")]
-    assert min(families) >= 2 and config.n_seeds >= 3
+    assert min(families[:2]) >= 2 and families[2] >= 1
+    if preset == "full":  # the largest set is seen once, by all as often
+        assert config.run.recipe.samples >= largest
+        side = config.run.image_size
+        for vit in (model for model in config.models if model.startswith("Lab")):
+            cost = multiply_adds(vit, side), multiply_adds(f"BiT-{vit}", side)
+            assert f"BiT-{vit}" in config.models and max(cost) / min(cost) < 1.2
+
+
+def test_the_budgets_of_compute_span_a_factor_of_thirty():
+    steps = compute_scaling.CONFIGS["full"].steps
+    assert len(steps) >= 3 and steps[-1] / steps[0] > 30
 
 
 def test_all_models_have_the_same_stored_trials_and_the_best_is_taken():
@@ -161,10 +174,11 @@ def test_all_models_have_the_same_stored_trials_and_the_best_is_taken():
     grid = {(each.learning_rate, each.weight_decay) for each in quick.trials}
     assert set(trials["model"]) >= {*data_scaling.COMPARED, *compute_scaling.CONFIGS["quick"].models}
     for model, rows in trials.groupby("model"):
-        accuracy = rows.set_index(["learning_rate", "weight_decay"])["validation_accuracy"]
+        by_setting = rows.groupby(["learning_rate", "weight_decay"])
+        assert set(by_setting.groups) == grid and by_setting["seed"].nunique().eq(3).all()
+        steady = by_setting["validation_accuracy"].mean() - by_setting["validation_accuracy"].std()
         chosen = quick.shared[model]
-        assert set(accuracy.index) == grid and accuracy.index.is_unique
-        assert accuracy[chosen.learning_rate, chosen.weight_decay] == accuracy.max()
+        assert steady[chosen.learning_rate, chosen.weight_decay] == steady.max()
         rates = sorted(rows["learning_rate"].unique())
         assert rates[0] < chosen.learning_rate < rates[-1]  # inside the grid, not at its edge
     by_size = stored_trials("data_scaling", "by_size").groupby(["model", "n_train"])
@@ -256,38 +270,84 @@ def test_both_studies_share_the_longest_runs_on_the_largest_set(preset):
         assert len(shared) == len(both) * config.n_seeds > 0
 
 
-# ---- small_data ----
+# ---- parts of real sets ----
 
 
-def test_the_causes_are_crossed(tmp_path):
-    table = small_data.small_data("smoke", jobs=1, folder=tmp_path)
-    runs = small_data.chosen(table)
-    assert runs.groupby(["source", "model", "arm"]).size().eq(2).all()  # seeds
-    found = small_data.differences(runs)
-    assert len(found) == 2 * 2 * 2  # sources, arms, seeds
-    one = runs[(runs["source"] == "digits") & (runs["seed"] == 0) & (runs["arm"] == "untuned")].set_index("model")
-    wanted = one["test_accuracy"]["Lab-Ti/8"] - one["test_accuracy"]["BiT-Lab-Ti/8"]
-    row = found[(found["source"] == "digits") & (found["seed"] == 0) & (found["arm"] == "untuned")]
-    assert row["difference"].item() == pytest.approx(wanted)
+def test_parts_of_real_sets_are_crossed(tmp_path):
+    runs = real_subsets.chosen(real_subsets.real_subsets("smoke", jobs=1, folder=tmp_path))
+    config = real_subsets.CONFIGS["smoke"]
+    assert runs.groupby(["source", "n_train", "model"]).size().eq(config.n_seeds).all()
+    found = real_subsets.differences(runs)
+    one = runs[(runs["n_train"] == 32) & (runs["seed"] == 0)].set_index("model")["test_accuracy"]
+    row = found[(found["n_train"] == 32) & (found["seed"] == 0)]
+    assert row["difference"].item() == pytest.approx(one[config.models[0]] - one[config.models[1]])
 
 
-def test_tuning_takes_the_rate_with_the_best_validation_accuracy_and_reports_the_test():
+def test_parts_of_a_real_set_are_nested_and_apart_from_validation():
+    config = real_subsets.planned_runs("smoke")[0] | {"n_test": 200}
+    few, many = (real_subsets._splits(config | {"n_train": n}) for n in (100, 300))
+    assert torch.equal(many.train.images[:100], few.train.images)
+    assert torch.equal(many.validation.images, few.validation.images) and len(few.validation) == 200
+    everything = real_subsets._splits(config | {"n_train": 1_400})
+    assert len(everything.validation) == 37  # of 1,437 what is left
+    seen, kept = (
+        {image.numpy().tobytes() for image in part.images} for part in (everything.train, everything.validation)
+    )
+    assert not seen & kept
+
+
+def test_tuning_takes_the_rate_with_the_best_validation_accuracy_less_its_spread_and_reports_the_test():
+    scores = {1e-3: ((0.6, 0.6), 0.9), 4e-3: ((0.9, 0.4), 0.4), 8e-3: ((0.5, 0.5), 0.1)}
     rows = [
-        {"source": "x", "steps": 1, "model": "m", "seed": seed, "learning_rate": rate} | scores
+        {"source": "x", "n_train": 9, "model": "m", "seed": seed, "learning_rate": rate}
+        | {"validation_accuracy": validation[seed], "test_accuracy": test}
         for seed in (0, 1)
-        for rate, scores in {
-            1e-3: {"validation_accuracy": 0.5, "test_accuracy": 0.9},
-            4e-3: {"validation_accuracy": 0.6, "test_accuracy": 0.4},
-        }.items()
+        for rate, (validation, test) in scores.items()
     ]
-    runs = small_data.chosen(pd.DataFrame(rows))
-    assert runs.groupby("arm")["test_accuracy"].mean().to_dict() == {"tuned": 0.4, "untuned": 0.9}
+    runs = real_subsets.chosen(pd.DataFrame(rows))  # 0.65 on average with 4e-3, but 0.25 to either side
+    assert runs["learning_rate"].eq(1e-3).all() and runs["test_accuracy"].eq(0.9).all() and len(runs) == 2
 
 
-def test_the_worlds_of_the_study_are_what_they_are_called():
-    limited = small_data.WORLDS["limited"]
-    assert limited.position == limited.rotation == 0
-    assert small_data.WORLDS["easy"] == with_difficulty(World(), 0.5) and small_data.WORLDS["default"] == World()
+# ---- who wins, and what pre-training is worth ----
+
+
+def test_who_wins_crosses_worlds_sizes_and_models(tmp_path):
+    table, config = who_wins.who_wins("smoke", jobs=1, folder=tmp_path), who_wins.CONFIGS["smoke"]
+    runs = who_wins.accuracies(table)
+    found = who_wins.differences(runs)
+    assert len(found) == len(config.worlds) * len(config.sizes) * config.n_seeds
+    assert set(found["world"]) == {"contour, 4 classes", "mixed, 4 classes"}
+    one = runs[(runs["cue"] == "contour") & (runs["n_train"] == 16) & (runs["seed"] == 0)].set_index("model")
+    row = found[(found["world"] == "contour, 4 classes") & (found["n_train"] == 16) & (found["seed"] == 0)]
+    vit, resnet = one["test_accuracy"][list(config.pair)]
+    assert row["difference"].item() == pytest.approx(vit - resnet)
+
+
+def test_a_run_trains_on_the_world_it_names():
+    run = scaling.in_world(data_scaling.CONFIGS["smoke"].run, "texture", 7)
+    world = scaling.world_of(scaling.planned_run(run, "Lab-Mu/4", Hyperparameters(1e-3), 32, seed=0))
+    assert (world.n_classes, world.texture, world.contour, world.colour, world.arrangement) == (7, 1, 0, 0, 0)
+    mixed = scaling.world_of(
+        scaling.planned_run(data_scaling.CONFIGS["smoke"].run, "Lab-Mu/4", Hyperparameters(1), 9, 0)
+    )
+    assert mixed == dataclasses.replace(with_difficulty(World(), 0.5), image_size=16)
+
+
+def test_without_pretraining_the_features_are_fresh_and_fine_tuning_is_from_scratch(tmp_path, monkeypatch):
+    table, config = world_classes.world_classes("smoke", jobs=1, folder=tmp_path), world_classes.CONFIGS["smoke"]
+    rows = world_classes.accuracies(table)
+    assert set(rows["weights"]) == {"untrained", "2 classes", "8 classes"}
+    per_run = {(frozen.OTHER_CLASSES, "10-shot"), ("digits", "10-shot"), ("digits", "fine-tuned")}
+    for _, run in rows.groupby(["model", "weights", "seed"]):
+        assert set(zip(run["target"], run["measure"], strict=True)) == per_run
+    assert len(rows) == 3 * 3 * len(config.models) * config.n_seeds and rows["accuracy"].between(0, 1).all()
+    started = []
+    monkeypatch.setattr(scaling, "finetune", lambda model, *args, **kwargs: started.append(model) or pytest.skip())
+    run = next(run for run in world_classes.planned_runs("smoke") if not run["n_train"])
+    with contextlib.suppress(pytest.skip.Exception):
+        scaling.run_one(run)
+    fresh = zoo.create(run["model"], n_classes=2, image_size=16, seed=run["seed"]).state_dict()
+    assert all(torch.equal(value, fresh[name]) for name, value in started[0].state_dict().items())
 
 
 # ---- compute frontiers ----

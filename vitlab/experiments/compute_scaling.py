@@ -30,12 +30,12 @@ CONFIGS = {
         ("Lab-Mu/4", "Lab-Ti/4", "BiT-Lab-Mu/4", "BiT-Lab-Ti/4", "R+Lab-Ti/16", "R+Lab-Ti/8"), (3, 6), 64, n_seeds=2
     ),
     "quick": StudyConfig(
-        ("Lab-Mu/8", "Lab-Ti/8", "BiT-Lab-Ti/16", "BiT-Lab-Ti/8", "R+Lab-Mu/16", "R+Lab-Ti/16"),
+        data_scaling.COMPARED,
         (48, 192),
         12_000,
         n_seeds=3,
     ),
-    "full": StudyConfig(data_scaling.COMPARED, (100, 200, 400), 1_000_000, n_seeds=3),
+    "full": StudyConfig(data_scaling.COMPARED, (60, 350, 2_000), 256_000, n_seeds=5),
     # Not run yet.
     "gpu": StudyConfig(data_scaling.CONFIGS["gpu"].models, (2_500, 5_000, 10_000), 1_000_000, n_seeds=3),
 }

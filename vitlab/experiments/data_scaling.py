@@ -10,15 +10,15 @@ from typing import Any
 
 import pandas as pd
 
-from vitlab.experiments.scaling import Hyperparameters, RunConfig, accuracies, planned_run, run_one
-from vitlab.experiments.trials import TRIAL_SEED, stored_trials
+from vitlab.experiments.scaling import Finetuning, Hyperparameters, RunConfig, accuracies, planned_run, run_one
+from vitlab.experiments.trials import TRIAL_SEEDS, stored_trials
 from vitlab.experiments.tuning import best_hyperparameters, regularisation_by_size
 from vitlab.sweep import presets, runner
 from vitlab.training.recipe import Recipe
 
-# Two sizes of each family, ViT and ResNet of equal compute first: the models of notebook 05 too, so that one set of
-# trials serves both studies.
-COMPARED = ("Lab-Ti/8", "BiT-Lab-Ti/8", "Lab-Mu/8", "BiT-Lab-Ti/16", "R+Lab-Ti/16", "R+Lab-Ti/8")
+# Two sizes of each family, every ViT with the ResNet of equal compute: the models of notebook 05 too, so that one set
+# of trials serves both studies.
+COMPARED = ("Lab-Ti/8", "BiT-Lab-Ti/8", "Lab-Mu/8", "BiT-Lab-Mu/8", "R+Lab-Ti/16", "R+Lab-Mu/16")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class StudyConfig:
         return self.sizes[(len(self.sizes) - 1) // 2]
 
 
-_GRID = tuple(Hyperparameters(rate, decay) for decay in (0.1, 1.0) for rate in (1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3))
+_GRID = tuple(
+    Hyperparameters(rate, decay) for decay in (0.1, 1.0) for rate in (1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3, 64e-3)
+)
 _SHARED = best_hyperparameters(stored_trials("data_scaling", "shared"))
 _SMOKE = ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4", "BiT-Lab-Mu/4", "R+Lab-Ti/16", "R+Lab-Ti/8")  # notebook 05's too
 CONFIGS = {
@@ -89,17 +91,20 @@ CONFIGS = {
     ),
     "full": StudyConfig(
         RunConfig(
-            Recipe(steps=400, batch_size=64, warmup_steps=40, eval_every=40, patience=5),
+            Recipe(steps=2_000, batch_size=128, warmup_steps=100, eval_every=100, patience=8, precision="bf16"),
             n_validation=1_000,
             n_test=2_000,
-            n_frozen=500,
+            n_frozen=2_000,
             difficulty=0.5,
+            n_classes=100,
+            finetuning=Finetuning(n_images=5_000, steps=390),
         ),
-        models=COMPARED,
-        sizes=(1_000, 10_000, 100_000, 1_000_000),
-        n_seeds=3,
-        trials=(Hyperparameters(1e-3), Hyperparameters(4e-3), Hyperparameters(16e-3)),
-        regularisations=((0.1, 0.0), (1.0, 0.0), (1.0, 0.1)),
+        models=COMPARED[:5],
+        sizes=(1_000, 4_000, 16_000, 64_000, 256_000),
+        n_seeds=5,
+        trials=_GRID,
+        regularisations=((1.0, 0.1),),
+        shared=_SHARED,
     ),
     "gpu": StudyConfig(  # not run yet
         RunConfig(
@@ -168,7 +173,7 @@ def shared_hyperparameters(config: StudyConfig, folder: Path, jobs: int | None =
 def sweep(jobs: int | None = None, folder: Path | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Make the trials of data_scaling_trials.json again: `scaling.accuracies` of those for all sizes, and by size."""
     folder = folder or runner.run_folder("data_scaling_sweep", "quick")
-    config = dataclasses.replace(configured("quick", "digits"), models=tuple(_SHARED), shared=None)
+    config = dataclasses.replace(configured("quick", "digits"), models=COMPARED, shared=None)
     shared = accuracies(runner.run_all(run_one, _trials(config), folder, jobs))
     finer = _trials_by_size(config, best_hyperparameters(shared))
     return shared, accuracies(runner.run_all(run_one, finer, folder, jobs))
@@ -191,16 +196,21 @@ def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
 
 
 def _trials(config: StudyConfig) -> list[dict[str, Any]]:
-    pairs = itertools.product(config.models, config.trials)
-    return [planned_run(config.run, model, values, config.middle, TRIAL_SEED) for model, values in pairs]
+    each = itertools.product(config.models, config.trials, TRIAL_SEEDS)
+    return [planned_run(_tried(config.run), model, values, config.middle, seed) for model, values, seed in each]
 
 
 def _trials_by_size(config: StudyConfig, shared: dict[str, Hyperparameters]) -> list[dict[str, Any]]:
-    combinations = itertools.product(reversed(config.sizes), config.pair, config.regularisations)
+    combinations = itertools.product(reversed(config.sizes), config.pair, config.regularisations, TRIAL_SEEDS)
     return [
-        planned_run(config.run, model, Hyperparameters(shared[model].learning_rate, *values), size, TRIAL_SEED)
-        for size, model, values in combinations
+        planned_run(_tried(config.run), model, Hyperparameters(shared[model].learning_rate, *values), size, seed)
+        for size, model, values, seed in combinations
     ]
+
+
+def _tried(run: RunConfig) -> RunConfig:
+    """What a trial needs of a run: it is judged on validation images, so frozen features are evaluated on few."""
+    return dataclasses.replace(run, n_frozen=min(run.n_frozen, 200), finetuning=None)
 
 
 def _arms(

@@ -60,8 +60,8 @@ _LABELS = Session(
 _WORLD = Session(
     "Lab-S/8",
     "world",
-    Recipe(steps=4000, batch_size=128, learning_rate=1e-3, warmup_steps=400, eval_every=250),
-    image_size=64,
+    Recipe(steps=4_500, batch_size=64, learning_rate=1e-3, warmup_steps=400, eval_every=300, precision="bf16"),
+    image_size=96,
     head="tanh",
 )
 CONFIGS = {
@@ -129,13 +129,14 @@ _DATA = {
     "imagenette": "Imagenette (9,469 photographs of ten classes of ImageNet, short side 128 pixels; fast.ai)",
     "photographs": "crops of three photographs that come with the dependencies",
     "digits": "scikit-learn's digits",
+    "earlier world": "the painted world as it was until 2026-11-21, of smaller objects",
     "world": "the painted world (`vitlab.data.world`), no image of which is seen twice",
 }
 _WHAT = {
     "lab": "the small Vision Transformer that notebooks 06–09 look at",
     "lab-masked": "the same ViT as `lab`, before its training with labels",
     "lab-hybrid": "the hybrid twin of the ViT that was trained alike, with a ResNet in front",
-    "lab-world": "a smaller ViT, trained on images whose objects have masks (notebook 09)",
+    "lab-world": "a narrower ViT, trained on images whose objects have masks (notebook 09)",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,15 @@ CONFIGS = {
         ),
         n_seeds=2,
     ),
-    "quick": StudyConfig((_DIGITS, _WORLD), n_seeds=3),
+    "quick": StudyConfig(
+        (
+            dataclasses.replace(_DIGITS, recipe=dataclasses.replace(_DIGITS.recipe, steps=400, warmup_steps=40)),
+            dataclasses.replace(
+                _WORLD, recipe=dataclasses.replace(_WORLD.recipe, steps=270, warmup_steps=27, eval_every=27)
+            ),
+        ),
+        n_seeds=3,
+    ),
     "full": StudyConfig((_DIGITS, _WORLD), n_seeds=5),
     "gpu": StudyConfig((_DIGITS, _GPU_WORLD), n_seeds=5),  # not run yet
 }

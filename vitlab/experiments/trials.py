@@ -9,6 +9,7 @@ import pandas as pd
 from vitlab import files
 
 TRIAL_SEED = 9_999  # of weights, order and images: no study uses it
+TRIAL_SEEDS = (9_997, 9_998, TRIAL_SEED)  # where a choice must not rest on one draw
 
 
 def stored_trials(study: str, table: str = "trials") -> pd.DataFrame:

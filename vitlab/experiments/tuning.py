@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -12,18 +12,31 @@ from vitlab.experiments.scaling import Hyperparameters
 _NAMES = [field.name for field in dataclasses.fields(Hyperparameters)]
 
 
-def best_hyperparameters(trials: pd.DataFrame) -> dict[str, Hyperparameters]:
-    """For every model those of its best trial: the highest mean validation accuracy, the first of equals.
+def scores(trials: pd.DataFrame, by: Sequence[str], value: str = "validation_accuracy") -> pd.Series:
+    """Mean minus standard deviation of `value` over the seeds, for each setting in the columns `by`: high and steady.
 
-    `trials`: columns model, validation_accuracy, and any of the fields of `Hyperparameters`.
+    One seed has no spread: its value.
+
+    >>> trials = pd.DataFrame({"rate": [1, 1, 2, 2, 4], "validation_accuracy": [0.6, 0.6, 0.9, 0.5, 0.3]})
+    >>> scores(trials, ["rate"]).round(2).to_dict()
+    {1: 0.6, 2: 0.42, 4: 0.3}
+    """
+    values = trials.groupby(list(by), sort=False)[value]
+    return values.mean() - values.std().fillna(0.0)
+
+
+def best_hyperparameters(trials: pd.DataFrame) -> dict[str, Hyperparameters]:
+    """For every model those of its best trials: the highest of the `scores`, the first of equals.
+
+    `trials`: columns model, validation_accuracy, and any of the fields of `Hyperparameters`; a row for each seed.
 
     >>> trials = pd.DataFrame({"model": "a", "learning_rate": [1e-3, 2e-3], "validation_accuracy": [0.5, 0.6]})
     >>> best_hyperparameters(trials)
     {'a': Hyperparameters(learning_rate=0.002, weight_decay=0.1, label_smoothing=0.0)}
     """
     names = [name for name in _NAMES if name in trials]
-    mean = trials.groupby(["model", *names], sort=False)["validation_accuracy"].mean()
-    best = {model: rows.idxmax()[1:] for model, rows in mean.groupby(level=0, sort=False)}
+    found = scores(trials, ["model", *names])
+    best = {model: rows.idxmax()[1:] for model, rows in found.groupby(level=0, sort=False)}
     return {
         model: Hyperparameters(**dict(zip(names, map(float, values), strict=True))) for model, values in best.items()
     }
@@ -32,7 +45,7 @@ def best_hyperparameters(trials: pd.DataFrame) -> dict[str, Hyperparameters]:
 def regularisation_by_size(
     trials: pd.DataFrame, shared: Mapping[str, Hyperparameters], noise: float = 0.02
 ) -> dict[tuple[str, int], Hyperparameters]:
-    """For every model and size the regularisation of its best trial, at the learning rate that all sizes share.
+    """For every model and size the regularisation of its best trials, at the learning rate that all sizes share.
 
     The shared hyper-parameters stay where the best trial is no more than `noise` better than theirs: by default one
     standard error of an accuracy on 500 images, for a lead within it is as likely due to chance.
@@ -44,12 +57,11 @@ def regularisation_by_size(
     >>> [each.weight_decay for each in regularisation_by_size(trials, {"a": Hyperparameters(1e-3, 0.1)}).values()]
     [1.0, 0.1]
     """
-    chosen = {}
-    for (model, n_train), rows in trials.groupby(["model", "n_train"], sort=False):
+    found, chosen = scores(trials, ["model", "n_train", "weight_decay", "label_smoothing"]), {}
+    for (model, n_train), rows in found.groupby(level=[0, 1], sort=False):
         rate = shared[model].learning_rate
-        keys = zip(rows["weight_decay"], rows["label_smoothing"], strict=True)
-        scores = dict(zip((Hyperparameters(rate, *key) for key in keys), rows["validation_accuracy"], strict=True))
-        best = max(scores, key=scores.__getitem__)
-        lead = scores[best] > scores.get(shared[model], 0.0) + noise
+        by_setting = {Hyperparameters(rate, *map(float, key[2:])): float(score) for key, score in rows.items()}
+        best = max(by_setting, key=by_setting.__getitem__)
+        lead = by_setting[best] > by_setting.get(shared[model], 0.0) + noise
         chosen[model, int(n_train)] = best if lead else shared[model]
     return chosen

@@ -52,9 +52,9 @@ from vitlab.plots.rollout import (
     plot_overlay_rows,
     plot_overlays_beside,
 )
-from vitlab.plots.scaling import plot_causes, plot_compute_scaling, plot_largest_batches, plot_speeds
+from vitlab.plots.scaling import plot_compute_scaling, plot_largest_batches, plot_speeds, plot_who_wins
 from vitlab.plots.style import COLOURS, MUTED, figure, paper_line, style
-from vitlab.plots.transfer import plot_epochs, plot_few_shots, plot_rates, plot_resolutions
+from vitlab.plots.transfer import plot_epochs, plot_few_shots, plot_pretrainings, plot_rates, plot_resolutions
 from vitlab.plots.weights import (
     plot_explained_variance,
     plot_filter_grid,
@@ -78,7 +78,6 @@ __all__ = [
     "plot_arms",
     "plot_attention_distances",
     "plot_captioned",
-    "plot_causes",
     "plot_comparisons",
     "plot_compute_scaling",
     "plot_confusion",
@@ -117,6 +116,7 @@ __all__ = [
     "plot_prefix_mass",
     "plot_probabilities",
     "plot_query_attention",
+    "plot_pretrainings",
     "plot_rates",
     "plot_resize_differences",
     "plot_resolutions",
@@ -127,6 +127,7 @@ __all__ = [
     "plot_speeds",
     "plot_tokens",
     "plot_training_curves",
+    "plot_who_wins",
     "plot_verdicts",
     "show_pictures",
     "side_by_side",

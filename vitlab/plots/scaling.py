@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator, PercentFormatter
 
@@ -13,6 +14,7 @@ from vitlab.plots.families import FAMILIES, family, labels
 from vitlab.plots.style import COLOURS, MUTED, axes
 
 # A frontier: accuracy (0…1) for a compute in FLOPs, and the range of computes it was fitted on.
+_LINES = (("blue", "o"), ("vermilion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 Frontier = tuple[Callable[[float], float], tuple[float, float]]
 
 
@@ -46,25 +48,48 @@ def plot_compute_scaling(
     return ax
 
 
-def plot_causes(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """ViT − ResNet in percentage points for each source of images, untuned and tuned: mean and range of the seeds.
+def plot_who_wins(table: pd.DataFrame, ax: Axes | None = None, by: str = "world") -> Axes:
+    """ViT − ResNet in percentage points against the number of images, a line for each world: mean and 95 % interval.
 
-    `table` has a row per source, steps, arm ("untuned", "tuned") and seed: difference (0…1).
+    `table` has a row per world (or another column `by`), n_train and seed: difference (0…1). Each line is named at its
+    right end.
+
+    >>> rows = {"world": "texture", "n_train": [9, 9, 99, 99], "seed": [0, 1, 0, 1], "difference": [-0.1, 0, 0.1, 0.2]}
+    >>> plot_who_wins(pd.DataFrame(rows)).get_xscale()
+    'log'
     """
     ax = axes(ax)
-    cases = list(table.groupby(["source", "steps"], sort=False).groups)
-    ax.axvline(0, color=MUTED, linestyle="--", linewidth=1.2, zorder=1)
-    for shift, (arm, colour) in zip((-0.15, 0.15), (("untuned", "sky"), ("tuned", "blue")), strict=True):
-        rows = table[table["arm"] == arm].groupby(["source", "steps"])["difference"]
-        at = 100 * rows.agg(["mean", "min", "max"]).loc[cases]
-        spread = [at["mean"] - at["min"], at["max"] - at["mean"]]
-        where = np.arange(len(cases)) + shift
-        ax.errorbar(at["mean"], where, xerr=spread, fmt="o", color=COLOURS[colour], capsize=4, label=arm)
-    ax.set_yticks(range(len(cases)), [f"{source}, {steps} steps" for source, steps in cases])
-    ax.invert_yaxis()
-    ax.set_xlabel("ViT − ResNet (percentage points; bars from the lowest to the highest seed)")
-    ax.legend()
+    ax.axhline(0, color=MUTED, linestyle="--", linewidth=1.2, zorder=1)
+    names = list(dict.fromkeys(table[by]))
+    ends = {}
+    for number, name in enumerate(names):
+        colour, marker = _LINES[number % len(_LINES)]
+        at = table[table[by] == name].groupby("n_train")["difference"].agg(["mean", "sem", "count"])
+        at[["mean", "sem"]] *= 100
+        half = scipy.stats.t.ppf(0.975, at["count"] - 1) * at["sem"]
+        x = at.index * 1.03 ** (number - len(names) / 2)  # side by side, so that no interval hides another
+        ax.errorbar(x, at["mean"], yerr=half, color=COLOURS[colour], marker=marker, markersize=5, capsize=3)
+        ends[name] = (at["mean"].iloc[-1], COLOURS[colour])
+    sizes = sorted(table["n_train"].unique().tolist())
+    ax.set_xscale("log")
+    ax.minorticks_off()
+    ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    ax.set(xlabel="training images (number, log scale)", ylabel="ViT − ResNet (percentage points)")
+    for name, height in _apart({name: y for name, (y, _) in ends.items()}, ax.get_ylim()).items():
+        ax.annotate(
+            str(name), (1.01, height), xycoords=ax.get_yaxis_transform(), color=ends[name][1], va="center", fontsize=9
+        )
     return ax
+
+
+def _apart(heights: Mapping[str, float], limits: tuple[float, float], lines: float = 16) -> dict[str, float]:
+    """Heights of labels near those of their lines, at least a `lines`-th of the axis from one another."""
+    step = (limits[1] - limits[0]) / lines
+    placed: dict[str, float] = {}
+    for name in sorted(heights, key=heights.__getitem__):
+        lowest = max(placed.values()) + step if placed else limits[0]
+        placed[name] = max(heights[name], lowest)
+    return placed
 
 
 def plot_speeds(table: pd.DataFrame, ax: Axes | None = None) -> Axes:

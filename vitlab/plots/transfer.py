@@ -76,6 +76,31 @@ def plot_few_shots(means: pd.DataFrame, ax: Axes | None = None, chance: float | 
     return ax
 
 
+def plot_pretrainings(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Accuracy on a real set by what the weights were pre-trained on: mean and interval, a colour for each family.
+
+    `means` has a row per model and weights ("untrained" first, as in the table): mean, low, high (0…1).
+
+    >>> rows = {"model": "Lab-Ti/8", "weights": ["untrained", "10 classes"], "mean": 0.5, "low": 0.4, "high": 0.6}
+    >>> plot_pretrainings(pd.DataFrame(rows)).get_ylabel()
+    'accuracy (%)'
+    """
+    ax, named = axes(ax), labels(means["model"])
+    places = {weights: place for place, weights in enumerate(dict.fromkeys(means["weights"]))}
+    for i, (model, rows) in enumerate(means.groupby("model", sort=False)):
+        colour, marker = FAMILIES[family(model)]
+        errors = [rows["mean"] - rows["low"], rows["high"] - rows["mean"]]
+        x = rows["weights"].map(places) + 0.12 * (i - 0.5)
+        ax.errorbar(x, rows["mean"], yerr=errors, color=COLOURS[colour], marker=marker, capsize=4, linestyle="none",
+                    markersize=7, label=named[model])  # fmt: skip
+    ax.set_xticks(range(len(places)), list(places))
+    ax.set_xlim(-0.5, len(places) - 0.5)
+    _accuracy_axis(ax, "accuracy (%)")
+    _cut_intervals(ax)
+    ax.legend(loc="best")
+    return ax
+
+
 def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[float, float] | None = None) -> Axes:
     """Held-out accuracy by learning rate, a line per model and arm (mean of the seeds); the best of each is ringed.
 

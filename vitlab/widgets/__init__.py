@@ -1,6 +1,6 @@
 """Knobs to turn in the notebooks, each with a still picture where no kernel is there to follow (§3.1 to §4.5)."""
 
-from vitlab.widgets.curves import data_sizes
+from vitlab.widgets.curves import data_sizes, worlds
 from vitlab.widgets.film import Film, training_film
 from vitlab.widgets.knobs import Knob, Knobs, Upload, knobs
 from vitlab.widgets.maps import distance_modes, position_resizing, rollout_variants
@@ -26,4 +26,5 @@ __all__ = [
     "position_resizing",
     "rollout_variants",
     "training_film",
+    "worlds",
 ]

@@ -48,6 +48,40 @@ def data_sizes(runs: pd.DataFrame, histories: pd.DataFrame) -> Knobs:
     )
 
 
+def worlds(runs: pd.DataFrame, differences: pd.DataFrame) -> Knobs:
+    """Knob: what tells the classes, and how many there are → both families' curves there, and who is ahead.
+
+    Args:
+        runs: a row per run: world (in words), model (a ViT and a ResNet), n_train, seed, test_accuracy (0…1).
+        differences: ViT − ResNet, a row per world, n_train and seed: difference (0…1).
+
+    Raises:
+        ValueError: there is no run.
+
+    >>> run = {"world": "contour, 10 classes", "n_train": 50, "seed": 0}
+    >>> both = {"Lab-Ti/8": 0.1, "BiT-Lab-Ti/8": 0.4}
+    >>> runs = pd.DataFrame([run | {"model": model, "test_accuracy": value} for model, value in both.items()])
+    >>> worlds(runs, pd.DataFrame([run | {"difference": -0.3}])).picture()[1]
+    'Contour, 10 classes: ViT minus ResNet is -30.0 points at 50 images.'
+    """
+    if runs.empty:
+        raise ValueError("no runs given, expected a row for each; run the experiment first")
+
+    def draw(world: str) -> tuple[Figure, str]:
+        figure = Figure(figsize=(10, 3.8))
+        left, right = figure.subplots(1, 2)
+        here = differences[differences["world"] == world]
+        plots.plot_data_scaling(runs[runs["world"] == world], left)
+        plots.plot_who_wins(here, right)
+        left.set_title(world)
+        means = 100 * here.groupby("n_train")["difference"].mean()
+        parts = ", ".join(f"{mean:+.1f} points at {n:,}" for n, mean in means.items())
+        return figure, f"{world.capitalize()}: ViT minus ResNet is {parts} images."
+
+    named = list(dict.fromkeys(runs["world"]))
+    return knobs(draw, "Who wins when", world=Knob("classes told by", named, named[0]))
+
+
 def _in_words(runs: pd.DataFrame, n_train: int) -> str:
     n_seeds, named = runs["seed"].nunique(), plots.labels(runs["model"])
     means = runs.groupby("model", sort=False)[["test_accuracy", "train_accuracy"]].mean()

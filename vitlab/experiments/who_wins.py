@@ -1,0 +1,110 @@
+"""ViT against ResNet by what tells the classes and by the number of images: where do the curves cross? (§4.3)."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vitlab.experiments import data_scaling, scaling
+from vitlab.experiments.scaling import MIXED, Hyperparameters, RunConfig, planned_run, run_one
+from vitlab.sweep import presets, runner
+from vitlab.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """One preset: a ViT and the ResNet of equal compute in several worlds, on sets that contain the smaller ones."""
+
+    run: RunConfig
+    pair: tuple[str, str]
+    worlds: tuple[tuple[str, int], ...]  # what tells the classes, and how many there are
+    sizes: tuple[int, ...]  # training images
+    n_seeds: int
+
+
+_WORLDS = (("texture", 10), ("contour", 10), ("arrangement", 10), (MIXED, 10), (MIXED, 100), (MIXED, 1000))
+CONFIGS = {
+    "smoke": StudyConfig(
+        RunConfig(
+            Recipe(steps=6, batch_size=16, warmup_steps=2, eval_every=3),
+            n_validation=20,
+            n_test=40,
+            n_frozen=200,
+            difficulty=0.5,
+            image_size=16,
+            real="digits",
+        ),
+        ("Lab-Ti/4", "BiT-Lab-Ti/4"),
+        (("contour", 4), (MIXED, 4)),
+        (16, 64),
+        n_seeds=2,
+    ),
+    "full": StudyConfig(
+        RunConfig(
+            Recipe(steps=1_000, batch_size=128, warmup_steps=100, eval_every=100, precision="bf16"),
+            n_validation=1_000,
+            n_test=2_000,
+            n_frozen=500,
+            difficulty=0.5,
+            real="digits",
+        ),
+        ("Lab-Ti/8", "BiT-Lab-Ti/8"),
+        _WORLDS,
+        (1_000, 8_000, 64_000),
+        n_seeds=5,
+    ),
+}
+
+
+def who_wins(preset: str = "full", seed: int = 0, jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
+    """Train both models in every world, on every number of images, with every seed; rows as of `scaling.run_one`.
+
+    The recipe is one for all; learning rates and weight decays are those of `data_scaling`.
+    """
+    folder = folder or runner.run_folder("scaling", preset)
+    return runner.run_all(run_one, planned_runs(preset, seed), folder, jobs)
+
+
+def finished(preset: str = "full", seed: int = 0, folder: Path | None = None) -> pd.DataFrame:
+    """What of `who_wins` is stored; without rows where nothing is. Computes nothing.
+
+    >>> finished("smoke", folder=Path("nowhere")).empty
+    True
+    """
+    return runner.stored(run_one, planned_runs(preset, seed), folder or runner.run_folder("scaling", preset))
+
+
+def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
+    """Every run of the study, the large sets first.
+
+    >>> len(planned_runs("smoke"))
+    16
+    """
+    config = presets.choose(CONFIGS, preset)
+    shared = data_scaling.CONFIGS[preset].shared or dict.fromkeys(config.pair, Hyperparameters(1e-3))
+    seeds = range(100 * seed, 100 * seed + config.n_seeds)
+    return [
+        planned_run(scaling.in_world(config.run, cue, n_classes), model, shared[model], size, s)
+        for s, size, (cue, n_classes), model in itertools.product(
+            seeds, reversed(config.sizes), config.worlds, config.pair
+        )
+    ]
+
+
+def accuracies(table: pd.DataFrame) -> pd.DataFrame:
+    """`scaling.accuracies` with a column that tells the world in words: what tells its classes, and how many."""
+    runs = scaling.accuracies(table)
+    return runs.assign(world=runs["cue"] + ", " + runs["n_classes"].astype(int).map("{:,} classes".format))
+
+
+def differences(runs: pd.DataFrame) -> pd.DataFrame:
+    """ViT − ResNet on held-out images, paired by seed, of `accuracies`: world, n_train, seed, difference (0…1)."""
+    runs = runs.assign(family=runs["model"].str.startswith("BiT").map({True: "ResNet", False: "ViT"}))
+    wide = runs.pivot(index=["world", "n_train", "seed"], columns="family", values="test_accuracy")
+    found = (wide["ViT"] - wide["ResNet"]).rename("difference").reset_index()
+    order = {world: place for place, world in enumerate(dict.fromkeys(runs["world"]))}
+    return found.sort_values("world", key=lambda worlds: worlds.map(order), kind="stable", ignore_index=True)
