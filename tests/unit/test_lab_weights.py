@@ -27,13 +27,13 @@ def test_bundled_weights_do_what_their_card_says(which):
         pytest.skip("its head is not kept")
     if last["data"] == "world":
         test = image_set(World(image_size=last["image_size"]), 500, HELD_OUT)
-    elif datasets.present(last["data"]):
+    elif last["data"] in datasets.NAMES and datasets.present(last["data"]):
         test = datasets.load(last["data"], "test", image_size=last["image_size"])
     else:
         pytest.skip(f"{last['data']} is not here")
     found = evaluate(lab.model, test)["accuracy"]
-    assert found == pytest.approx(lab.about["held_out"]["accuracy"], abs=0.04)  # 500 of 5,000 images: ± 2.6 %
-    assert lab.about["held_out"]["n"] >= 3_925
+    assert found == pytest.approx(lab.about["held_out"]["accuracy"], abs=0.04)  # 500 of 2,000 images: ± 2.6 %
+    assert lab.about["held_out"]["n"] >= 2_000
 
 
 @pytest.mark.parametrize("which", zoo.BUNDLED)
