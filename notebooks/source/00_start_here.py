@@ -49,7 +49,8 @@ from IPython.display import Markdown, display
 
 from vitlab import files, ledger, notebooks, plots
 from vitlab.data.loader import to_float
-from vitlab.data.world import HELD_OUT, World, image_set, scene, with_difficulty
+from vitlab.data.world import HELD_OUT, World, image_set, scene
+from vitlab.data.world import with_cues, with_difficulty
 from vitlab.ledger import report
 from vitlab.ledger.claims import CLAIMS
 from vitlab.models.sizes import lab_sizes
@@ -259,11 +260,11 @@ with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
 #
 # The paper's largest models were pre-trained on 303 million photographs that were never published.
 # In their place stands the *world*: an unlimited supply of synthetic images, which are rendered on
-# demand. A class is a closed contour with a surface texture. Each image shows one object of its
-# class at a random position, rotation, size and lighting, before a background with the spectrum of
-# natural images, and with other objects in front of it and behind it. The renderer knows where the
-# object is, so every image comes with a *mask* of the object. The *difficulty* scales all these
-# variations: 0 is none, 1 is the default.
+# demand, of as many classes as are wanted. A class is a closed contour with a surface texture and
+# two colours. Each image shows one object of its class at a random position, rotation, size and
+# lighting, before a background with the spectrum of natural images, and with other objects in front
+# of it and behind it. The renderer knows where the object is, so every image comes with a *mask* of
+# the object. The *difficulty* scales all these variations: 0 is none, 1 is the default.
 
 # %%
 world = World(image_size=64, seed=SEED)
@@ -280,9 +281,27 @@ with plots.figure(study, "world", alt=alt, figsize=(9, 4.9)) as ax:
 
 # %% [markdown]
 # At difficulty 0 every class shows its contour and its texture in the middle of an empty image.
-# With rising difficulty the object moves, rotates and changes its colours, others hide parts of it,
-# and the mask covers only the part that can be seen. Image number $i$ is the same image on every
-# machine, and its class is $i$ modulo the number of classes.
+# With rising difficulty the object moves, rotates and is shaded, others hide parts of it, and the
+# mask covers only the part that can be seen. Image number $i$ is the same image on every machine,
+# and its class is $i$ modulo the number of classes.
+#
+# What tells the classes can be set as well. There are four *cues*: contour, texture, colour, and the
+# arrangement of parts (discs that are alike in all classes, so that only where they stand to one
+# another tells the class). Texture is local: a single patch shows it. Contour and arrangement are
+# global. Below, a row for each cue alone: eight images of *one* class, which have nothing but that
+# cue in common.
+
+# %%
+cues = ("contour", "texture", "colour", "arrangement")
+of_class = torch.arange(0, 8 * world.n_classes, world.n_classes)  # eight images of class 0
+rows = [scene(with_difficulty(with_cues(world, cue), 0.3), of_class) for cue in cues]
+images = torch.stack([images for images, _, _ in rows]).permute(0, 1, 3, 4, 2).numpy()
+masks = torch.stack([masks for _, _, masks in rows]).numpy()
+alt = "Images of one class in four worlds, a row each: told by contour alone, by texture alone, by "
+alt += "colour alone, and by the arrangement of dark and bright discs alone."
+with plots.figure(study, "cues", alt=alt, figsize=(9, 4.9)) as ax:
+    plots.plot_scenes(images, masks, [f"{cue}\nalone" for cue in cues], ax)
+    ax.set_title("eight images of one class; what they share is the cue")
 
 # %% [markdown]
 # ## Glossary

@@ -56,7 +56,7 @@ from vitlab.data.loader import to_float
 from vitlab.data.world import World
 from vitlab.evaluation import fewshot
 from vitlab.evaluation.features import features
-from vitlab.experiments import frozen, transfer
+from vitlab.experiments import frozen, transfer, world_classes
 from vitlab.models import zoo
 from vitlab.models.positions import resize_positions
 from vitlab.models.transfer import with_new_head
@@ -258,7 +258,8 @@ pd.DataFrame(both, columns=columns).style.format(precision=1).hide()
 # pre-trains one model with one seed and fine-tunes it at the same side; the ViT also at 1.5 and 2
 # times that side (at `gpu` both families). It then trains once more on the target from the
 # untrained weights with which pre-training began: the control. The learning rates are those of a
-# pilot with a seed of its own (`transfer.sweep` repeats it); at `gpu` every run chooses its own.
+# pilot with a seed of its own (`transfer.sweep` repeats it), made on 2026-11-21, when pre-training
+# took 300 steps and the objects of the world were smaller; at `gpu` every run chooses its own.
 
 # %%
 table = transfer.transfer(PRESET, seed=SEED, data=DATA)
@@ -412,6 +413,34 @@ note = f"{config.epochs} epochs of {len(train_set):,} images in all; BiT {shares
 ledger.conclude(study, "C21", ledger.judge(few_epochs, no_slower), numbers, note=note, table=runs)
 if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
+
+# %% [markdown]
+# ### What is pre-training on the world worth?
+#
+# Beyond the ten classes of this notebook: `world_classes` pre-trains both families on worlds of 10 to
+# 1,000 classes, equally long, and evaluates on real images. *10-shot* is the least-squares classifier
+# on frozen features. *Fine-tuned* trains all weights on a few thousand images; for "untrained"
+# weights that is training from scratch, equally long. It belongs to the preset `full`; at other
+# presets the published runs are drawn, and the title says how many of those planned they are.
+
+# %%
+worth, where_from = ledger.live_or_published(
+    world_classes.world_classes, PRESET, SEED, world_classes.CONFIGS
+)
+if worth.empty:
+    print(where_from)
+else:
+    real = world_classes.accuracies(worth).query("target != @frozen.OTHER_CLASSES")
+    panels = list(real.groupby(["target", "measure"], sort=False))
+    alt = "Accuracy on real images by the number of classes of pre-training, untrained weights "
+    alt += "first; a panel for each set and measure, with intervals."
+    shape = {"figsize": (4.8 * len(panels), 4.0), "squeeze": False}
+    with plots.figure(study, "pretrainings", 1, len(panels), alt=alt, **shape) as axes:
+        for ax, ((target, measure), rows) in zip(axes[0], panels, strict=True):
+            means = transfer.summary(rows, ["model", "weights"], "accuracy")
+            plots.plot_pretrainings(means, ax)
+            ax.set_title(f"{target}, {measure}")
+        axes[0, 0].figure.suptitle(where_from)
 
 # %% [markdown]
 # **How we differ from the paper.** Models a thousand times smaller, pre-trained for seconds on
