@@ -264,7 +264,8 @@ def test_both_studies_share_the_longest_runs_on_the_largest_set(preset):
     families = [sum(model.startswith(start) for model in config.models) for start in ("Lab", "BiT", "R+")]
     assert min(families) >= 2 and len(config.steps) >= 2
     assert config.steps[-1] == max(config.steps) == data_scaling.CONFIGS[preset].run.recipe.steps
-    shared = [config for config in compute_scaling.planned_runs(preset) if config in data_scaling.planned_runs(preset)]
+    theirs = data_scaling.planned_runs(preset)
+    shared = [config for config in compute_scaling.planned_runs(preset) if config in theirs]
     both = set(config.models) & set(data_scaling.CONFIGS[preset].models)
     if preset != "smoke":
         assert len(shared) == len(both) * config.n_seeds > 0

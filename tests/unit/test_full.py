@@ -30,8 +30,8 @@ def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path):
     assert "cifar10" in [part.name for part in full.chosen([], "full")]
     with pytest.raises(ValueError, match="no part sped: choose among model_checks, "):
         full.chosen(["sped"], "full")
-    with pytest.raises(ValueError, match="small_data: has no preset 'quick'"):
-        full.chosen(["small_data"], "quick")
+    with pytest.raises(ValueError, match="who_wins: has no preset 'quick'"):
+        full.chosen(["who_wins"], "quick")
     with pytest.raises(ValueError, match="needs the paper's data"):
         full.chosen([], "paper")
 
