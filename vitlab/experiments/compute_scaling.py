@@ -61,7 +61,7 @@ def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
     36
     """
     config, longest = presets.choose(CONFIGS, preset), data_scaling.configured(preset)
-    shared = longest.shared or dict.fromkeys(config.models, longest.trials[0])
+    shared = data_scaling.assumed_hyperparameters(preset)
     return _runs(config, longest.run, shared, seed)
 
 

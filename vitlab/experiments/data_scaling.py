@@ -170,6 +170,16 @@ def shared_hyperparameters(config: StudyConfig, folder: Path, jobs: int | None =
     return best_hyperparameters(accuracies(runner.run_all(run_one, _trials(config), folder, jobs)))
 
 
+def assumed_hyperparameters(preset: str) -> dict[str, Hyperparameters]:
+    """Those that serve all sizes, for planning: chosen beforehand, or until trials are made the first that is tried.
+
+    >>> assumed_hyperparameters("smoke")["Lab-Ti/4"].learning_rate
+    0.002
+    """
+    config = presets.choose(CONFIGS, preset)
+    return config.shared or dict.fromkeys(config.models, config.trials[0])
+
+
 def sweep(jobs: int | None = None, folder: Path | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Make the trials of data_scaling_trials.json again: `scaling.accuracies` of those for all sizes, and by size."""
     folder = folder or runner.run_folder("data_scaling_sweep", "quick")
@@ -188,7 +198,7 @@ def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
     20
     """
     config = configured(preset)
-    shared = config.shared or dict.fromkeys(config.models, config.trials[0])
+    shared = assumed_hyperparameters(preset)
     arms = _arms(config, shared, config.by_size or {}, seed)
     trials = [] if config.shared else _trials(config)
     trials += [] if config.by_size else _trials_by_size(config, shared)

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from vitlab.data import datasets
-from vitlab.data.augment import Augmentation
 from vitlab.data.loader import batches, epoch_order
 from vitlab.experiments import scaling
+from vitlab.experiments.scaling_statistics import differences_by_family
 from vitlab.experiments.tuning import scores
 from vitlab.models import zoo
 from vitlab.sweep import presets, runner
@@ -99,7 +99,7 @@ def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     )
     shape = {"n_classes": len(splits.train.classes), "image_size": side}
     model = zoo.create(config["model"], **shape, seed=recipe.seed).to(device)
-    augmentation = Augmentation(crop="pad", pad=side // 8, flip=config["source"] != "digits")
+    augmentation = scaling.augmentation(config["source"], side)
     feed = batches(splits.train, recipe.batch_size, recipe.seed, device, augmentation)
     rows = train(model, feed, recipe, validation=splits.validation)
     best = max(row["val_accuracy"] for row in rows)
@@ -135,9 +135,5 @@ def chosen(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(runs: pd.DataFrame) -> pd.DataFrame:
-    """ViT − ResNet, paired by seed: source, n_train, seed, difference (0…1)."""
-    family = runs["model"].str.startswith("BiT").map({True: "ResNet", False: "ViT"})
-    wide = runs.assign(family=family).pivot(
-        index=["source", "n_train", "seed"], columns="family", values="test_accuracy"
-    )
-    return (wide["ViT"] - wide["ResNet"]).rename("difference").reset_index()
+    """ViT − ResNet of `chosen`, paired by seed: source, n_train, seed, difference (0…1)."""
+    return differences_by_family(runs, "source")

@@ -79,6 +79,18 @@ class RunConfig:
     finetuning: Finetuning | None = None  # on the same real sets; None: frozen features alone
 
 
+# Seconds on any machine, for tests of a whole study.
+SMOKE = RunConfig(
+    Recipe(steps=6, batch_size=16, warmup_steps=2, eval_every=3),
+    n_validation=20,
+    n_test=40,
+    n_frozen=200,
+    difficulty=0.5,
+    image_size=16,
+    real="digits",
+)
+
+
 def planned_run(
     run: RunConfig, model: str, hyperparameters: Hyperparameters, n_train: int, seed: int
 ) -> dict[str, Any]:
@@ -142,7 +154,7 @@ def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     options = {"settings": _FEW_SHOT, "probe": _PROBE, "difficulty": config["difficulty"]}
     rows += frozen.evaluations(model, targets, side, seed, **options)
     if config["finetuning_steps"]:
-        rows += [_finetuned(model, name, config) for name in config["real"].split()]
+        rows += [fine_tuned_row(model, name, config) for name in config["real"].split()]
     return rows
 
 
@@ -174,11 +186,22 @@ def _pretrained(model: nn.Module, world: World, config: dict[str, Any]) -> Itera
         yield {"kind": "history"} | {name: row[name] for name in names if name in row}
 
 
-def _finetuned(model: nn.Module, name: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Accuracy on a real set after fine-tuning on images of it, all weights and a new head."""
+def augmentation(name: str, image_size: int) -> Augmentation:
+    """How images of a real set are augmented in training: shifted by an eighth at most, and but for digits mirrored.
+
+    >>> augmentation("cifar10", 32).pad, augmentation("digits", 32).flip
+    (4, False)
+    """
+    return Augmentation(crop="pad", pad=image_size // 8, flip=name != "digits")  # a mirrored digit is none
+
+
+def fine_tuned_row(model: nn.Module, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Fine-tune all weights, with a new head, on images of a real set; the row of its accuracy (0…1) on test images.
+
+    `config` is that of a run, of which image_size, seed, precision and what begins with finetuning_ are read.
+    """
     side, n_images = config["image_size"], config["finetuning_n_images"]
     images, test = (frozen.target(name, split, side, n) for split, n in (("train", n_images), ("test", _N_REAL)))
-    augmentation = Augmentation(crop="pad", pad=side // 8, flip=name != "digits")  # a mirrored digit is none
     steps = config["finetuning_steps"]
     recipe = Recipe(
         steps=steps,
@@ -194,7 +217,7 @@ def _finetuned(model: nn.Module, name: str, config: dict[str, Any]) -> dict[str,
         [recipe.learning_rate],
         seed=config["seed"],
         watch=test,
-        augmentation=augmentation,
+        augmentation=augmentation(name, side),
     )
     return {"kind": "fine-tuned", "target": name, "accuracy": done.rows[-1]["val_accuracy"]}
 

@@ -40,6 +40,22 @@ def differences(runs: pd.DataFrame, first: str, second: str, n_images: int, chan
     return pd.concat(parts, ignore_index=True)
 
 
+def differences_by_family(runs: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Test accuracy of the ViT minus that of the ResNet, of a table with one model of each family.
+
+    Rows: `by`, in the order of the table, n_train, seed, difference (0…1).
+
+    >>> runs = pd.DataFrame({"model": ["Lab-Ti/8", "BiT-Lab-Ti/8"], "world": "texture", "n_train": 10, "seed": 0})
+    >>> differences_by_family(runs.assign(test_accuracy=[0.5, 0.75]), "world").to_dict("records")
+    [{'world': 'texture', 'n_train': 10, 'seed': 0, 'difference': -0.25}]
+    """
+    family = runs["model"].str.startswith("BiT").map({True: "ResNet", False: "ViT"})
+    wide = runs.assign(family=family).pivot(index=[by, "n_train", "seed"], columns="family", values="test_accuracy")
+    found = (wide["ViT"] - wide["ResNet"]).dropna().rename("difference").reset_index()
+    order = {value: place for place, value in enumerate(dict.fromkeys(runs[by]))}
+    return found.sort_values(by, key=lambda values: values.map(order), kind="stable", ignore_index=True)
+
+
 def crossing(sizes: Sequence[float] | np.ndarray, difference: Sequence[float] | np.ndarray) -> float | None:
     """The size from which `difference` is above zero and stays so, by straight lines over the sizes' logarithm.
 

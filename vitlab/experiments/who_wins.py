@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from vitlab.experiments import data_scaling, scaling
-from vitlab.experiments.scaling import MIXED, Hyperparameters, RunConfig, planned_run, run_one
+from vitlab.experiments.scaling import MIXED, RunConfig, planned_run, run_one
+from vitlab.experiments.scaling_statistics import differences_by_family
 from vitlab.sweep import presets, runner
 from vitlab.training.recipe import Recipe
 
@@ -29,15 +30,7 @@ class StudyConfig:
 _WORLDS = (("texture", 10), ("contour", 10), ("arrangement", 10), (MIXED, 10), (MIXED, 100), (MIXED, 1000))
 CONFIGS = {
     "smoke": StudyConfig(
-        RunConfig(
-            Recipe(steps=6, batch_size=16, warmup_steps=2, eval_every=3),
-            n_validation=20,
-            n_test=40,
-            n_frozen=200,
-            difficulty=0.5,
-            image_size=16,
-            real="digits",
-        ),
+        scaling.SMOKE,
         ("Lab-Ti/4", "BiT-Lab-Ti/4"),
         (("contour", 4), (MIXED, 4)),
         (16, 64),
@@ -69,15 +62,6 @@ def who_wins(preset: str = "full", seed: int = 0, jobs: int | None = None, folde
     return runner.run_all(run_one, planned_runs(preset, seed), folder, jobs)
 
 
-def finished(preset: str = "full", seed: int = 0, folder: Path | None = None) -> pd.DataFrame:
-    """What of `who_wins` is stored; without rows where nothing is. Computes nothing.
-
-    >>> finished("smoke", folder=Path("nowhere")).empty
-    True
-    """
-    return runner.stored(run_one, planned_runs(preset, seed), folder or runner.run_folder("scaling", preset))
-
-
 def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     """Every run of the study, the large sets first.
 
@@ -85,7 +69,7 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     16
     """
     config = presets.choose(CONFIGS, preset)
-    shared = data_scaling.CONFIGS[preset].shared or dict.fromkeys(config.pair, Hyperparameters(1e-3))
+    shared = data_scaling.assumed_hyperparameters(preset)
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
     return [
         planned_run(scaling.in_world(config.run, cue, n_classes), model, shared[model], size, s)
@@ -103,8 +87,4 @@ def accuracies(table: pd.DataFrame) -> pd.DataFrame:
 
 def differences(runs: pd.DataFrame) -> pd.DataFrame:
     """ViT − ResNet on held-out images, paired by seed, of `accuracies`: world, n_train, seed, difference (0…1)."""
-    runs = runs.assign(family=runs["model"].str.startswith("BiT").map({True: "ResNet", False: "ViT"}))
-    wide = runs.pivot(index=["world", "n_train", "seed"], columns="family", values="test_accuracy")
-    found = (wide["ViT"] - wide["ResNet"]).rename("difference").reset_index()
-    order = {world: place for place, world in enumerate(dict.fromkeys(runs["world"]))}
-    return found.sort_values("world", key=lambda worlds: worlds.map(order), kind="stable", ignore_index=True)
+    return differences_by_family(runs, "world")

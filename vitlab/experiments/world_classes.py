@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from vitlab.experiments import data_scaling, scaling
-from vitlab.experiments.scaling import MIXED, Finetuning, Hyperparameters, RunConfig, planned_run, run_one
+from vitlab.experiments.scaling import MIXED, Finetuning, RunConfig, planned_run, run_one
 from vitlab.sweep import presets, runner
 from vitlab.training.recipe import Recipe
 
@@ -28,16 +29,7 @@ class StudyConfig:
 
 CONFIGS = {
     "smoke": StudyConfig(
-        RunConfig(
-            Recipe(steps=4, batch_size=16, warmup_steps=2, eval_every=4),
-            n_validation=20,
-            n_test=40,
-            n_frozen=200,
-            difficulty=0.5,
-            image_size=16,
-            real="digits",
-            finetuning=Finetuning(n_images=60, steps=3, batch_size=16),
-        ),
+        dataclasses.replace(scaling.SMOKE, finetuning=Finetuning(n_images=60, steps=3, batch_size=16)),
         ("Lab-Ti/4", "BiT-Lab-Ti/4"),
         (2, 8),
         64,
@@ -78,7 +70,7 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     12
     """
     config = presets.choose(CONFIGS, preset)
-    shared = data_scaling.CONFIGS[preset].shared or dict.fromkeys(config.models, Hyperparameters(1e-3))
+    shared = data_scaling.assumed_hyperparameters(preset)
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
     worlds = [(n, config.n_train) for n in reversed(config.n_classes)] + [(config.n_classes[0], 0)]
     return [
