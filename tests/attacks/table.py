@@ -40,6 +40,7 @@ LEFT_OUT = {
     "ledger.published.": "as beside",
     "ledger.report.write": "writes; build makes the same text",
     "ledger.report.readme_table": "reads the reference results alone",
+    "sweep.committed.": "packs runs of our own; damaged archives: tests/unit/test_committed",
     "sweep.cluster.": "needs a scheduler: tests/unit/test_cluster",
     "sweep.scheduler.": "as cluster",
     "sweep.identity.": "takes functions of vitlab itself",

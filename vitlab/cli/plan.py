@@ -157,9 +157,8 @@ def describe(name: str, preset: str, seed: int = 0, **settings: Any) -> str:
     configs = listing(preset, seed, **settings)
     with cluster.connected(run) as there:
         made_by = there.made_by if there else identity.made_by(run)
-        runs = runner.run_folder(name, preset).parent
-        stored = {path.name for path in runs.glob("*/*.json")}  # experiments may share a folder of runs
-        finished = [path.name in stored for path in runner.paths_of(run, configs, runs, made_by)]
+        there_are = runner.finished_of_preset(run, configs, preset, made_by)
+        finished = [path.name in there_are for path in runner.paths_of(run, configs, "", made_by)]
         if not there:
             identity.check_device()
         probed = _probed(configs, there)

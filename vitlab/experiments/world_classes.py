@@ -40,7 +40,7 @@ CONFIGS = {
             Recipe(steps=3_000, batch_size=128, warmup_steps=150, eval_every=1_000, precision="bf16"),
             n_validation=1_000,
             n_test=2_000,
-            n_frozen=2_000,
+            n_frozen=1_000,
             difficulty=0.5,
             finetuning=Finetuning(n_images=5_000, steps=780),
         ),

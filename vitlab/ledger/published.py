@@ -1,9 +1,7 @@
-"""Finished runs of a study as one compressed table, committed: what a notebook shows beside its live run (§4)."""
+"""The committed runs of a study as a table: what a notebook shows beside its live run (§4)."""
 
 from __future__ import annotations
 
-import gzip
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +11,7 @@ import pandas as pd
 
 from vitlab import files
 from vitlab.ledger.origin import provenance
-
-_DIGITS = 6  # of a number: accuracies of 10,000 images have four
+from vitlab.sweep import committed, results
 
 
 @dataclass(frozen=True)
@@ -33,39 +30,32 @@ class Published:
         )
 
 
-def write(study: str, preset: str, table: pd.DataFrame, runs: int, planned: int, folder: Path | None = None) -> Path:
-    """Write the table of so many finished runs, of those planned, into `folder`; the same bytes for the same rows.
+def write(study: str, preset: str, finished: Mapping[str, Mapping[str, Any]], planned: int) -> Path:
+    """Pack the results of finished runs, by the names of their files, of so many planned, and say what made them.
 
-    By default figures/reference/<preset>/runs. Numbers are rounded to six digits. Raises ValueError for an empty table.
-
-    >>> import tempfile
-    >>> path = write("two", "full", pd.DataFrame({"seed": [0, 1]}), 2, 3, Path(tempfile.mkdtemp()))
-    >>> print(read("two", folder=path.parent).about["runs"], "of 3")
-    2 of 3
+    Into figures/reference/<preset>/runs; see `committed.write`. Raises ValueError where no run is finished.
     """
-    if table.empty:
+    if not finished:
         raise ValueError(f"{study} at {preset} has no finished run here: vitlab full, or vitlab experiment {study}")
-    folder = folder or _folder(preset)
-    text = io.StringIO()
-    table.to_csv(text, index=False, float_format=f"%.{_DIGITS}g")
-    with files.writing(folder / f"{study}.csv.gz") as path:
-        path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
-    about = {"study": study, "preset": preset, "runs": runs, "planned": planned, "provenance": provenance()}
-    files.write_json(folder / f"{study}.json", about)
-    return folder / f"{study}.csv.gz"
+    path = committed.archive(study, preset)
+    committed.write(path, finished)
+    about = {"study": study, "preset": preset, "runs": len(finished), "planned": planned, "provenance": provenance()}
+    files.write_json(path.with_suffix(".json"), about)
+    return path
 
 
-def read(study: str, preset: str = "full", folder: Path | None = None) -> Published | None:
+def read(study: str, preset: str = "full") -> Published | None:
     """What is published of a study; None where nothing is.
 
     >>> read("nothing of this name") is None
     True
     """
-    folder = folder or _folder(preset)
-    path = folder / f"{study}.csv.gz"
+    path = committed.archive(study, preset)
     if not path.exists():
         return None
-    return Published(pd.read_csv(path), files.read_json(folder / f"{study}.json"))
+    runs = committed.read(path).values()
+    table = results.table([(result["config"], result) for result in runs])
+    return Published(table, files.read_json(path.with_suffix(".json")))
 
 
 def live_or_published(
@@ -83,7 +73,3 @@ def live_or_published(
         return study(preset, seed=seed), f"{study.__name__} at {preset}"
     there = read(study.__name__)
     return (there.table, str(there)) if there else (pd.DataFrame(), f"{study.__name__}: nothing is published yet")
-
-
-def _folder(preset: str) -> Path:
-    return files.reference_dir(preset) / "runs"

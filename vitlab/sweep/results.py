@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from vitlab import files
-from vitlab.sweep import identity
+from vitlab.sweep import committed, identity
 
 
 def result(function: Callable[..., Any], config: dict[str, Any], rows: Any, wall_s: float) -> dict[str, Any]:
@@ -100,7 +100,12 @@ def _plain(key: Any, value: Any) -> Any:
 
 
 def read(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The finished run at `path`, or None; a file that is not one is moved aside, with a word.
+    """The finished run at `path`, or the committed one of its name, or None.
+
+    A file that is no finished run is moved aside, with a word.
+
+    Raises:
+        ValueError: as `committed.find`.
 
     >>> read(Path("nowhere.json"), {}) is None
     True
@@ -111,7 +116,8 @@ def read(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
             return result
         problem = "it does not hold the run its name says" if is_whole(result) else "its checksum differs"
     except FileNotFoundError:
-        return None
+        there = committed.find(path.name)
+        return there if there and is_whole(there) and there["config"] == config else None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         problem = str(error)
     os.replace(path, path.with_suffix(".corrupt"))

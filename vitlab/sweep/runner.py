@@ -113,7 +113,34 @@ def stored(function: Run, configs: Sequence[Mapping[str, Any]], folder: Path | s
     """
     with cluster.connected(function) as machines:
         paths = paths_of(function, configs, folder, machines.made_by if machines else None)
-    return results.table([(config, result) for path, config in paths.items() if (result := results.read(path, config))])
+    return results.table([(paths[path], result) for path, result in finished(paths).items()])
+
+
+def finished(paths: Mapping[Path, Mapping[str, Any]]) -> dict[Path, dict[str, Any]]:
+    """The results of the runs that are stored or committed, of those that `paths_of` gave, in their order.
+
+    >>> finished(paths_of(run_folder, [{"size": 1}], "nowhere"))
+    {}
+    """
+    return {path: result for path, config in paths.items() if (result := results.read(path, config))}
+
+
+def finished_of_preset(
+    function: Run, configs: Sequence[Mapping[str, Any]], preset: str, made_by: Mapping[str, str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """The results that are stored in the folder of any experiment of a preset, for some share theirs, or committed.
+
+    By the names of their files, in the order of `configs`; `made_by` as in `paths_of`.
+
+    >>> finished_of_preset(run_folder, [{"size": 1}], "smoke")
+    {}
+    """
+    runs = run_folder("", preset)
+    stored_at = {path.name: path for path in runs.glob("*/*.json")}
+    paths = {
+        stored_at.get(path.name, path): config for path, config in paths_of(function, configs, runs, made_by).items()
+    }
+    return {path.name: result for path, result in finished(paths).items()}
 
 
 def paths_of(
@@ -205,7 +232,7 @@ def _named(config: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 def _begun(function: Run, paths: dict[Path, dict[str, Any]]) -> _Sweep:
     """The sweep with what is stored of it; says what was finished before, and what is stored but not used."""
-    done = {path: result for path, config in paths.items() if (result := results.read(path, config))}
+    done = finished(paths)
     for path in done:  # of a run that was killed just after its result had been written
         shutil.rmtree(path.with_suffix(_UNFINISHED), ignore_errors=True)
     sweep = _Sweep(function.__module__.rpartition(".")[2], paths, done)

@@ -1,0 +1,56 @@
+"""Finished runs that are committed: nothing that an archive holds is run again, and a damaged one is named."""
+
+import pytest
+import sweeps
+
+from vitlab import files
+from vitlab.sweep import committed, identity, runner
+
+
+@pytest.fixture
+def packed(tmp_path, monkeypatch):
+    """Three configurations, of which the first two were run on another machine and are committed."""
+    monkeypatch.setattr(files, "reference_dir", lambda preset: tmp_path / "reference" / preset)
+    (tmp_path / "log").touch()
+    wanted = [{"size": size, "log": str(tmp_path / "log")} for size in (1, 2, 3)]
+    elsewhere = runner.paths_of(sweeps.logged, wanted[:2], tmp_path / "elsewhere")
+    runner.run_all(sweeps.logged, wanted[:2], tmp_path / "elsewhere", jobs=1)
+    results = {path.name: result for path, result in runner.finished(elsewhere).items()}
+    committed.write(committed.archive("sizes", "full"), results)
+    return wanted
+
+
+def log(folder):
+    return (folder / "log").read_text().split()
+
+
+def test_what_is_committed_is_not_run_again(packed, tmp_path):
+    table = runner.run_all(sweeps.logged, packed, tmp_path / "here", jobs=1)
+    assert log(tmp_path) == ["1", "2", "3"]  # each once, on one machine or the other
+    assert table["size"].tolist() == [1, 1, 2, 2, 3, 3]
+    assert len(list((tmp_path / "here").glob("*.json"))) == 1
+    alone = runner.run_all(sweeps.logged, packed, tmp_path / "alone", jobs=1)
+    assert alone.equals(table) and log(tmp_path) == ["1", "2", "3", "3"]
+
+
+def test_what_other_code_made_is_run_again(packed, tmp_path, monkeypatch):
+    monkeypatch.setattr(identity, "code_hash", lambda function=None: "other")
+    runner.run_all(sweeps.logged, packed, tmp_path / "here", jobs=1)
+    assert log(tmp_path) == ["1", "2", "1", "2", "3"]
+
+
+def test_an_archive_gives_back_what_was_packed_in_the_same_bytes(packed, tmp_path):
+    path = committed.archive("sizes", "full")
+    results = committed.read(path)
+    assert [result["config"] for result in results.values()] == packed[:2]
+    committed.write(tmp_path / "again.zip", results)
+    assert (tmp_path / "again.zip").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: data[:60] + b"\xff" + data[61:]])
+def test_a_damaged_archive_is_named_and_nothing_is_run(packed, tmp_path, damage):
+    path = committed.archive("sizes", "full")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match="sizes.zip is damaged .*: restore the committed file"):
+        runner.run_all(sweeps.logged, packed, tmp_path / "here", jobs=1)
+    assert log(tmp_path) == ["1", "2"]

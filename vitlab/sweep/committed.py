@@ -1,0 +1,97 @@
+"""Finished runs that are committed: one zip a study, so that no finished run depends on one machine (§4).
+
+Every member is the file of a run as `runner` stores it, under the same name: what is in an archive is never run again,
+as long as the code, torch and device that would compute it are the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vitlab import files
+from vitlab.sweep.presets import PRESETS
+
+_NO_DATE = (1980, 1, 1, 0, 0, 0)  # of a member: the same runs give the same bytes, whenever they are packed
+
+
+def archive(study: str, preset: str) -> Path:
+    """Where the finished runs of a study at a preset are committed.
+
+    >>> archive("who_wins", "full").parts[-3:]
+    ('full', 'runs', 'who_wins.zip')
+    """
+    return files.reference_dir(preset) / "runs" / f"{study}.zip"
+
+
+def write(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Pack results of runs, by the names of their files, in this order; the same bytes for the same results.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "two.zip"
+    >>> write(path, {"b.json": {"rows": [1]}, "a.json": {"rows": [2]}})
+    >>> list(read(path))
+    ['b.json', 'a.json']
+    """
+    with files.writing(path) as temporary, zipfile.ZipFile(temporary, "w") as packed:
+        for name, result in results.items():
+            member = zipfile.ZipInfo(name, _NO_DATE)
+            text = json.dumps(result, separators=(",", ":"), allow_nan=False)
+            packed.writestr(member, text, zipfile.ZIP_DEFLATED, compresslevel=9)
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """The results in an archive by their names, in the order in which they were packed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no such archive, or damaged; the message names it.
+    """
+    return {name: _member(path, name) for name in _names(path)}
+
+
+def find(name: str) -> dict[str, Any] | None:
+    """The result of this name in whichever archive of the project has it, or None.
+
+    Raises:
+        ValueError: an archive is damaged.
+
+    >>> find("0000.json") is None
+    True
+    """
+    for preset in PRESETS:
+        for path in sorted((files.reference_dir(preset) / "runs").glob("*.zip")):
+            if name in _names(path):
+                return _member(path, name)
+    return None
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    status = path.stat()
+    return _names_of(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.cache
+def _names_of(path: Path, changed: int, size: int) -> tuple[str, ...]:
+    try:
+        with zipfile.ZipFile(path) as packed:
+            return tuple(packed.namelist())
+    except zipfile.BadZipFile as error:
+        raise _damaged(path, error) from error
+
+
+def _member(path: Path, name: str) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(path) as packed:
+            return json.loads(packed.read(name))
+    except (zipfile.BadZipFile, zlib.error, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} is damaged ({error}): restore the committed file, or remove it and run again")
