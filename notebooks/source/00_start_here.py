@@ -266,12 +266,19 @@ with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
 # of it and behind it. The renderer knows where the object is, so every image comes with a *mask* of
 # the object. The *difficulty* scales all these variations: 0 is none, 1 is the default.
 
+
+
 # %%
+def painted(worlds, indices):
+    """The images of these numbers in several worlds and their masks, [world, image, height, width, …]."""
+    rows = [scene(each, indices) for each in worlds]
+    images = torch.stack([images for images, _, _ in rows]).permute(0, 1, 3, 4, 2)
+    return images.numpy(), torch.stack([masks for _, _, masks in rows]).numpy()
+
+
 world = World(image_size=64, seed=SEED)
 strengths = (0.0, 0.5, 1.0, 1.5)
-rows = [scene(with_difficulty(world, strength), torch.arange(8)) for strength in strengths]
-images = torch.stack([images for images, _, _ in rows]).permute(0, 1, 3, 4, 2).numpy()
-masks = torch.stack([masks for _, _, masks in rows]).numpy()
+images, masks = painted([with_difficulty(world, strength) for strength in strengths], torch.arange(8))
 
 alt = "Images of the world, a column per class, a row per difficulty: from centred objects on an "
 alt += "empty background to rotated, shaded and partly hidden ones. Outlines mark the masks."
@@ -294,9 +301,8 @@ with plots.figure(study, "world", alt=alt, figsize=(9, 4.9)) as ax:
 # %%
 cues = ("contour", "texture", "colour", "arrangement")
 of_class = torch.arange(0, 8 * world.n_classes, world.n_classes)  # eight images of class 0
-rows = [scene(with_difficulty(with_cues(world, cue), 0.3), of_class) for cue in cues]
-images = torch.stack([images for images, _, _ in rows]).permute(0, 1, 3, 4, 2).numpy()
-masks = torch.stack([masks for _, _, masks in rows]).numpy()
+told_by = [with_difficulty(with_cues(world, cue), 0.3) for cue in cues]
+images, masks = painted(told_by, of_class)
 alt = "Images of one class in four worlds, a row each: told by contour alone, by texture alone, by "
 alt += "colour alone, and by the arrangement of dark and bright discs alone."
 with plots.figure(study, "cues", alt=alt, figsize=(9, 4.9)) as ax:

@@ -380,13 +380,13 @@ print(f"{len(starts)} runs, first loss {starts.min():.5f} … {starts.max():.5f}
 # %% [markdown]
 # ## Figures
 #
-# Test accuracy during training: the line is the mean over the seeds, the band runs from the worst
-# seed to the best. Nothing is chosen by these curves; no run was stopped early.
+# Test accuracy during training: the line is the mean over the seeds, the band its 95 % interval, cut
+# at 0 and 100 %. Nothing is chosen by these curves; no run was stopped early.
 
 # %%
 titles = {"digits": "Digits (real scans)", "world": "World (painted)"}
 alt = "Test accuracy of ViT, BiT and hybrid by training images seen, on the digits and the world, "
-alt += "bands over seeds."
+alt += "bands for the 95 % intervals over seeds."
 size = {"figsize": (9.5, 3.8)}
 with plots.figure(study, "accuracy_by_samples", 1, 2, alt=alt, **size) as axes:
     for ax, (data, title) in zip(axes, titles.items(), strict=True):
@@ -414,8 +414,8 @@ ends.insert(0, "first evaluation", early.groupby(of_each)["test_accuracy"].mean(
 # transformer, and the table shows whether it resembles the one or the other. Predictions 3 and 4
 # are about these differences.
 #
-# The band is the difference that the choice of the seed alone can make. Where it reaches down to
-# the accuracy of guessing, some seeds did not train at that learning rate. The sweep had one
+# The band says what the choice of the seed alone can do to the mean. Where the worst seed of the
+# table is near guessing, it did not train at that learning rate. The sweep had one
 # training for each rate and cannot tell an unstable rate from a good one, so that such a mean says
 # more about the rate than about the family.
 #

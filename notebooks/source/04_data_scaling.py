@@ -16,7 +16,7 @@
 # |---|---|---|
 # | `smoke` | three tiny sets, a handful of steps | seconds |
 # | `quick` | three sizes × three models × three seeds, and regularisation tuned for each size | two minutes, once; then seconds |
-# | `full` | a thousand to a million images, three families in two sizes | about an hour |
+# | `full` | a thousand to 256,000 images of 100 classes, three families in two sizes, five seeds | hours; what is finished of it is committed, and shown at every preset |
 # | `gpu` | the same with larger models, each image of the million seen | for a GPU, not run yet |
 
 # %% [markdown]
@@ -68,7 +68,6 @@ study = ledger.begin("04_data_scaling", PRESET, SEED, real=REAL or scaling.real_
 config = data_scaling.CONFIGS[PRESET]
 recipe, side = config.run.recipe, config.run.image_size
 vit, resnet = config.pair
-other_vit = next(model for model in config.models if plots.family(model) == "ViT" and model != vit)
 world = with_difficulty(World(config.run.n_classes, side), config.run.difficulty)
 
 # %% [markdown]
@@ -280,6 +279,15 @@ histories, shots = scaling.histories(same), scaling.few_shots(same)
 runs.head()
 
 # %% [markdown]
+# The runs of `full` take hours. Those that are finished are committed with the notebook and read here: what can be decided
+# is decided by them, and the live runs show how it is done.
+
+# %%
+night, where_from = ledger.published_runs("data_scaling")
+by_night = night if night.empty else data_scaling.one_recipe(night, "full")
+print(where_from)
+
+# %% [markdown]
 # How the ViT of the first seed learned, by size of its training set. Left the training loss, right the validation accuracy
 # with the evaluation that was kept.
 
@@ -319,15 +327,63 @@ widgets.data_sizes(runs, histories)
 # %% [markdown]
 # ## Figure
 #
-# Fig. 4's and Fig. 3's kind side by side, and who is ahead.
+# First the runs of `full`: equal samples for every size, 100 classes. Left the accuracy on images of the world that no model
+# was trained on, in the middle the paired difference, right the few-shot accuracy on other classes, Fig. 4's measure.
+
 
 # %%
-n_test = config.run.n_test  # images: guessing gets 10 % of them right
-gap, tuned_gap = (differences(each, vit, resnet, n_test) for each in (runs, tuned_runs))
+def paired(runs, preset):
+    """ViT − ResNet of the pair, with what tells runs that never left chance."""
+    there = data_scaling.CONFIGS[preset]
+    return differences(runs, *there.pair, there.run.n_test, chance=1 / there.run.n_classes)
+
+
+def other_classes(shots):
+    """Few-shot accuracy on classes of the world that pre-training has not seen."""
+    return shots[shots["target"] == frozen.OTHER_CLASSES]
+
+
+if by_night.empty:
+    print("nothing is committed yet")
+else:
+    night_runs, night_shots = scaling.accuracies(by_night), scaling.few_shots(by_night)
+    alt = "Runs of full: test accuracy of ViT and ResNet against the number of training images, their "
+    alt += "difference in points with 95 % intervals, and few-shot accuracy on other classes."
+    with plots.figure(study, "full", 1, 3, alt=alt, figsize=(14, 4.2)) as panels:
+        plots.plot_data_scaling(night_runs, panels[0])
+        plots.plot_family_difference(paired(night_runs, "full"), panels[1])
+        near = other_classes(night_shots).rename(columns={"accuracy": "test_accuracy"})
+        plots.plot_data_scaling(near, panels[2])
+        panels[2].set_ylabel(f"{scaling.SHOTS}-shot accuracy (%)")
+        for ax, title in zip(panels, ("Held-out images", "ViT − ResNet", "Other classes"), strict=True):
+            ax.set_title(title)
+        panels[0].figure.suptitle(where_from)
+
+# %% [markdown]
+# The same models on real images, which none of them was pre-trained on: ten images a class with frozen features, and after
+# fine-tuning all weights.
+
+# %%
+if not by_night.empty:
+    measures = {f"{scaling.SHOTS}-shot": night_shots, "fine-tuned": scaling.finetuned(by_night)}
+    panels_of = [(name, rows, target) for target in ("cifar10", "digits") for name, rows in measures.items()]
+    alt = "Accuracy on CIFAR-10 and on the digits, few-shot and fine-tuned, against the number of "
+    alt += "pre-training images, a line with a 95 % interval for each model."
+    with plots.figure(study, "full_real", 1, 4, alt=alt, figsize=(17, 4.0)) as panels:
+        for ax, (name, rows, target) in zip(panels, panels_of, strict=True):
+            rows = rows[rows["target"] == target].rename(columns={"accuracy": "test_accuracy"})
+            plots.plot_data_scaling(rows, ax)
+            ax.set(title=f"{target}, {name}", ylabel=f"{name} accuracy (%)")
+
+# %% [markdown]
+# Now the live run: Fig. 4's and Fig. 3's kind side by side, and who is ahead.
+
+# %%
+gap, tuned_gap = (paired(each, PRESET) for each in (runs, tuned_runs))
 alt = (
-    "Left and middle: test accuracy of the models against training-set size, log axis, bands over "
-    "seeds, with one recipe and with tuned regularisation. Right: ViT minus ResNet in points with "
-    "95 % intervals and a line at zero."
+    "Left and middle: test accuracy of the models against training-set size, log axis, bands for the "
+    "95 % intervals, with one recipe and with tuned regularisation. Right: ViT minus ResNet in points "
+    "with 95 % intervals and a line at zero."
 )
 titles = (
     "One recipe for all sizes",
@@ -343,7 +399,7 @@ with plots.figure(study, "data_scaling", 1, 3, alt=alt, figsize=(14, 4.2)) as pa
     panels[1].set_ylim(panels[0].get_ylim())
 
 # %% [markdown]
-# Left and middle, the mean of the seeds, a band from the worst to the best, and every seed as a point; guessing is 10 %. Right, the
+# Left and middle, the mean of the seeds, a band for its 95 % interval, and every seed as a point; guessing is 10 %. Right, the
 # paired difference: below the dashed line the ResNet is ahead, above it the ViT. The intervals rest on few seeds and are wide for it;
 # where one spans the dashed line, that size does not say who is ahead.
 #
@@ -355,7 +411,7 @@ targets = list(shots["target"].unique())
 names = {frozen.OTHER_CLASSES: "the world's other classes"}
 alt = (
     "Few-shot accuracy of frozen features against the size of the training set, a panel for each "
-    "target set, a line with a band over seeds for each model."
+    "target set, a line with a band for the 95 % interval of each model."
 )
 shape = {"figsize": (4.8 * len(targets), 4.0), "squeeze": False}
 with plots.figure(study, "few_shot", 1, len(targets), alt=alt, **shape) as panels:
@@ -372,13 +428,14 @@ table.set_caption("Linear probe on the same features, accuracy in %")
 #
 # ## Verdict
 #
-# The rules from above, in code; the arm with tuned regularisation goes through the same.
+# The rules from above, in code. The runs of `full` go through them where they are committed, then the live run, in both arms.
 
 
 # %%
 def apply_c03(gap):
     """The ruling; the estimates at the smallest and the largest set; where the curves cross."""
     wide = 100 * gap.pivot(index="seed", columns="n_train", values="difference")  # [seeds, sizes]
+    wide = wide.dropna(axis="columns")  # a size counts when all its seeds are there
     failed = gap.groupby("n_train")["failed"].first()  # seeds in which a model never left chance
     at = {
         size: ledger.Estimate.of(wide[size], "points", failed=failed[size]) for size in wide.columns
@@ -415,68 +472,102 @@ def crossing_words(wide):
 
 
 # %% [markdown]
-# Every size's difference goes into the ledger with where the curves cross, if they do. The verdict is that of the arm with
-# one recipe; the second line says whether tuning changes it.
+# Every size's difference goes into the ledger with where the curves cross, if they do. The verdict is that of the runs of
+# `full`, where they are committed; else that of the live run with one recipe. What the other arms say is beside it.
+
 
 # %%
+def conclude(claim, rule, live, of_night, note, **more):
+    """Judge by the runs of `full`, where there are any, else by the live ones; record both."""
+    ruling, numbers, words = rule(live)
+    notes = [f"{PRESET}: {words}"]
+    if of_night is not None and PRESET != "full":
+        notes[0] += f"; by this run alone: {ruling}"
+        ruling, by_full, words = rule(of_night)
+        numbers = {f"{metric}, full": value for metric, value in by_full.items()} | numbers
+        notes.insert(0, f"{where_from}: {words}")
+    return ledger.conclude(study, claim, ruling, numbers, note=". ".join([*notes, note]), **more)
+
+
+def with_crossing(gap):
+    ruling, numbers, wide = apply_c03(gap)
+    return ruling, numbers, crossing_words(wide)
+
+
 setup = (
-    f"{vit} and {resnet} from scratch on our painted world, its held-out images; at most "
-    f"{recipe.samples:,} samples a run. The paper: hundreds of millions of photographs, few-shot "
-    "and fine-tuned accuracy on ImageNet"
+    f"{vit} and {resnet} from scratch on our painted world, its held-out images. The paper: hundreds "
+    "of millions of photographs, few-shot and fine-tuned accuracy on ImageNet"
 )
-ruling, numbers, wide = apply_c03(gap)
-tuned_ruling, tuned_numbers, tuned_wide = apply_c03(tuned_gap)
-tuned = {f"{metric}, tuned": estimate for metric, estimate in tuned_numbers.items()}
-arms = f"one recipe: {crossing_words(wide)}; tuned: {crossing_words(tuned_wide)}"
-arms += f". With tuned regularisation the verdict would be: {tuned_ruling}"
-ledger.conclude(study, "C03", ruling, numbers | tuned, note=f"{arms}. {setup}", table=runs)
+tuned_ruling, tuned_numbers, tuned_words = with_crossing(tuned_gap)
+tuned = f"With tuned regularisation, {PRESET}: {tuned_words}; the verdict would be: {tuned_ruling}"
+night_gap = None if by_night.empty else paired(night_runs, "full")
+conclude("C03", with_crossing, gap, night_gap, f"{tuned}. {setup}", table=runs)
 
 # %% [markdown]
 # **C04**, the size of the ViT against the size of the set: how much the larger one gains on the smaller from the smallest set
 # to the largest.
 
+
 # %%
-larger, smaller = sorted((vit, other_vit), key=cost.get, reverse=True)
-lead = differences(runs, larger, smaller, n_test)
-failed = lead.groupby("n_train")["failed"].first()
-lead = 100 * lead.pivot(index="seed", columns="n_train", values="difference")  # [seeds, sizes]
-first, last = lead.columns[[0, -1]]
-ends_failed = max(failed[first], failed[last])
-growth = ledger.Estimate.of(lead[last] - lead[first], "points", failed=ends_failed)
-at_first = ledger.Estimate.of(lead[first], "points", failed=failed[first])
-ruling = ledger.judge(
-    ledger.below(at_first, margin=1, name="behind with little data"),
-    must=[ledger.above(growth, margin=1, name="growth")],
-)
-numbers = {
-    f"growth of {larger} − {smaller} from {first:,} to {last:,} images": growth,
-    f"{larger} − {smaller} at {first:,} images": at_first,
-}
-means = ", ".join(f"{value:+.1f} at {size:,}" for size, value in lead.mean().items())
-ledger.conclude(
-    study, "C04", ruling, numbers, note=f"{larger} − {smaller} in points: {means} images"
-)
+def vits(table):
+    """The ViTs of a table, the one first that is compared with a ResNet."""
+    return [name for name in table["model"].unique() if plots.family(name) == "ViT"]
+
+
+def apply_c04(runs):
+    """The ruling; the estimates of the growth and at the smallest set; the means in words."""
+    smaller, larger = sorted(vits(runs)[:2], key=lambda name: multiply_adds(name, side))
+    lead = differences(runs, larger, smaller, config.run.n_test)
+    failed = lead.groupby("n_train")["failed"].first()
+    lead = 100 * lead.pivot(index="seed", columns="n_train", values="difference")  # [seeds, sizes]
+    first, last = lead.columns[[0, -1]]
+    ends_failed = max(failed[first], failed[last])
+    growth = ledger.Estimate.of(lead[last] - lead[first], "points", failed=ends_failed)
+    at_first = ledger.Estimate.of(lead[first], "points", failed=failed[first])
+    ruling = ledger.judge(
+        ledger.below(at_first, margin=1, name="behind with little data"),
+        must=[ledger.above(growth, margin=1, name="growth")],
+    )
+    numbers = {
+        f"growth of {larger} − {smaller} from {first:,} to {last:,} images": growth,
+        f"{larger} − {smaller} at {first:,} images": at_first,
+    }
+    means = ", ".join(f"{value:+.1f} at {size:,}" for size, value in lead.mean().items())
+    return ruling, numbers, f"{larger} − {smaller} in points: {means} images"
+
+
+both_sizes = not by_night.empty and len(vits(night_runs)) > 1
+conclude("C04", apply_c04, runs, night_runs if both_sizes else None, "The paper: Fig. 4")
 
 # %% [markdown]
 # And **C05**: what ten times the data bring to the ViT's few-shot accuracy, one slope for each seed.
 
+
 # %%
-near = shots[(shots["model"] == vit) & (shots["target"] == frozen.OTHER_CLASSES)]
-curves = 100 * near.pivot(index="seed", columns="n_train", values="accuracy")
-sizes = curves.columns.to_numpy()
-slopes = [slope_per_decade(sizes, row.to_numpy()) for _, row in curves.iterrows()]
-slope = ledger.Estimate.of(slopes, "points")
-step = ledger.Estimate.of(curves.iloc[:, -1] - curves.iloc[:, -2], "points")
-ruling = ledger.judge(
-    ledger.above(step, margin=1, name="last step"),
-    must=[ledger.above(slope, margin=1, name="slope")],
-)
-numbers = {
-    f"{scaling.SHOTS}-shot accuracy of {vit} per tenfold data": slope,
-    f"step from {sizes[-2]:,} to {sizes[-1]:,} images": step,
-}
-note = "frozen features on the world's other classes; the paper: ImageNet"
-ledger.conclude(study, "C05", ruling, numbers, note=note)
+def apply_c05(shots):
+    """The ruling; the estimates of the slope and of the last step; the means in words."""
+    near = other_classes(shots)
+    vit = vits(near)[0]
+    curves = 100 * near[near["model"] == vit].pivot(index="seed", columns="n_train", values="accuracy")
+    curves = curves.dropna()  # seeds of which a size is missing
+    sizes = curves.columns.to_numpy()
+    slopes = [slope_per_decade(sizes, row.to_numpy()) for _, row in curves.iterrows()]
+    slope = ledger.Estimate.of(slopes, "points")
+    step = ledger.Estimate.of(curves.iloc[:, -1] - curves.iloc[:, -2], "points")
+    ruling = ledger.judge(
+        ledger.above(step, margin=1, name="last step"),
+        must=[ledger.above(slope, margin=1, name="slope")],
+    )
+    numbers = {
+        f"{scaling.SHOTS}-shot accuracy of {vit} per tenfold data": slope,
+        f"step from {sizes[-2]:,} to {sizes[-1]:,} images": step,
+    }
+    means = ", ".join(f"{value:.1f} % at {size:,}" for size, value in curves.mean().items())
+    return ruling, numbers, f"{means} images"
+
+
+note = "Frozen features on the world's other classes; the paper: ImageNet"
+conclude("C05", apply_c05, shots, None if by_night.empty else night_shots, note)
 if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
 

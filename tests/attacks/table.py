@@ -50,6 +50,7 @@ LEFT_OUT = {
     "plots.attention.legend_below": "takes axes",
     "plots.attention.mark_patch": "takes axes",
     "plots.beside.": "shows pictures that were saved",
+    "plots.lines.": "takes axes and tables of runs",
     "plots.png.": "takes figures",
     "plots.style.": "takes axes",
 }

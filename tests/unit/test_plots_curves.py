@@ -10,6 +10,7 @@ from matplotlib.colors import to_rgb
 
 from vitlab import plots
 from vitlab.plots.families import FAMILIES, family, labels
+from vitlab.plots.lines import over_seeds
 from vitlab.plots.style import COLOURS
 
 
@@ -80,10 +81,9 @@ def test_a_family_looks_the_same_in_every_figure(curves, runs):
     for table, plot in ((curves, plots.plot_training_curves), (runs, plots.plot_data_scaling)):
         hybrid = table[table["model"] == "Lab-Ti/8"].assign(model="R+Lab-Ti/8")
         ax = plot(pd.concat([table, hybrid]))
-        looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in ax.lines}
-        for name, kind in (("ViT-Ti/8", "ViT"), ("ResNet", "ResNet"), ("hybrid", "hybrid")):
+        for line, kind in zip(ax.lines, ("ViT", "ResNet", "hybrid"), strict=True):
             colour, marker = FAMILIES[kind]
-            assert looks[name] == (COLOURS[colour], marker)
+            assert (line.get_color(), line.get_marker()) == (COLOURS[colour], marker)
 
 
 def test_training_curves_draw_the_mean_and_the_band(curves):
@@ -93,7 +93,10 @@ def test_training_curves_draw_the_mean_and_the_band(curves):
     np.testing.assert_allclose(x, [0, 1, 2])  # thousands of images
     np.testing.assert_allclose(y, [0.15, 0.35, 0.55])
     band = ax.collections[0].get_paths()[0].vertices
-    assert band[:, 1].min() == pytest.approx(0.1) and band[:, 1].max() == pytest.approx(0.6)
+    half = 12.706 * 0.05  # of the 95 % t interval of two seeds: 12.706 standard errors
+    assert band[:, 1].max() == pytest.approx(1.0) and band[:, 1].min() == pytest.approx(0.0)  # no accuracy is beyond
+    bounds = over_seeds(curves[curves["model"] == "Lab-Ti/8"], "step", "test_accuracy")
+    np.testing.assert_allclose(bounds["high"] - bounds["mean"], half, rtol=1e-4)
     assert ax.get_xlabel() == "training images seen (thousands)" and ax.get_ylabel() == "test accuracy (%)"
     assert ax.yaxis.get_major_formatter()(0.5) in ("50", "50.0")
     assert ax.lines[0].get_color() != ax.lines[1].get_color()
@@ -159,6 +162,15 @@ def test_data_scaling_has_a_logarithmic_axis_with_the_sizes(runs):
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["100", "1,000", "10,000"]
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.055, 0.1, 0.55])
     assert "number" in ax.get_xlabel() and ax.get_ylabel() == "test accuracy (%)"
+
+
+def test_lines_are_named_where_they_end_and_no_name_hides_another(runs):
+    ax = plots.plot_data_scaling(runs)  # both families end at the same height
+    names = {text.get_text(): (text.xy[1], text.get_color()) for text in ax.texts}
+    assert list(names) == ["ViT-Ti/8", "ResNet"]
+    assert names["ViT-Ti/8"] == (pytest.approx(0.55), COLOURS["blue"])
+    low, high = ax.get_ylim()
+    assert names["ResNet"][0] - names["ViT-Ti/8"][0] == pytest.approx((high - low) / 16)
 
 
 def test_the_difference_is_in_percentage_points_with_its_interval():

@@ -180,6 +180,18 @@ def assumed_hyperparameters(preset: str) -> dict[str, Hyperparameters]:
     return config.shared or dict.fromkeys(config.models, config.trials[0])
 
 
+def one_recipe(table: pd.DataFrame, preset: str) -> pd.DataFrame:
+    """The runs with the hyper-parameters that serve all sizes: the arm "same", of a table of any runs of a preset.
+
+    >>> runs = pd.DataFrame({"model": "Lab-Ti/4", "learning_rate": [0.002, 0.1], "weight_decay": 0.1})
+    >>> one_recipe(runs.assign(label_smoothing=0.0), "smoke")["learning_rate"].tolist()
+    [0.002]
+    """
+    shared = assumed_hyperparameters(preset)
+    wanted = pd.DataFrame([{"model": model} | dataclasses.asdict(values) for model, values in shared.items()])
+    return table.merge(wanted, how="inner")
+
+
 def sweep(jobs: int | None = None, folder: Path | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Make the trials of data_scaling_trials.json again: `scaling.accuracies` of those for all sizes, and by size."""
     folder = folder or runner.run_folder("data_scaling_sweep", "quick")

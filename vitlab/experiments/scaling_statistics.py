@@ -15,7 +15,7 @@ from vitlab.ledger.intervals import Interval, failed_starts, mean_interval
 
 
 def differences(runs: pd.DataFrame, first: str, second: str, n_images: int, chance: float = 0.1) -> pd.DataFrame:
-    """Test accuracy of model `first` minus that of `second`, for every size and seed.
+    """Test accuracy of model `first` minus that of `second`, for every size and seed that both have.
 
     Accuracies are of `n_images` images, of which guessing gets `chance` right. Rows: n_train, seed, difference (0…1),
     the 95 % t interval low, high of that size's mean over the seeds, and failed: how many of that size's seeds have a
@@ -28,7 +28,7 @@ def differences(runs: pd.DataFrame, first: str, second: str, n_images: int, chan
     """
     runs = runs[runs["model"].isin((first, second))]
     wide = runs.pivot(index=["n_train", "seed"], columns="model", values="test_accuracy")
-    paired = (wide[first] - wide[second]).rename("difference").reset_index()
+    paired = (wide[first] - wide[second]).dropna().rename("difference").reset_index()
     parts = []
     for size, group in paired.groupby("n_train"):
         accuracies = wide.xs(size, level="n_train").dropna()

@@ -4,7 +4,7 @@ from vitlab.ledger.beside import beside_imagenet
 from vitlab.ledger.estimate import Estimate, seeds_needed
 from vitlab.ledger.intervals import coverage, failed_starts, mean_interval
 from vitlab.ledger.origin import provenance
-from vitlab.ledger.published import live_or_published
+from vitlab.ledger.published import live_or_published, published_runs
 from vitlab.ledger.study import VERDICTS, Study, begin, conclude, finish, save_figure
 from vitlab.ledger.verdicts import above, all_of, any_of, below, given, judge, not_testable, within
 
@@ -28,6 +28,7 @@ __all__ = [
     "mean_interval",
     "not_testable",
     "provenance",
+    "published_runs",
     "save_figure",
     "seeds_needed",
     "within",

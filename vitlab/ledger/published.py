@@ -58,6 +58,16 @@ def read(study: str, preset: str = "full") -> Published | None:
     return Published(table, files.read_json(path.with_suffix(".json")))
 
 
+def published_runs(study: str, preset: str = "full") -> tuple[pd.DataFrame, str]:
+    """The rows of a study's committed runs, none where nothing is published, and in words how many runs they are.
+
+    >>> published_runs("nothing of this name")[1]
+    'nothing of this name: nothing is published yet'
+    """
+    there = read(study, preset)
+    return (there.table, str(there)) if there else (pd.DataFrame(), f"{study}: nothing is published yet")
+
+
 def live_or_published(
     study: Callable[..., pd.DataFrame], preset: str, seed: int, presets: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, str]:
@@ -71,5 +81,4 @@ def live_or_published(
     """
     if preset in presets:
         return study(preset, seed=seed), f"{study.__name__} at {preset}"
-    there = read(study.__name__)
-    return (there.table, str(there)) if there else (pd.DataFrame(), f"{study.__name__}: nothing is published yet")
+    return published_runs(study.__name__)

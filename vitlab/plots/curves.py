@@ -11,13 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from vitlab.plots.families import FAMILIES, family, labels
+from vitlab.plots.lines import name_ends, over_seeds, size_axis
 from vitlab.plots.style import COLOURS, MUTED, axes
 
 _X_LABELS = {"samples": "training images seen (thousands)", "seconds": "training time (s)"}
 
 
 def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "samples") -> Axes:
-    """Accuracy while training: a line for each model (mean of the seeds), a band from the worst seed to the best.
+    """Accuracy while training: a line for each model (mean of the seeds), a band for its 95 % interval.
 
     `table` has a row per evaluation: model, seed, step, test_accuracy (0…1), and samples or seconds as `x` says.
 
@@ -28,14 +29,12 @@ def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "
         raise ValueError(f"x={x!r}: expected one of {', '.join(_X_LABELS)}")
     ax = axes(ax)
     named = labels(table["model"])
+    scale = 1000 if x == "samples" else 1
     for model, rows in table.groupby("model", sort=False):
-        at = rows.groupby("step")[[x, "test_accuracy"]]
-        scale = 1000 if x == "samples" else 1
         colour, marker = FAMILIES[family(model)]
-        where, mean = at.mean()[x] / scale, at.mean()["test_accuracy"]
-        ax.plot(where, mean, marker=marker, markersize=4, color=COLOURS[colour], label=named[model])
-        low, high = at.min()["test_accuracy"], at.max()["test_accuracy"]
-        ax.fill_between(where, low, high, color=COLOURS[colour], alpha=0.2, linewidth=0)
+        where, at = rows.groupby("step")[x].mean() / scale, over_seeds(rows, "step", "test_accuracy", bounds=(0, 1))
+        ax.plot(where, at["mean"], marker=marker, markersize=4, color=COLOURS[colour], label=named[model])
+        ax.fill_between(where, at["low"], at["high"], color=COLOURS[colour], alpha=0.2, linewidth=0)
     ax.set(xlabel=_X_LABELS[x], ylabel="test accuracy (%)", xlim=(0, None))
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
     ax.legend(loc="lower right")
@@ -117,27 +116,26 @@ def plot_histories(table: pd.DataFrame, ax: Axes | None = None, y: str = "val_ac
 
 
 def plot_data_scaling(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Test accuracy against the number of training images: mean line, band from worst to best, every seed a point.
+    """Test accuracy against the number of training images: mean line, 95 % interval as a band, every seed a point.
 
     `table` has a row per run: model, n_train, seed, test_accuracy (0…1). A family has one colour; its first model's
-    line is solid, its second's dashed with open marks.
+    line is solid, its second's dashed with open marks. Each line is named at its right end.
     """
     ax = axes(ax)
-    models, named = list(table["model"].unique()), labels(table["model"])
+    models, named, ends = list(table["model"].unique()), labels(table["model"]), {}
     before = {model: sum(family(other) == family(model) for other in models[:i]) for i, model in enumerate(models)}
     for model, rows in table.groupby("model", sort=False):
-        colour, marker = FAMILIES[family(model)]
-        at = rows.groupby("n_train")["test_accuracy"]
+        name, marker = FAMILIES[family(model)]
+        colour, at = COLOURS[name], over_seeds(rows, "n_train", "test_accuracy", bounds=(0, 1))
         look = {"linestyle": ("-", "--", ":")[before[model] % 3], "markerfacecolor": "white" if before[model] else None}
-        ax.plot(
-            at.mean().index, at.mean(), color=COLOURS[colour], marker=marker, markersize=5, label=named[model], **look
-        )
-        ax.fill_between(at.min().index, at.min(), at.max(), color=COLOURS[colour], alpha=0.15, linewidth=0)
-        ax.scatter(rows["n_train"], rows["test_accuracy"], s=8, color=COLOURS[colour], alpha=0.7, zorder=3)
-    _size_axis(ax, sorted(table["n_train"].unique().tolist()))
+        ax.plot(at.index, at["mean"], color=colour, marker=marker, markersize=5, **look)
+        ax.fill_between(at.index, at["low"], at["high"], color=colour, alpha=0.15, linewidth=0)
+        ax.scatter(rows["n_train"], rows["test_accuracy"], s=8, color=colour, alpha=0.7, zorder=3)
+        ends[named[model]] = (at["mean"].iloc[-1], colour)
+    size_axis(ax, sorted(table["n_train"].unique().tolist()))
     ax.set_ylabel("test accuracy (%)")
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=9)  # below: no corner is free for six
+    name_ends(ax, ends)
     return ax
 
 
@@ -154,15 +152,7 @@ def plot_family_difference(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.errorbar(at.index, at["difference"], yerr=errors, color="black", marker="D", markersize=5, capsize=4,
                 label="mean, 95 % interval")  # fmt: skip
     ax.scatter(table["n_train"], 100 * table["difference"], s=12, color=COLOURS["green"], zorder=3, label="each seed")
-    _size_axis(ax, sorted(table["n_train"].unique().tolist()))
+    size_axis(ax, sorted(table["n_train"].unique().tolist()))
     ax.set_ylabel("ViT − ResNet (percentage points)")
     ax.legend(loc="best")
     return ax
-
-
-def _size_axis(ax: Axes, sizes: Sequence[int]) -> None:
-    """A logarithmic axis whose ticks are the sizes that were measured."""
-    ax.set_xscale("log")
-    ax.minorticks_off()
-    ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    ax.set_xlabel("training images (number, log scale)")

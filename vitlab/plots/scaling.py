@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import scipy.stats
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator, PercentFormatter
 
 from vitlab.plots.families import FAMILIES, family, labels
+from vitlab.plots.lines import name_ends, over_seeds, size_axis
 from vitlab.plots.style import COLOURS, MUTED, axes
 
 # A frontier: accuracy (0…1) for a compute in FLOPs, and the range of computes it was fitted on.
@@ -64,32 +64,15 @@ def plot_who_wins(table: pd.DataFrame, ax: Axes | None = None, by: str = "world"
     ends = {}
     for number, name in enumerate(names):
         colour, marker = _LINES[number % len(_LINES)]
-        at = table[table[by] == name].groupby("n_train")["difference"].agg(["mean", "sem", "count"])
-        at[["mean", "sem"]] *= 100
-        half = scipy.stats.t.ppf(0.975, at["count"] - 1) * at["sem"]
+        at = 100 * over_seeds(table[table[by] == name], "n_train", "difference")
         x = at.index * 1.03 ** (number - len(names) / 2)  # side by side, so that no interval hides another
-        ax.errorbar(x, at["mean"], yerr=half, color=COLOURS[colour], marker=marker, markersize=5, capsize=3)
+        errors = [at["mean"] - at["low"], at["high"] - at["mean"]]
+        ax.errorbar(x, at["mean"], yerr=errors, color=COLOURS[colour], marker=marker, markersize=5, capsize=3)
         ends[name] = (at["mean"].iloc[-1], COLOURS[colour])
-    sizes = sorted(table["n_train"].unique().tolist())
-    ax.set_xscale("log")
-    ax.minorticks_off()
-    ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    ax.set(xlabel="training images (number, log scale)", ylabel="ViT − ResNet (percentage points)")
-    for name, height in _apart({name: y for name, (y, _) in ends.items()}, ax.get_ylim()).items():
-        ax.annotate(
-            str(name), (1.01, height), xycoords=ax.get_yaxis_transform(), color=ends[name][1], va="center", fontsize=9
-        )
+    size_axis(ax, sorted(table["n_train"].unique().tolist()))
+    ax.set_ylabel("ViT − ResNet (percentage points)")
+    name_ends(ax, ends)
     return ax
-
-
-def _apart(heights: Mapping[str, float], limits: tuple[float, float], lines: float = 16) -> dict[str, float]:
-    """Heights of labels near those of their lines, at least a `lines`-th of the axis from one another."""
-    step = (limits[1] - limits[0]) / lines
-    placed: dict[str, float] = {}
-    for name in sorted(heights, key=heights.__getitem__):
-        lowest = max(placed.values()) + step if placed else limits[0]
-        placed[name] = max(heights[name], lowest)
-    return placed
 
 
 def plot_speeds(table: pd.DataFrame, ax: Axes | None = None) -> Axes:

@@ -1,0 +1,55 @@
+"""What curves over sizes share: the axis of sizes, mean and interval over seeds, names at the ends of lines (§4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+from matplotlib.axes import Axes
+
+
+def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
+    """A logarithmic axis whose ticks are the numbers of training images that were measured."""
+    ax.set_xscale("log")
+    ax.minorticks_off()
+    ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    ax.set_xlabel("training images (number, log scale)")
+
+
+def over_seeds(table: pd.DataFrame, x: str, y: str, bounds: tuple[float, float] | None = None) -> pd.DataFrame:
+    """Mean of `y` and its 95 % t interval for every `x`, over the rows of the table: columns mean, low, high.
+
+    The interval is cut at `bounds`, as accuracies are at 0 and 1; it is NaN where there is one row.
+
+    >>> runs = pd.DataFrame({"n": [5, 5], "accuracy": [0.98, 1.0]})
+    >>> over_seeds(runs, "n", "accuracy", bounds=(0, 1)).round(2).to_dict("records")
+    [{'mean': 0.99, 'low': 0.86, 'high': 1.0}]
+    """
+    at = table.groupby(x)[y].agg(["mean", "sem", "count"])
+    half = scipy.stats.t.ppf(0.975, (at["count"] - 1).clip(lower=1)) * at["sem"]
+    low, high = bounds or (-np.inf, np.inf)
+    ends = {"low": (at["mean"] - half).clip(lower=low), "high": (at["mean"] + half).clip(upper=high)}
+    return at[["mean"]].assign(**ends)
+
+
+def name_ends(ax: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
+    """Write the name of every line to the right of the axes, at the height where it ends, none over another.
+
+    `ends`: name → height in data units, colour. Called last, when the axes have their limits.
+    """
+    for name, height in _apart({name: y for name, (y, _) in ends.items()}, ax.get_ylim()).items():
+        ax.annotate(
+            str(name), (1.01, height), xycoords=ax.get_yaxis_transform(), color=ends[name][1], va="center", fontsize=9
+        )
+
+
+def _apart(heights: Mapping[str, float], limits: tuple[float, float], lines: float = 16) -> dict[str, float]:
+    """Heights of labels near those of their lines, at least a `lines`-th of the axis from one another."""
+    step = (limits[1] - limits[0]) / lines
+    placed: dict[str, float] = {}
+    for name in sorted(heights, key=heights.__getitem__):
+        lowest = max(placed.values()) + step if placed else limits[0]
+        placed[name] = max(heights[name], lowest)
+    return placed
