@@ -13,7 +13,16 @@ import scipy.stats
 import torch
 
 from vitlab.data.world import HELD_OUT, World, scene, with_difficulty
-from vitlab.experiments import compute_scaling, data_scaling, frozen, real_subsets, scaling, who_wins, world_classes
+from vitlab.experiments import (
+    compute_scaling,
+    data_scaling,
+    frozen,
+    real_subsets,
+    scaling,
+    tuning,
+    who_wins,
+    world_classes,
+)
 from vitlab.experiments.scaling import Hyperparameters
 from vitlab.experiments.scaling_statistics import (
     advantages,
@@ -185,6 +194,35 @@ def test_all_models_have_the_same_stored_trials_and_the_best_is_taken():
     assert set(by_size.groups) == set(quick.by_size) == {(m, n) for m in quick.pair for n in quick.sizes}
     for _, rows in by_size:
         assert set(zip(rows["weight_decay"], rows["label_smoothing"], strict=True)) == set(quick.regularisations)
+
+
+def test_halving_tries_all_settings_once_and_the_best_with_all_seeds(monkeypatch, tmp_path):
+    """With made-up accuracies: 4e-3 is the best with its first seed and falls with the others; 1e-3 and 2e-3 do not."""
+    rates = (1e-3, 2e-3, 4e-3, 8e-3, 16e-3)
+    smoke = dataclasses.replace(data_scaling.CONFIGS["smoke"], trials=tuple(map(Hyperparameters, rates)))
+    monkeypatch.setitem(data_scaling.CONFIGS, "smoke", smoke)
+    made = []
+
+    def run_all(function, configs, folder, jobs):
+        made.extend(configs)
+        firsts = dict(zip(rates, (0.6, 0.7, 0.9, 0.3, 0.2), strict=True))
+        falls = {4e-3: 0.5}
+        scored = [
+            firsts[config["learning_rate"]]
+            - falls.get(config["learning_rate"], 0.0) * (config["seed"] != data_scaling.TRIAL_SEEDS[0])
+            for config in configs
+        ]
+        others = ("test_accuracy", "train_accuracy", "flops", "seconds", "best_step", "last_step")
+        measured = dict.fromkeys(others, 1) | {"kind": "outcome"}
+        rows = zip(configs, scored, strict=True)
+        return pd.DataFrame([config | {"validation_accuracy": score} | measured for config, score in rows])
+
+    monkeypatch.setattr(runner, "run_all", run_all)
+    trials = data_scaling.halving("smoke", models=("Lab-Ti/4",), folder=tmp_path)
+    seeds = trials.groupby("learning_rate")["seed"].nunique()
+    assert seeds.to_dict() == {1e-3: 3, 2e-3: 3, 4e-3: 3, 8e-3: 1, 16e-3: 1}
+    assert {config["model"] for config in made} == {"Lab-Ti/4"}
+    assert tuning.best_hyperparameters(trials)["Lab-Ti/4"].learning_rate == 2e-3
 
 
 def test_without_stored_trials_they_are_run_first(monkeypatch, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pandas as pd
 
 from vitlab.experiments.scaling import Finetuning, Hyperparameters, RunConfig, accuracies, planned_run, run_one
 from vitlab.experiments.trials import TRIAL_SEEDS, stored_trials
-from vitlab.experiments.tuning import best_hyperparameters, regularisation_by_size
+from vitlab.experiments.tuning import best_hyperparameters, finalists, regularisation_by_size
 from vitlab.sweep import presets, runner
 from vitlab.training.recipe import Recipe
 
@@ -53,7 +54,10 @@ class StudyConfig:
 _GRID = tuple(
     Hyperparameters(rate, decay) for decay in (0.1, 1.0) for rate in (1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3, 64e-3)
 )
+_FINALISTS = 3  # settings of each model that are tried with all seeds, of those of `full`
 _SHARED = best_hyperparameters(stored_trials("data_scaling", "shared"))
+# At `full` the training is longer and the classes are ten times as many: rates and decays of its own.
+_GRID_OF_FULL = tuple(Hyperparameters(rate, decay) for decay in (0.1, 1.0) for rate in (2e-3, 1e-3, 4e-3, 8e-3))
 _SMOKE = ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4", "BiT-Lab-Mu/4", "R+Lab-Ti/16", "R+Lab-Ti/8")  # notebook 05's too
 CONFIGS = {
     "smoke": StudyConfig(
@@ -199,6 +203,23 @@ def sweep(jobs: int | None = None, folder: Path | None = None) -> tuple[pd.DataF
     shared = accuracies(runner.run_all(run_one, _trials(config), folder, jobs))
     finer = _trials_by_size(config, best_hyperparameters(shared))
     return shared, accuracies(runner.run_all(run_one, finer, folder, jobs))
+
+
+def halving(
+    preset: str = "full", models: Sequence[str] = COMPARED, jobs: int | None = None, folder: Path | None = None
+) -> pd.DataFrame:
+    """Make the trials of a preset in two rounds: every setting with one seed, then the best with the others as well.
+
+    Returns their `scaling.accuracies`, the table `full` of data_scaling_trials.json. Half of the time of trying all
+    settings with all seeds (successive halving: Jamieson and Talwalkar, 2016); all models have as many trials.
+    """
+    folder = folder or runner.run_folder("data_scaling_sweep", preset)
+    runs = _trials(dataclasses.replace(configured(preset, "digits"), models=tuple(models)))
+    first = [run for run in runs if run["seed"] == TRIAL_SEEDS[0]]
+    best = finalists(accuracies(runner.run_all(run_one, first, folder, jobs)), _FINALISTS)
+    names = list(best.columns)
+    again = [run for run in runs if tuple(run[name] for name in names) in set(best.itertuples(index=False, name=None))]
+    return accuracies(runner.run_all(run_one, _distinct([*first, *again]), folder, jobs))
 
 
 def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:

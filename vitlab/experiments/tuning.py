@@ -28,6 +28,8 @@ def scores(trials: pd.DataFrame, by: Sequence[str], value: str = "validation_acc
 def best_hyperparameters(trials: pd.DataFrame) -> dict[str, Hyperparameters]:
     """For every model those of its best trials: the highest of the `scores`, the first of equals.
 
+    Of settings that were tried with fewer seeds than others none is chosen: one seed shows no spread.
+
     `trials`: columns model, validation_accuracy, and any of the fields of `Hyperparameters`; a row for each seed.
 
     >>> trials = pd.DataFrame({"model": "a", "learning_rate": [1e-3, 2e-3], "validation_accuracy": [0.5, 0.6]})
@@ -35,11 +37,26 @@ def best_hyperparameters(trials: pd.DataFrame) -> dict[str, Hyperparameters]:
     {'a': Hyperparameters(learning_rate=0.002, weight_decay=0.1, label_smoothing=0.0)}
     """
     names = [name for name in _NAMES if name in trials]
-    found = scores(trials, ["model", *names])
+    n_seeds = trials.groupby(["model", *names])["validation_accuracy"].transform("size")
+    found = scores(trials[n_seeds == n_seeds.groupby(trials["model"]).transform("max")], ["model", *names])
     best = {model: rows.idxmax()[1:] for model, rows in found.groupby(level=0, sort=False)}
     return {
         model: Hyperparameters(**dict(zip(names, map(float, values), strict=True))) for model, values in best.items()
     }
+
+
+def finalists(trials: pd.DataFrame, n: int) -> pd.DataFrame:
+    """The `n` best settings of each model by validation accuracy, of trials with one seed; the first of equals.
+
+    Columns: model, and those of the fields of `Hyperparameters` that `trials` has.
+
+    >>> tried = {"learning_rate": [1e-3, 2e-3, 4e-3], "validation_accuracy": [0.5, 0.7, 0.6]}
+    >>> trials = pd.DataFrame({"model": "a"} | tried)
+    >>> finalists(trials, 2)["learning_rate"].tolist()
+    [0.002, 0.004]
+    """
+    ranked = trials.sort_values("validation_accuracy", ascending=False, kind="stable").groupby("model", sort=False)
+    return ranked.head(n)[["model", *(name for name in _NAMES if name in trials)]]
 
 
 def regularisation_by_size(
