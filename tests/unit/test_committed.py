@@ -4,6 +4,7 @@ import pytest
 import sweeps
 
 from vitlab import files
+from vitlab.cli import doctor
 from vitlab.sweep import committed, identity, runner
 
 
@@ -54,3 +55,16 @@ def test_a_damaged_archive_is_named_and_nothing_is_run(packed, tmp_path, damage)
     with pytest.raises(ValueError, match="sizes.zip is damaged .*: restore the committed file"):
         runner.run_all(sweeps.logged, packed, tmp_path / "here", jobs=1)
     assert log(tmp_path) == ["1", "2"]
+
+
+def test_the_doctor_counts_committed_runs_and_those_of_older_code(packed, tmp_path):
+    path = committed.archive("sizes", "full")
+    assert (
+        f"  2 in {path}, 0.0 MiB: 2 of older code (kept, not used)\n" in doctor.describe()
+    )  # a test's, no code of vitlab
+    results = committed.read(path)
+    name, result = next(iter(results.items()))
+    committed.write(path, {name: result | {"rows": []}})
+    assert f"  1 in {path}, 0.0 MiB: 1 that cannot be read (kept, not used)\n" in doctor.describe()
+    path.write_bytes(b"no archive")
+    assert f"  {path} is damaged (File is not a zip file): restore the committed file" in doctor.describe()

@@ -10,10 +10,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import vitlab
 from vitlab import files, notebooks
-from vitlab.sweep import identity, presets, results
+from vitlab.sweep import committed, identity, presets, results
 
 _PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scikit-learn")
 _LAB = ("matplotlib", "jupyterlab", "ipywidgets", "papermill")  # of the extra `lab`
@@ -98,24 +99,41 @@ def _weights() -> Iterator[str]:
 
 
 def _stored() -> Iterator[str]:
-    """Of each preset's stored runs, how many are not used by today's code on this machine."""
+    """Of each preset's stored runs, and of the committed ones, how many today's code on this machine does not use."""
     hashes: dict[str, str | None] = {}
     folders = sorted(files.figures_dir().glob("*/runs"))
     for folder in folders:
         paths = list(folder.glob("*/*.json"))
-        counts = Counter(_why_not_used(path, hashes) for path in paths)
-        unused = [f"{counts[why]:,} {why}" for why in (_OLDER, _ELSEWHERE, _DAMAGED) if counts[why]]
-        size = sum(path.stat().st_size for path in paths) / 2**20
-        kept = f": {', '.join(unused)} (kept, not used)" if unused else ""
-        yield f"{len(paths):,} in {folder}, {size:.1f} MiB{kept}"
+        counts = Counter(_why_not_used(path.stem, _content(path), hashes) for path in paths)
+        yield _counted(folder, sum(path.stat().st_size for path in paths), counts)
     if not folders:
         yield f"none in {files.figures_dir()}"
+    for archive in committed.archives():
+        try:
+            runs = committed.read(archive).items()
+        except ValueError as error:
+            yield str(error)
+            continue
+        counts = Counter(_why_not_used(Path(name).stem, result, hashes) for name, result in runs)
+        yield _counted(archive, archive.stat().st_size, counts)
 
 
-def _why_not_used(path: Path, hashes: dict[str, str | None]) -> str:
-    """Why a sweep here would not read this run, empty where it would; `hashes`: of functions' code, filled here."""
+def _counted(where: Path, size: int, counts: Counter[str]) -> str:
+    unused = [f"{counts[why]:,} {why}" for why in (_OLDER, _ELSEWHERE, _DAMAGED) if counts[why]]
+    kept = f": {', '.join(unused)} (kept, not used)" if unused else ""
+    return f"{counts.total():,} in {where}, {size / 2**20:.1f} MiB{kept}"
+
+
+def _content(path: Path) -> Any:
     try:
-        result = files.read_json(path)
+        return files.read_json(path)
+    except ValueError:
+        return None
+
+
+def _why_not_used(stem: str, result: Any, hashes: dict[str, str | None]) -> str:
+    """Why a sweep here would not use the run of this name, empty where it would; `hashes`: of code, filled here."""
+    try:
         name, config = result["function"], result["config"]
         made_by = {"torch": result["torch"], "device": result["device"]}
         if result["schema"] < identity.SCHEMA:
@@ -124,7 +142,7 @@ def _why_not_used(path: Path, hashes: dict[str, str | None]) -> str:
             return _DAMAGED
         if name not in hashes:
             hashes[name] = identity.code_hash_of(name)
-        if hashes[name] is None or identity.run_key(name, config, hashes[name], **made_by) != path.stem:
+        if hashes[name] is None or identity.run_key(name, config, hashes[name], **made_by) != stem:
             return _OLDER
     except (ValueError, KeyError, TypeError, AttributeError):
         return _DAMAGED

@@ -64,11 +64,16 @@ def find(name: str) -> dict[str, Any] | None:
     >>> find("0000.json") is None
     True
     """
-    for preset in PRESETS:
-        for path in sorted((files.reference_dir(preset) / "runs").glob("*.zip")):
-            if name in _names(path):
-                return _member(path, name)
-    return None
+    return next((_member(path, name) for path in archives() if name in _names(path)), None)
+
+
+def archives() -> list[Path]:
+    """The archives of all studies at all presets.
+
+    >>> all(path.suffix == ".zip" for path in archives())
+    True
+    """
+    return [path for preset in PRESETS for path in sorted((files.reference_dir(preset) / "runs").glob("*.zip"))]
 
 
 def _names(path: Path) -> tuple[str, ...]:
