@@ -15,7 +15,7 @@
 # | preset | what runs | time on 2 CPU cores |
 # |---|---|---|
 # | `smoke` | three tiny sets, a handful of steps | seconds |
-# | `quick` | three sizes × three models × three seeds, and regularisation tuned for each size | two minutes, once; then seconds |
+# | `quick` | three sizes × three models × three seeds | two minutes, once; then seconds |
 # | `full` | a thousand to 256,000 images of 100 classes, three families in two sizes, five seeds | hours; what is finished of it is committed, and shown at every preset |
 # | `gpu` | the same with larger models, each image of the million seen | for a GPU, not run yet |
 
@@ -258,7 +258,7 @@ pd.DataFrame(covered).T.style.format("{:.0%}").set_caption("how often a 95 % int
 # standard deviation. The table has this score in %, the chosen trial bold:
 
 # %%
-trials = stored_trials("data_scaling", "shared")
+trials = stored_trials("data_scaling", PRESET if PRESET == "full" else "quick")
 assert trials.groupby("model").size().nunique() == 1  # as many trials for all
 score = tuning.scores(trials, ["model", "weight_decay", "learning_rate"])
 wide = 100 * score.unstack("learning_rate")
@@ -267,15 +267,14 @@ bold = lambda row: np.where(row == best[row.name], "font-weight: bold", "")  # n
 wide.style.format("{:.1f}").apply(bold, axis=1)
 
 # %% [markdown]
-# One call. Every run is stored when it ends; called again, it reads what is there. The arm `same` has one recipe for all sizes
-# (Fig. 4); in `tuned`, weight decay and label smoothing of the pair are chosen at every size by trials of its own, as in
-# Fig. 3. A size's own choice replaces the shared one only where it was better by more than the noise of a trial.
+# One call. Every run is stored when it ends; called again, it reads what is there. One recipe serves all sizes, as in Fig. 4:
+# what differs is the models, and not how well each set's regularisation was chosen. Training stops early.
 
 # %%
 table = data_scaling.data_scaling(PRESET, seed=SEED, real=REAL)
-same, tuned = (table[table["arm"] == arm] for arm in ("same", "tuned"))
-runs, tuned_runs = scaling.accuracies(same), scaling.accuracies(tuned)
-histories, shots = scaling.histories(same), scaling.few_shots(same)
+runs, histories, shots = (
+    take(table) for take in (scaling.accuracies, scaling.histories, scaling.few_shots)
+)
 runs.head()
 
 # %% [markdown]
@@ -283,8 +282,7 @@ runs.head()
 # is decided by them, and the live runs show how it is done.
 
 # %%
-night, where_from = ledger.published_runs("data_scaling")
-by_night = night if night.empty else data_scaling.one_recipe(night, "full")
+by_night, where_from = ledger.published_runs("data_scaling")
 print(where_from)
 
 # %% [markdown]
@@ -376,30 +374,20 @@ if not by_night.empty:
             ax.set(title=f"{target}, {name}", ylabel=f"{name} accuracy (%)")
 
 # %% [markdown]
-# Now the live run: Fig. 4's and Fig. 3's kind side by side, and who is ahead.
+# Now the live run, and who is ahead in it.
 
 # %%
-gap, tuned_gap = (paired(each, PRESET) for each in (runs, tuned_runs))
-alt = (
-    "Left and middle: test accuracy of the models against training-set size, log axis, bands for the "
-    "95 % intervals, with one recipe and with tuned regularisation. Right: ViT minus ResNet in points "
-    "with 95 % intervals and a line at zero."
-)
-titles = (
-    "One recipe for all sizes",
-    "Regularisation tuned for each size",
-    "ViT − ResNet, one recipe",
-)
-with plots.figure(study, "data_scaling", 1, 3, alt=alt, figsize=(14, 4.2)) as panels:
-    plots.plot_data_scaling(runs, panels[0])
-    plots.plot_data_scaling(tuned_runs, panels[1])
-    plots.plot_family_difference(gap, panels[2])
-    for ax, title in zip(panels, titles, strict=True):
-        ax.set_title(title)
-    panels[1].set_ylim(panels[0].get_ylim())
+gap = paired(runs, PRESET)
+alt = "Left: test accuracy of the models against training-set size, log axis, bands for the 95 % "
+alt += "intervals. Right: ViT minus ResNet in points with 95 % intervals and a line at zero."
+with plots.figure(study, "data_scaling", 1, 2, alt=alt, figsize=(10, 4.2)) as (left, right):
+    plots.plot_data_scaling(runs, left)
+    plots.plot_family_difference(gap, right)
+    left.set_title(f"Held-out images, {PRESET}")
+    right.set_title("ViT − ResNet")
 
 # %% [markdown]
-# Left and middle, the mean of the seeds, a band for its 95 % interval, and every seed as a point; guessing is 10 %. Right, the
+# Left, the mean of the seeds, a band for its 95 % interval, and every seed as a point; guessing is 10 %. Right, the
 # paired difference: below the dashed line the ResNet is ahead, above it the ViT. The intervals rest on few seeds and are wide for it;
 # where one spans the dashed line, that size does not say who is ahead.
 #
@@ -419,7 +407,7 @@ with plots.figure(study, "few_shot", 1, len(targets), alt=alt, **shape) as panel
         rows = shots[shots["target"] == target].rename(columns={"accuracy": "test_accuracy"})
         plots.plot_data_scaling(rows, ax)
         ax.set(title=names.get(target, target), ylabel=f"{scaling.SHOTS}-shot accuracy (%)")
-probes = scaling.probes(same).groupby(["target", "n_train", "model"])["accuracy"].mean()
+probes = scaling.probes(table).groupby(["target", "n_train", "model"])["accuracy"].mean()
 table = probes.mul(100).unstack().style.format("{:.1f}")
 table.set_caption("Linear probe on the same features, accuracy in %")
 
@@ -428,7 +416,7 @@ table.set_caption("Linear probe on the same features, accuracy in %")
 #
 # ## Verdict
 #
-# The rules from above, in code. The runs of `full` go through them where they are committed, then the live run, in both arms.
+# The rules from above, in code. The runs of `full` go through them where they are committed, and the live run.
 
 
 # %%
@@ -473,7 +461,7 @@ def crossing_words(wide):
 
 # %% [markdown]
 # Every size's difference goes into the ledger with where the curves cross, if they do. The verdict is that of the runs of
-# `full`, where they are committed; else that of the live run with one recipe. What the other arms say is beside it.
+# `full`, where they are committed; else that of the live run. What the live run alone would say is beside it.
 
 
 # %%
@@ -498,10 +486,8 @@ setup = (
     f"{vit} and {resnet} from scratch on our painted world, its held-out images. The paper: hundreds "
     "of millions of photographs, few-shot and fine-tuned accuracy on ImageNet"
 )
-tuned_ruling, tuned_numbers, tuned_words = with_crossing(tuned_gap)
-tuned = f"With tuned regularisation, {PRESET}: {tuned_words}; the verdict would be: {tuned_ruling}"
 night_gap = None if by_night.empty else paired(night_runs, "full")
-conclude("C03", with_crossing, gap, night_gap, f"{tuned}. {setup}", table=runs)
+conclude("C03", with_crossing, gap, night_gap, setup, table=runs)
 
 # %% [markdown]
 # **C04**, the size of the ViT against the size of the set: how much the larger one gains on the smaller from the smallest set

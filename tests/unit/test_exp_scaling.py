@@ -61,30 +61,18 @@ def table(folder):
 # ---- data_scaling ----
 
 
-def test_every_model_size_and_seed_has_one_outcome_in_its_arms(table):
-    config = data_scaling.CONFIGS["smoke"]
-    runs = {arm: scaling.accuracies(rows) for arm, rows in table.groupby("arm")}
-    assert len(runs["same"]) == len(config.models) * len(config.sizes) * config.n_seeds
-    assert len(runs["tuned"]) == len(config.pair) * len(config.sizes) * config.n_seeds
-    for rows in runs.values():
-        assert not rows.duplicated(["model", "n_train", "seed"]).any()
-        assert rows[["test_accuracy", "train_accuracy", "validation_accuracy"]].stack().between(0, 1).all()
-        assert (rows["best_step"] <= rows["last_step"]).all() and (rows["last_step"] <= rows["steps"]).all()
-    assert runs["same"].groupby("model")["weight_decay"].nunique().eq(1).all()
-    (key, values), *_ = config.by_size.items()
-    chosen = runs["tuned"].set_index(["model", "n_train"])["weight_decay"]
-    assert (chosen[key] == values.weight_decay).all() and (chosen.drop(index=key) == 0.1).all()
-
-
-def test_a_run_that_both_arms_ask_for_is_made_once(table, folder):
-    config = data_scaling.CONFIGS["smoke"]
-    both = len(config.pair) * len(config.sizes) * config.n_seeds - config.n_seeds  # one cell is tuned
-    assert len(list(folder.glob("*.json"))) == len(table.groupby(["arm", "model", "n_train", "seed"])) - both
+def test_every_model_size_and_seed_has_one_outcome_and_one_recipe_serves_all_sizes(table):
+    config, runs = data_scaling.CONFIGS["smoke"], scaling.accuracies(table)
+    assert len(runs) == len(config.models) * len(config.sizes) * config.n_seeds
+    assert not runs.duplicated(["model", "n_train", "seed"]).any()
+    assert runs[["test_accuracy", "train_accuracy", "validation_accuracy"]].stack().between(0, 1).all()
+    assert (runs["best_step"] <= runs["last_step"]).all() and (runs["last_step"] <= runs["steps"]).all()
+    recipe = ["learning_rate", "weight_decay", "label_smoothing", "steps"]
+    assert runs.groupby("model")[recipe].nunique().eq(1).all(axis=None)
 
 
 def test_histories_hold_the_kept_evaluation(table):
-    same = table[table["arm"] == "same"]
-    runs, rows = scaling.accuracies(same), scaling.histories(same)
+    runs, rows = scaling.accuracies(table), scaling.histories(table)
     key = ["model", "n_train", "seed"]
     best = rows[rows["step"] > 0].groupby(key)["val_accuracy"].max()
     kept = rows.merge(runs, left_on=[*key, "step"], right_on=[*key, "best_step"]).set_index(key)["val_accuracy"]
@@ -101,11 +89,10 @@ def test_training_flops_are_three_forward_passes_a_sample(table):
 
 
 def test_frozen_features_are_evaluated_on_other_classes_and_on_real_images(table):
-    same = table[table["arm"] == "same"]
-    for rows in (scaling.few_shots(same), scaling.probes(same)):
+    for rows in (scaling.few_shots(table), scaling.probes(table)):
         assert set(rows["target"]) == {frozen.OTHER_CLASSES, "digits"}
-        assert len(rows) == 2 * len(scaling.accuracies(same)) and rows["accuracy"].between(0, 1).all()
-    assert set(scaling.few_shots(same)["shots"]) == {scaling.SHOTS}
+        assert len(rows) == 2 * len(scaling.accuracies(table)) and rows["accuracy"].between(0, 1).all()
+    assert set(scaling.few_shots(table)["shots"]) == {scaling.SHOTS}
 
 
 def test_a_finished_study_is_read_not_run(table, folder, monkeypatch):
@@ -142,15 +129,12 @@ def test_a_run_without_validation_images_is_refused_before_it_trains():
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_one_arm_has_one_recipe_for_all_sizes_and_both_have_the_same_images(preset):
+def test_runs_differ_in_model_size_and_seed_alone(preset):
     config = data_scaling.CONFIGS[preset]
-    same = dict.fromkeys(config.models, Hyperparameters(1e-3))
-    tuned = {(model, size): Hyperparameters(1e-3, 3.0) for model in config.pair for size in config.sizes}
-    arms = data_scaling._arms(config, same, tuned, 2)
-    apart = ("model", "n_train", "seed", "weight_decay")
-    assert len({tuple(v for k, v in c.items() if k not in apart) for arm in arms.values() for c in arm}) == 1
-    assert {c["weight_decay"] for c in arms["same"]} == {0.1} and {c["weight_decay"] for c in arms["tuned"]} == {3.0}
-    assert {c["seed"] for c in arms["same"]} == {200 + s for s in range(config.n_seeds)}
+    runs = data_scaling._runs(config, dict.fromkeys(config.models, Hyperparameters(1e-3)), 2)
+    apart = ("model", "n_train", "seed")
+    assert len({tuple(value for name, value in run.items() if name not in apart) for run in runs}) == 1
+    assert {run["seed"] for run in runs} == {200 + s for s in range(config.n_seeds)}
     vit, bit = config.pair
     assert bit == f"BiT-{vit}" and config.n_seeds >= (2 if preset == "smoke" else 3)
     assert list(config.sizes) == sorted(set(config.sizes)) and config.sizes[0] < config.middle < config.sizes[-1]
@@ -179,7 +163,7 @@ def test_the_budgets_of_compute_span_a_factor_of_thirty():
 
 
 def test_all_models_have_the_same_stored_trials_and_the_best_is_taken():
-    quick, trials = data_scaling.CONFIGS["quick"], stored_trials("data_scaling", "shared")
+    quick, trials = data_scaling.CONFIGS["quick"], stored_trials("data_scaling", "quick")
     grid = {(each.learning_rate, each.weight_decay) for each in quick.trials}
     assert set(trials["model"]) >= {*data_scaling.COMPARED, *compute_scaling.CONFIGS["quick"].models}
     for model, rows in trials.groupby("model"):
@@ -190,10 +174,6 @@ def test_all_models_have_the_same_stored_trials_and_the_best_is_taken():
         assert steady[chosen.learning_rate, chosen.weight_decay] == steady.max()
         rates = sorted(rows["learning_rate"].unique())
         assert rates[0] < chosen.learning_rate < rates[-1]  # inside the grid, not at its edge
-    by_size = stored_trials("data_scaling", "by_size").groupby(["model", "n_train"])
-    assert set(by_size.groups) == set(quick.by_size) == {(m, n) for m in quick.pair for n in quick.sizes}
-    for _, rows in by_size:
-        assert set(zip(rows["weight_decay"], rows["label_smoothing"], strict=True)) == set(quick.regularisations)
 
 
 def test_halving_tries_all_settings_once_and_the_best_with_all_seeds(monkeypatch, tmp_path):
@@ -229,10 +209,8 @@ def test_without_stored_trials_they_are_run_first(monkeypatch, tmp_path):
     """With made-up accuracies: the hyper-parameters with the highest must come out in the study's runs."""
     smoke = dataclasses.replace(
         data_scaling.CONFIGS["smoke"],
-        trials=(Hyperparameters(1e-3), Hyperparameters(2e-3), Hyperparameters(4e-3)),
-        regularisations=((0.1, 0.0), (1.0, 0.0)),
+        trials=(Hyperparameters(1e-3), Hyperparameters(2e-3), Hyperparameters(4e-3), Hyperparameters(2e-3, 1.0)),
         shared=None,
-        by_size=None,
     )
     monkeypatch.setitem(data_scaling.CONFIGS, "smoke", smoke)
 
@@ -240,7 +218,6 @@ def test_without_stored_trials_they_are_run_first(monkeypatch, tmp_path):
         rows = []
         for config in configs:
             score = 0.5 + 0.1 * (config["learning_rate"] == 2e-3) + 0.1 * (config["weight_decay"] == 1.0)
-            score += 0.1 * (config["n_train"] == 16 and config["weight_decay"] == 0.1) * 2
             measured = dict.fromkeys(
                 ("test_accuracy", "train_accuracy", "flops", "seconds", "best_step", "last_step"), 1
             )
@@ -249,10 +226,7 @@ def test_without_stored_trials_they_are_run_first(monkeypatch, tmp_path):
 
     monkeypatch.setattr(runner, "run_all", run_all)
     runs = data_scaling.data_scaling("smoke", folder=tmp_path, **DIGITS)
-    assert (runs["learning_rate"] == 2e-3).all()
-    tuned = runs[runs["arm"] == "tuned"].groupby("n_train")["weight_decay"].first()
-    assert tuned.to_dict() == {16: 0.1, 32: 1.0, 64: 1.0}
-    assert (runs[runs["arm"] == "same"]["weight_decay"] == 0.1).all()
+    assert (runs["learning_rate"] == 2e-3).all() and (runs["weight_decay"] == 1.0).all()
 
 
 def test_a_set_too_large_to_be_seen_is_painted_in_part_and_from_all_of_it():

@@ -13,7 +13,7 @@ import pandas as pd
 
 from vitlab.experiments.scaling import Finetuning, Hyperparameters, RunConfig, accuracies, planned_run, run_one
 from vitlab.experiments.trials import TRIAL_SEEDS, stored_trials
-from vitlab.experiments.tuning import best_hyperparameters, finalists, regularisation_by_size
+from vitlab.experiments.tuning import best_hyperparameters, finalists
 from vitlab.sweep import presets, runner
 from vitlab.training.recipe import Recipe
 
@@ -34,10 +34,8 @@ class StudyConfig:
     sizes: tuple[int, ...]  # training images; each set contains the smaller ones
     n_seeds: int  # each with weights, order and training images of its own
     trials: tuple[Hyperparameters, ...]  # of every model at the middle size; the best serve all sizes
-    regularisations: tuple[tuple[float, float], ...]  # weight decay, label smoothing: trials of the pair at every size
     # What was chosen, where the trials were made beforehand; None: the trials are run first.
-    shared: dict[str, Hyperparameters] | None = None  # for all sizes
-    by_size: dict[tuple[str, int], Hyperparameters] | None = None
+    shared: dict[str, Hyperparameters] | None = None
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -57,7 +55,7 @@ def _grid(*rates: float) -> tuple[Hyperparameters, ...]:
 
 _GRID = _grid(1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3, 64e-3)
 _FINALISTS = 3  # settings of each model that are tried with all seeds, of those of `full`
-_SHARED = best_hyperparameters(stored_trials("data_scaling", "shared"))
+_SHARED = best_hyperparameters(stored_trials("data_scaling", "quick"))
 _SMOKE = ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4", "BiT-Lab-Mu/4", "R+Lab-Ti/16", "R+Lab-Ti/8")  # notebook 05's too
 CONFIGS = {
     "smoke": StudyConfig(
@@ -73,9 +71,7 @@ CONFIGS = {
         sizes=(16, 32, 64),
         n_seeds=2,
         trials=_GRID[:1],
-        regularisations=((0.1, 0.0),),
         shared=dict.fromkeys(_SMOKE, Hyperparameters(2e-3)),
-        by_size={("Lab-Ti/4", 16): Hyperparameters(2e-3, 1.0)},
     ),
     "quick": StudyConfig(
         RunConfig(
@@ -89,9 +85,7 @@ CONFIGS = {
         sizes=(300, 2_000, 12_000),
         n_seeds=3,
         trials=_GRID,
-        regularisations=tuple(itertools.product((0.1, 1.0, 3.0), (0.0, 0.1))),
         shared=_SHARED,
-        by_size=regularisation_by_size(stored_trials("data_scaling", "by_size"), _SHARED),
     ),
     "full": StudyConfig(
         RunConfig(
@@ -107,7 +101,6 @@ CONFIGS = {
         sizes=(1_000, 4_000, 16_000, 64_000, 256_000),
         n_seeds=5,
         trials=_grid(1e-3, 2e-3, 4e-3, 8e-3, 16e-3),  # ten times the steps of quick: higher rates are too high
-        regularisations=((1.0, 0.1),),
         shared=_SHARED,
     ),
     "gpu": StudyConfig(  # not run yet
@@ -121,7 +114,6 @@ CONFIGS = {
         sizes=(1_000, 10_000, 100_000, 1_000_000),
         n_seeds=3,
         trials=(Hyperparameters(1e-3), Hyperparameters(4e-3)),
-        regularisations=((0.1, 0.0), (1.0, 0.0), (1.0, 0.1)),
     ),
 }
 
@@ -133,28 +125,14 @@ def data_scaling(
     folder: Path | None = None,
     real: str = "",
 ) -> pd.DataFrame:
-    """Train every model on every size with every seed, and the pair once more with regularisation tuned for each size.
+    """Train every model on every size with every seed, all with one recipe; rows of five kinds, see `scaling.run_one`.
 
-    Rows of four kinds, see `scaling.run_one`; the column `arm` is "same" (one recipe for all sizes) or "tuned". A run
-    that both arms contain is made once. Within a seed all models see the same images, and the smaller sets are parts of
-    the larger ones. `real`: the real sets on which frozen features are evaluated; by default `scaling.real_sets()`.
+    Within a seed all models see the same images, and the smaller sets are parts of the larger ones. No regularisation
+    is tuned for the smaller sets: what differs is the models, as in Fig. 4. `real`: the real sets on which frozen
+    features are evaluated; by default `scaling.real_sets()`.
     """
     config, folder = configured(preset, real), folder or runner.run_folder("scaling", preset)
-    shared = shared_hyperparameters(config, folder, jobs)
-    by_size = config.by_size
-    if by_size is None:
-        trials = runner.run_all(run_one, _trials_by_size(config, shared), folder, jobs)
-        by_size = regularisation_by_size(accuracies(trials), shared)
-    arms = _arms(config, shared, by_size, seed)
-    table = runner.run_all(run_one, _distinct([*arms["same"], *arms["tuned"]]), folder, jobs)
-    names = [field.name for field in dataclasses.fields(Hyperparameters)]
-    wanted = {arm: pd.DataFrame(runs)[["model", "n_train", "seed", *names]] for arm, runs in arms.items()}
-    both = pd.concat(
-        [table.merge(runs, how="inner").assign(arm=arm) for arm, runs in wanted.items()], ignore_index=True
-    )
-    both.attrs.update(table.attrs)
-    keys = list(arms["same"][0])
-    return both[["arm", *keys, *(name for name in table.columns if name not in keys)]]
+    return runner.run_all(run_one, _runs(config, shared_hyperparameters(config, folder, jobs), seed), folder, jobs)
 
 
 def configured(preset: str, real: str = "") -> StudyConfig:
@@ -184,25 +162,11 @@ def assumed_hyperparameters(preset: str) -> dict[str, Hyperparameters]:
     return config.shared or dict.fromkeys(config.models, config.trials[0])
 
 
-def one_recipe(table: pd.DataFrame, preset: str) -> pd.DataFrame:
-    """The runs with the hyper-parameters that serve all sizes: the arm "same", of a table of any runs of a preset.
-
-    >>> runs = pd.DataFrame({"model": "Lab-Ti/4", "learning_rate": [0.002, 0.1], "weight_decay": 0.1})
-    >>> one_recipe(runs.assign(label_smoothing=0.0), "smoke")["learning_rate"].tolist()
-    [0.002]
-    """
-    shared = assumed_hyperparameters(preset)
-    wanted = pd.DataFrame([{"model": model} | dataclasses.asdict(values) for model, values in shared.items()])
-    return table.merge(wanted, how="inner")
-
-
-def sweep(jobs: int | None = None, folder: Path | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Make the trials of data_scaling_trials.json again: `scaling.accuracies` of those for all sizes, and by size."""
+def sweep(jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
+    """Make the trials of the table `quick` of data_scaling_trials.json again: their `scaling.accuracies`."""
     folder = folder or runner.run_folder("data_scaling_sweep", "quick")
-    config = dataclasses.replace(configured("quick", "digits"), models=COMPARED, shared=None)
-    shared = accuracies(runner.run_all(run_one, _trials(config), folder, jobs))
-    finer = _trials_by_size(config, best_hyperparameters(shared))
-    return shared, accuracies(runner.run_all(run_one, finer, folder, jobs))
+    config = dataclasses.replace(configured("quick", "digits"), models=COMPARED)
+    return accuracies(runner.run_all(run_one, _trials(config), folder, jobs))
 
 
 def halving(
@@ -218,24 +182,22 @@ def halving(
     first = [run for run in runs if run["seed"] == TRIAL_SEEDS[0]]
     best = finalists(accuracies(runner.run_all(run_one, first, folder, jobs)), _FINALISTS)
     names = list(best.columns)
-    again = [run for run in runs if tuple(run[name] for name in names) in set(best.itertuples(index=False, name=None))]
-    return accuracies(runner.run_all(run_one, _distinct([*first, *again]), folder, jobs))
+    chosen = set(best.itertuples(index=False, name=None))
+    again = [run for run in runs if run not in first and tuple(run[name] for name in names) in chosen]
+    return accuracies(runner.run_all(run_one, [*first, *again], folder, jobs))
 
 
 def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
-    """Every run of the study: the trials, where they are not made beforehand, then the two arms.
+    """Every run of the study: the trials, where they are not made beforehand, then those that are compared.
 
-    As long as the trials have not been made, the arms have the first hyper-parameters tried: these cost the same.
+    As long as the trials have not been made, these have the first hyper-parameters tried: they cost the same.
 
     >>> len(planned_runs("smoke"))
-    20
+    18
     """
     config = configured(preset)
-    shared = assumed_hyperparameters(preset)
-    arms = _arms(config, shared, config.by_size or {}, seed)
-    trials = [] if config.shared else _trials(config)
-    trials += [] if config.by_size else _trials_by_size(config, shared)
-    return _distinct([*trials, *arms["same"], *arms["tuned"]])
+    runs = _runs(config, assumed_hyperparameters(preset), seed)
+    return runs if config.shared else list({tuple(run.values()): run for run in [*_trials(config), *runs]}.values())
 
 
 def _trials(config: StudyConfig) -> list[dict[str, Any]]:
@@ -243,37 +205,13 @@ def _trials(config: StudyConfig) -> list[dict[str, Any]]:
     return [planned_run(_tried(config.run), model, values, config.middle, seed) for model, values, seed in each]
 
 
-def _trials_by_size(config: StudyConfig, shared: dict[str, Hyperparameters]) -> list[dict[str, Any]]:
-    combinations = itertools.product(reversed(config.sizes), config.pair, config.regularisations, TRIAL_SEEDS)
-    return [
-        planned_run(_tried(config.run), model, Hyperparameters(shared[model].learning_rate, *values), size, seed)
-        for size, model, values, seed in combinations
-    ]
-
-
 def _tried(run: RunConfig) -> RunConfig:
     """What a trial needs of a run: it is judged on validation images, so frozen features are evaluated on few."""
     return dataclasses.replace(run, n_frozen=min(run.n_frozen, 200), finetuning=None)
 
 
-def _arms(
-    config: StudyConfig,
-    shared: dict[str, Hyperparameters],
-    by_size: dict[tuple[str, int], Hyperparameters],
-    seed: int,
-) -> dict[str, list[dict[str, Any]]]:
+def _runs(config: StudyConfig, shared: dict[str, Hyperparameters], seed: int) -> list[dict[str, Any]]:
     # Large sets first within a seed: the long runs do not come last, and every model finds the images painted.
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
-    runs = list(itertools.product(seeds, reversed(config.sizes), config.models))
-    return {
-        "same": [planned_run(config.run, m, shared[m], size, s) for s, size, m in runs],
-        "tuned": [
-            planned_run(config.run, m, by_size.get((m, size), shared[m]), size, s)
-            for s, size, m in runs
-            if m in config.pair
-        ],
-    }
-
-
-def _distinct(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return list({tuple(run.values()): run for run in runs}.values())
+    each = itertools.product(seeds, reversed(config.sizes), config.models)
+    return [planned_run(config.run, model, shared[model], size, s) for s, size, model in each]

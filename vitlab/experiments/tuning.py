@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -57,28 +57,3 @@ def finalists(trials: pd.DataFrame, n: int) -> pd.DataFrame:
     """
     ranked = trials.sort_values("validation_accuracy", ascending=False, kind="stable").groupby("model", sort=False)
     return ranked.head(n)[["model", *(name for name in _NAMES if name in trials)]]
-
-
-def regularisation_by_size(
-    trials: pd.DataFrame, shared: Mapping[str, Hyperparameters], noise: float = 0.02
-) -> dict[tuple[str, int], Hyperparameters]:
-    """For every model and size the regularisation of its best trials, at the learning rate that all sizes share.
-
-    The shared hyper-parameters stay where the best trial is no more than `noise` better than theirs: by default one
-    standard error of an accuracy on 500 images, for a lead within it is as likely due to chance.
-
-    `trials`: columns model, n_train, weight_decay, label_smoothing, validation_accuracy.
-
-    >>> trials = pd.DataFrame({"model": "a", "n_train": [9, 9, 99, 99], "weight_decay": [0.1, 1.0] * 2,
-    ...                        "label_smoothing": 0.0, "validation_accuracy": [0.5, 0.6, 0.5, 0.51]})
-    >>> [each.weight_decay for each in regularisation_by_size(trials, {"a": Hyperparameters(1e-3, 0.1)}).values()]
-    [1.0, 0.1]
-    """
-    found, chosen = scores(trials, ["model", "n_train", "weight_decay", "label_smoothing"]), {}
-    for (model, n_train), rows in found.groupby(level=[0, 1], sort=False):
-        rate = shared[model].learning_rate
-        by_setting = {Hyperparameters(rate, *map(float, key[2:])): float(score) for key, score in rows.items()}
-        best = max(by_setting, key=by_setting.__getitem__)
-        lead = by_setting[best] > by_setting.get(shared[model], 0.0) + noise
-        chosen[model, int(n_train)] = best if lead else shared[model]
-    return chosen
