@@ -100,7 +100,7 @@ CONFIGS = {
         models=COMPARED[:5],
         sizes=(1_000, 4_000, 16_000, 64_000, 256_000),
         n_seeds=5,
-        trials=_grid(1e-3, 2e-3, 4e-3, 8e-3, 16e-3),  # ten times the steps of quick: higher rates are too high
+        trials=_grid(2e-3, 4e-3, 8e-3, 16e-3, 32e-3),
         shared=_SHARED,
     ),
     "gpu": StudyConfig(  # not run yet

@@ -37,7 +37,7 @@ CONFIGS = {
     ),
     "full": StudyConfig(
         RunConfig(
-            Recipe(steps=3_000, batch_size=128, warmup_steps=150, eval_every=1_000, precision="bf16"),
+            Recipe(steps=2_000, batch_size=128, warmup_steps=100, eval_every=500, precision="bf16"),
             n_validation=1_000,
             n_test=2_000,
             n_frozen=1_000,
