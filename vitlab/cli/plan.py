@@ -15,14 +15,15 @@ import torch
 from vitlab import experiments, threads
 from vitlab.data.loader import ImageSet, batches
 from vitlab.data.world import World
-from vitlab.models import zoo
+from vitlab.experiments import design_runs
 from vitlab.sweep import cluster, identity, runner
 from vitlab.training import cost
 from vitlab.training.loop import train
 from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
 
-_GROUP = ("model", "image_size", "batch_size", "steps")  # what the cost of a run depends on, nearly
+# What the cost of a run depends on, nearly; the options of a ViT are there where a study varies them.
+_GROUP = ("model", "image_size", "batch_size", "steps")
 _LONG = 0.1  # seconds of a step, from which on the rest of a batch is reckoned and not tried
 _BYTES_A_PIXEL = 4  # of an image in memory: three colours and the mask
 Config = dict[str, Any]
@@ -52,9 +53,9 @@ def parts_of(name: str) -> tuple[Callable[..., list[Config]], runner.Run]:
 
 
 def groups(configs: Sequence[Config], finished: Sequence[bool], probed: Mapping[str, dict[str, float]]) -> pd.DataFrame:
-    """One row for the runs of one model, image size, batch and number of steps.
+    """One row for the runs of one model, image size, batch and number of steps, and of equal options of a ViT.
 
-    Columns: these four, runs, stored (of them), flops (of training, a run: three forward passes an image, a
+    Columns: these, runs, stored (of them), flops (of training, a run: three forward passes an image, a
     multiply-add as two), seconds (a run, training and evaluation), model_bytes (weights, gradients, optimiser,
     activations of a batch), image_bytes (the images of the largest run). `probed`: what `probe` gave, by `label`.
     """
@@ -64,7 +65,7 @@ def groups(configs: Sequence[Config], finished: Sequence[bool], probed: Mapping[
         samples = first["steps"] * first["batch_size"]
         forward, fixed, per_image = _counted(first)
         rows.append(
-            {name: first[name] for name in _GROUP}
+            {name: first[name] for name in _costs(first)}
             | {
                 "runs": len(members),
                 "stored": sum(finished[i] for i in members),
@@ -80,8 +81,12 @@ def groups(configs: Sequence[Config], finished: Sequence[bool], probed: Mapping[
 def _grouped(configs: Sequence[Config]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for i, config in enumerate(configs):
-        found.setdefault(" ".join(str(config[name]) for name in _GROUP), []).append(i)
+        found.setdefault(" ".join(str(config[name]) for name in _costs(config)), []).append(i)
     return found
+
+
+def _costs(config: Config) -> list[str]:
+    return [*_GROUP, *(name for name in design_runs.OPTIONS if name in config)]
 
 
 def _recipe(config: Config, steps: int, batch_size: int) -> Recipe:
@@ -89,7 +94,7 @@ def _recipe(config: Config, steps: int, batch_size: int) -> Recipe:
 
 
 def _model(config: Config) -> torch.nn.Module:
-    return zoo.create(config["model"], n_classes=World().n_classes, image_size=config["image_size"])
+    return design_runs.model_of({"n_classes": World().n_classes, "seed": 0} | config)
 
 
 def _counted(config: Config) -> tuple[int, int, int]:

@@ -1,0 +1,110 @@
+"""ResNets (BiT) pre-trained with Adam and with SGD, both tuned, then fine-tuned alike (App. D.1, Table 7; C17)."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vitlab.experiments import design_runs
+from vitlab.experiments.design_runs import Config, Task, Training
+from vitlab.experiments.scaling import Finetuning, fine_tuned_row, real_sets
+from vitlab.sweep import presets
+
+# Table 7: fine-tuned accuracy (0…1) by model and data set, of Adam and of SGD.
+TABLE_7 = {
+    ("R50", "ImageNet"): (0.7754, 0.7824),
+    ("R50", "CIFAR-10"): (0.9767, 0.9746),
+    ("R50", "CIFAR-100"): (0.8607, 0.8517),
+    ("R50", "Pets"): (0.9111, 0.9100),
+    ("R50", "Flowers"): (0.9426, 0.9206),
+    ("R152x2", "ImageNet"): (0.8497, 0.8437),
+    ("R152x2", "CIFAR-10"): (0.9906, 0.9907),
+    ("R152x2", "CIFAR-100"): (0.9205, 0.9106),
+    ("R152x2", "Pets"): (0.9537, 0.9479),
+    ("R152x2", "Flowers"): (0.9862, 0.9932),
+}
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """One preset."""
+
+    task: Task  # of pre-training
+    training: Training
+    finetuning: Finetuning
+    models: tuple[str, ...]
+    rates: dict[str, tuple[float, ...]]  # optimiser → learning rates; as many for both
+    n_seeds: int
+
+
+CONFIGS = {
+    "smoke": StudyConfig(
+        Task("mixed"),
+        Training(steps=3, batch_size=8, n_train=24, n_validation=12, n_test=20, image_size=16),
+        Finetuning(n_images=40, steps=3, batch_size=8),
+        ("BiT-Lab-Mu/4",),
+        rates={"adam": (1e-3, 4e-3), "sgd": (0.03, 0.1)},
+        n_seeds=2,
+    ),
+    "full": StudyConfig(
+        Task("mixed", n_classes=100),
+        Training(steps=500, batch_size=128, n_train=64_000, n_validation=1_000, n_test=2_000, precision="bf16"),
+        Finetuning(n_images=2_000, steps=100),
+        ("BiT-Lab-Mu/8", "BiT-Lab-Ti/8"),
+        rates={"adam": (2e-3, 8e-3, 32e-3), "sgd": (0.03, 0.1, 0.3)},
+        n_seeds=5,
+    ),
+}
+
+
+def resnet_optimizers(
+    preset: str = "full", seed: int = 0, jobs: int | None = None, folder: Path | None = None
+) -> pd.DataFrame:
+    """Pre-train every ResNet with both optimisers, at every learning rate with every seed, and fine-tune all alike.
+
+    A row for each run and target: that of `design_runs.trained`, of the pre-training, with `target` and `fine_tuned`
+    (accuracy, 0…1). Within a seed both optimisers begin with the same weights and see the same images.
+    """
+    return design_runs.run_study("resnet_optimizers", run_one, planned_runs(preset, seed), preset, jobs, folder)
+
+
+def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
+    """Every run of the study; the real sets that are present are the targets of its fine-tuning.
+
+    >>> len(planned_runs("smoke"))
+    8
+    """
+    config = presets.choose(CONFIGS, preset)
+    tuning = {f"finetuning_{name}": value for name, value in vars(config.finetuning).items()}
+    grid = [(optimizer, rate) for optimizer, rates in config.rates.items() for rate in rates]
+    cases = itertools.product(design_runs.seeds(seed, config.n_seeds), config.models, grid)
+    return [
+        design_runs.planned(config.training, config.task, f"{model}, {optimizer}", model, rate, s)
+        | {"optimizer": optimizer, "targets": real_sets() if preset == "full" else "digits"}
+        | tuning
+        for s, model, (optimizer, rate) in cases
+    ]
+
+
+def run_one(config: Config) -> list[dict[str, Any]]:
+    """Pre-train one ResNet and fine-tune it on every target; a row for each."""
+    model, row = design_runs.trained(config)
+    found = (fine_tuned_row(model, name, config) for name in config["targets"].split())
+    return [row | {"target": each["target"], "fine_tuned": each["accuracy"]} for each in found]
+
+
+def averages(table: pd.DataFrame) -> pd.DataFrame:
+    """One row for each run: its columns, with `fine_tuned` the mean over the targets, as Table 7's last line has it.
+
+    >>> rows = {"task": "t", "arm": "a", "model": "m", "seed": 0, "learning_rate": 0.1, "target": ["x", "y"]}
+    >>> averages(pd.DataFrame(rows | {"fine_tuned": [0.5, 0.7]}))["fine_tuned"].round(3).tolist()
+    [0.6]
+    """
+    keys = ["task", "model", "arm", "learning_rate", "seed"]
+    mean = table.groupby(keys, sort=False)["fine_tuned"].mean().rename("mean").reset_index()
+    first = table.drop_duplicates(keys).drop(columns=["target", "fine_tuned"])
+    return first.merge(mean.rename(columns={"mean": "fine_tuned"}), on=keys)
