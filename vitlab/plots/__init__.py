@@ -18,6 +18,14 @@ from vitlab.plots.curves import (
     plot_schedules,
     plot_training_curves,
 )
+from vitlab.plots.design import (
+    plot_accuracy_flops,
+    plot_cell_differences,
+    plot_forward_times,
+    plot_head_rates,
+    plot_optimizers,
+    plot_shapes,
+)
 from vitlab.plots.families import family, labels, sizes_table
 from vitlab.plots.heads import plot_head_maps
 from vitlab.plots.knobs import (
@@ -75,9 +83,11 @@ __all__ = [
     "legend_below",
     "mark_patch",
     "paper_line",
+    "plot_accuracy_flops",
     "plot_arms",
     "plot_attention_distances",
     "plot_captioned",
+    "plot_cell_differences",
     "plot_comparisons",
     "plot_compute_scaling",
     "plot_confusion",
@@ -91,8 +101,10 @@ __all__ = [
     "plot_few_shots",
     "plot_filter_grid",
     "plot_flops",
+    "plot_forward_times",
     "plot_grid",
     "plot_head_maps",
+    "plot_head_rates",
     "plot_heads",
     "plot_histories",
     "plot_largest_batches",
@@ -106,6 +118,7 @@ __all__ = [
     "plot_mass_and_distance",
     "plot_measures",
     "plot_model",
+    "plot_optimizers",
     "plot_overlay",
     "plot_overlay_rows",
     "plot_overlays_beside",
@@ -122,6 +135,7 @@ __all__ = [
     "plot_resolutions",
     "plot_scenes",
     "plot_schedules",
+    "plot_shapes",
     "plot_similarity_curves",
     "plot_similarity_grid",
     "plot_speeds",

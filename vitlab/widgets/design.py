@@ -1,0 +1,92 @@
+"""Knobs of design choices: kind of position embeddings, learning rate of both heads (App. D.3, D.4, Fig. 9, 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+import torch
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from numpy import ndarray
+
+from vitlab import plots
+from vitlab.analysis import positions
+from vitlab.widgets.knobs import Knob, Knobs, knobs
+
+
+def position_kinds(maps: Mapping[tuple[str, float], Float[ndarray, "rows cols rows2 cols2"]]) -> Knobs:
+    """Knobs: position embeddings, and the learning rate of the training → their similarity map.
+
+    Args:
+        maps: (kind and place, in words; learning rate) → cosine similarities.
+
+    Raises:
+        ValueError: there is no map; in the picture, for a kind that was not trained with that learning rate.
+
+    >>> import numpy as np
+    >>> cross = np.maximum(np.eye(3)[:, None, :, None], np.eye(3)[None, :, None, :]) * np.ones((3, 3, 3, 3))
+    >>> position_kinds({("1-D, stem", 0.004): cross}).picture()[1]
+    '1-D, stem, learning rate 0.004: nearness 0.63, row excess 1.00, column excess 1.00.'
+    """
+    if not maps:
+        raise ValueError("no similarity map given, expected one for each kind of position embeddings")
+
+    def draw(kind: str, rate: float) -> tuple[Figure, str]:
+        if (kind, rate) not in maps:
+            there = ", ".join(f"{other:g}" for name, other in maps if name == kind)
+            raise ValueError(
+                f"{kind} was trained with the learning rates {there}, not with {rate:g}; take one of those"
+            )
+        similarity = maps[kind, rate]
+        figure = Figure(figsize=(5.2, 4.6))
+        plots.plot_similarity_grid(similarity, figure.subplots()).set_title(f"{kind}, learning rate {rate:g}")
+        return figure, f"{kind}, learning rate {rate:g}: {_measured(torch.tensor(similarity))}."
+
+    kinds, rates = (list(dict.fromkeys(key[part] for key in maps)) for part in (0, 1))
+    first_kind, first_rate = next(iter(maps))
+    return knobs(
+        draw,
+        "Similarity of position embeddings",
+        kind=Knob("position embeddings", kinds, first_kind),
+        rate=Knob("learning rate", sorted(rates), first_rate),
+    )
+
+
+def _measured(similarity: torch.Tensor) -> str:
+    near = positions.distance_correlation(similarity)
+    row, column = positions.row_column_excess(similarity)
+    return f"nearness {near:.2f}, row excess {row:.2f}, column excess {column:.2f}"
+
+
+def head_rates(means: pd.DataFrame) -> Knobs:
+    """Knob: learning rate → both heads' accuracy there, in the curves over all learning rates.
+
+    Args:
+        means: a row for each head and learning_rate: arm, mean, low, high (0…1), of the seeds.
+
+    Raises:
+        ValueError: there is no row.
+
+    >>> rows = {"arm": ["class token", "GAP"], "learning_rate": 1e-3, "mean": [0.5, 0.625], "low": 0.4, "high": 0.7}
+    >>> head_rates(pd.DataFrame(rows)).picture()[1]
+    'Learning rate 0.001: class token 50.0%, GAP 62.5%; class token minus GAP is -12.5 points.'
+    """
+    if means.empty:
+        raise ValueError(
+            "no accuracies given, expected a row for each head and learning rate; run the experiment first"
+        )
+
+    def draw(rate: float) -> tuple[Figure, str]:
+        figure = Figure(figsize=(6.4, 3.8))
+        plots.plot_head_rates(means, figure.subplots(), at=rate)
+        at = means[means["learning_rate"] == rate].set_index("arm")["mean"]
+        each = ", ".join(f"{arm} {mean:.1%}" for arm, mean in at.items())
+        gap = ""
+        if len(at) > 1:
+            first, second = at.index[:2]
+            gap = f"; {first} minus {second} is {100 * (at[first] - at[second]):+.1f} points"
+        return figure, f"Learning rate {rate:g}: {each}{gap}."
+
+    rates = sorted(means["learning_rate"].unique().tolist())
+    return knobs(draw, "Learning rate of both heads", rate=Knob("learning rate", rates, rates[0]))
