@@ -169,13 +169,14 @@ def splits_of(config: Config) -> Splits:
     >>> [len(part) for part in (splits_of(task).train, splits_of(task).validation, splits_of(task).test)]
     [36, 10, 20]
     """
-    counts = tuple(config[name] for name in ("n_train", "n_validation", "n_test"))
+    n_train, n_validation, n_test = (config[name] for name in ("n_train", "n_validation", "n_test"))
     if config["task"] in CLASSES:
-        return _of_a_real_set(config, *counts)
+        return _of_a_real_set(config, n_train, n_validation, n_test)
     world = World(n_classes=config["n_classes"], image_size=config["image_size"])
     world = world if config["task"] == _ALL_CUES else with_cues(world, config["task"])
     seen = config["steps"] * config["batch_size"]
-    return world_splits(with_difficulty(world, config["difficulty"]), *counts, draw=config["seed"], n_seen=seen)
+    world = with_difficulty(world, config["difficulty"])
+    return world_splits(world, n_train, n_validation, n_test, draw=config["seed"], n_seen=seen)
 
 
 def _of_a_real_set(config: Config, n_train: int, n_validation: int, n_test: int) -> Splits:

@@ -20,6 +20,7 @@ from vitlab.analysis import positions
 from vitlab.analysis.geometry import patch_embedding
 from vitlab.experiments import design_runs
 from vitlab.experiments.design_runs import Config, Task, Training
+from vitlab.ledger.estimate import Estimate
 from vitlab.models.relative import Offsets
 from vitlab.sweep import presets
 
@@ -63,9 +64,9 @@ CONFIGS = {
     ),
     "quick": StudyConfig(
         (Task("arrangement", 0.1),),
-        Training(steps=200, batch_size=64, n_train=4_000, n_validation=200, n_test=1_000, image_size=24),
+        Training(steps=160, batch_size=64, n_train=4_000, n_validation=200, n_test=1_000, image_size=24),
         _STEM,
-        rates=(4e-3,),
+        rates=(8e-3,),  # of 2, 4, 8 and 16e-3, on a seed of its own, within its noise the best for every arm
         n_seeds=5,
     ),
     "full": StudyConfig(
@@ -185,3 +186,42 @@ def position_maps(table: pd.DataFrame, task: str) -> Mapping[tuple[str, float], 
     rows = table[(table["task"] == task) & table["map"].notna()]
     kept = zip(rows["arm"], rows["learning_rate"], rows["map"], strict=True)
     return {(arm, rate): unpacked(text) for arm, rate, text in kept}
+
+
+def comparisons(runs: pd.DataFrame) -> tuple[dict[str, Estimate | None], ...]:
+    """What C09's rule is asked of: 1-D − none, other kinds − 1-D, other places − the stem, by name, in points.
+
+    `runs`: a row for each task, arm and seed, as of `design_runs.chosen`. None where a cell was not run.
+
+    >>> rows = [{"task": "contour", "arm": arm, "seed": 0, "n_test": 100, "n_classes": 10, "test_accuracy": value}
+    ...         for arm, value in (("none", 0.25), ("1-D, stem", 0.75), ("relative", 0.5))]
+    >>> over_none, kinds, places = comparisons(pd.DataFrame(rows))
+    >>> over_none["1-D − none, contour"].value, kinds["relative − 1-D, contour"].value, set(places.values())
+    (50.0, -25.0, {None})
+    """
+    over_none: dict[str, Estimate | None] = {}
+    kinds: dict[str, Estimate | None] = {}
+    places: dict[str, Estimate | None] = {}
+    for task, rows in runs.groupby("task", sort=False):
+        over_none[f"1-D − none, {task}"] = design_runs.difference(rows, BASE, NONE)
+        kinds |= {f"{arm.partition(',')[0]} − 1-D, {task}": design_runs.difference(rows, arm, BASE) for arm in KINDS}
+        places |= {f"{arm} − stem, {task}": design_runs.difference(rows, arm, stem) for arm, stem in PLACES.items()}
+    return over_none, kinds, places
+
+
+def gaps(runs: pd.DataFrame, task: str) -> pd.DataFrame:
+    """Every cell's difference from 1-D at the stem on one task: arm, difference, low, high (points); NaN: no interval.
+
+    >>> rows = {"task": "contour", "arm": ["none", "1-D, stem"], "seed": 0, "n_test": 100, "n_classes": 10}
+    >>> gaps(pd.DataFrame(rows | {"test_accuracy": [0.25, 0.75]}), "contour")[["arm", "difference"]].values.tolist()
+    [['none', -50.0]]
+    """
+    here = runs[runs["task"] == task]
+    found = {arm: design_runs.difference(here, arm, BASE) for arm in TABLE_8 if arm != BASE}
+    rows = [
+        {"arm": arm, "difference": each.value}
+        | dict(zip(("low", "high"), each.interval or (math.nan, math.nan), strict=True))
+        for arm, each in found.items()
+        if each is not None
+    ]
+    return pd.DataFrame(rows, columns=["arm", "difference", "low", "high"])
