@@ -104,17 +104,18 @@ chapters = """00|start here: the ledger, what runs where|all|
 04|data scaling|§4.3, Fig. 3, 4|C03 C04 C05
 05|compute scaling|§4.4, Fig. 5, 12|C06 C07 C20
 06|embedding filters|§4.5, Fig. 7 left|C11
-07|position embeddings|§4.5, Fig. 7 centre, Fig. 10, Table 8|C09 C10
+07|position embeddings|§4.5, Fig. 7 centre, Fig. 10|C10
 08|attention distance|§4.5, Fig. 7 right, Fig. 11|C12 C13
 09|attention rollout|§4.5, Fig. 6, 14|C14
 10|masked patch prediction|§4.6|C15
-11|design choices|App. D, Fig. 8, 9, 13, Table 7|C16 C17 C18 C19"""
+11|design choices|App. D, Table 7, 8, Fig. 8, 9, 10, 13|C09 C16 C17 C18 C19"""
 here = {path.stem[:2]: path.name for path in notebooks.all_notebooks()}
 lines = ["| | notebook | paper | claims |", "|---|---|---|---|"]
 for number, subject, paper, claims in (line.split("|") for line in chapters.splitlines()):
-    link = f"[{subject}]({here[number]})" if number in here else f"{subject} *(to come)*"
-    lines.append(f"| {number} | {link} | {paper} | {claims} |")
-Markdown("\n".join(lines))
+    lines.append(f"| {number} | [{subject}]({here[number]}) | {paper} | {claims} |")
+in_notebooks = {claim for line in chapters.splitlines() for claim in line.split("|")[3].split()}
+words = f"{len(in_notebooks & set(CLAIMS))} of {len(CLAIMS)} claims have a notebook."
+Markdown("\n".join(lines) + f"\n\n{words}")
 
 # %% [markdown]
 # The claims, as they are tested here:

@@ -307,8 +307,8 @@ Markdown(words)
 
 # %% [markdown]
 # Whether position embeddings help, and in which form (none, 1-D, 2-D, relative; Table 8, claim
-# C09), cannot be read from one table: each variant would have to be trained. This notebook does not
-# do that yet.
+# C09), cannot be read from one table: each variant has to be trained. Notebook
+# [11](11_design_choices.ipynb) does that, and draws the map of every variant.
 
 # %% [markdown]
 # ## Second part: another resolution (§3.2)

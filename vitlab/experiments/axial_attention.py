@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from vitlab import threads
 from vitlab.experiments import design_runs
 from vitlab.experiments.design_runs import Config, Task, Training, run_one
 from vitlab.models.sizes import forward_flops
@@ -44,7 +45,7 @@ CONFIGS = {
         n_seeds=2,
     ),
     "full": StudyConfig(
-        Task("contour"),
+        Task("mixed", 0.3, n_classes=100),
         Training(steps=400, batch_size=128, n_train=51_200, n_validation=1_000, n_test=2_000),
         "Lab-Mu/4",
         {AXIAL: 2, PLAIN: 2, PARAMETERS: 4, FLOPS: 3},
@@ -86,10 +87,11 @@ def options_of(arm: str, depths: Mapping[str, int]) -> dict[str, str | int]:
 
 @torch.inference_mode()
 def forward_times(preset: str, sides: tuple[int, ...], n_images: int = 8, n_rounds: int = 5) -> pd.DataFrame:
-    """Milliseconds of a forward pass of axial and of full attention with equal parameters, by tokens along a side.
+    """Milliseconds of a forward pass, on one thread, of axial and of full attention with equal parameters.
 
     Both take turns, so that a slow moment of the machine meets both; the median over the rounds. The patches stay and
-    the images grow. Rows: arm, tokens (along a side), milliseconds, flops (for one image).
+    the images grow with `sides`, the patches along a side. Rows: arm, tokens (along a side), milliseconds, and flops
+    (for one image).
 
     >>> sorted(forward_times("smoke", (2,), n_images=1, n_rounds=1)["arm"])
     ['axial', 'full, equal parameters']
@@ -102,11 +104,12 @@ def forward_times(preset: str, sides: tuple[int, ...], n_images: int = 8, n_roun
         models = {arm: design_runs.model_of(run).eval() for arm, run in arms.items()}
         images = torch.zeros(n_images, 3, side * patch, side * patch)
         taken: dict[str, list[float]] = {arm: [] for arm in arms}
-        for number, (arm, model) in itertools.product(range(n_rounds + 1), models.items()):
-            started = time.perf_counter()
-            model(images)
-            if number:  # the first pass chooses kernels
-                taken[arm].append(1e3 * (time.perf_counter() - started))
+        with threads.one_thread():
+            for number, (arm, model) in itertools.product(range(n_rounds + 1), models.items()):
+                started = time.perf_counter()
+                model(images)
+                if number:  # the first pass chooses kernels
+                    taken[arm].append(1e3 * (time.perf_counter() - started))
         rows += [
             {"arm": arm, "tokens": side, "milliseconds": statistics.median(taken[arm])}
             | {"flops": forward_flops(models[arm], images[:1])}

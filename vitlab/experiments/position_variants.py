@@ -70,10 +70,10 @@ CONFIGS = {
         n_seeds=5,
     ),
     "full": StudyConfig(
-        (Task("arrangement", 0.3), Task("contour", 0.3), Task("cifar10")),
+        (Task("arrangement", 0.3), Task("contour", 0.05), Task("cifar10")),
         Training(steps=400, batch_size=128, n_train=40_000, n_validation=1_000, n_test=2_000),
         tuple(TABLE_8),
-        rates=(2e-3, 6e-3),
+        rates=(3e-3, 1e-2),
         n_seeds=5,
     ),
 }

@@ -66,7 +66,7 @@ CONFIGS = {
         n_seeds=2,
     ),
     "full": StudyConfig(
-        Task("mixed"),
+        Task("mixed", n_classes=100),
         Training(steps=500, batch_size=128, n_train=64_000, n_validation=1_000, n_test=2_000, precision="bf16"),
         _SHAPES,
         rates=(1e-3, 4e-3),

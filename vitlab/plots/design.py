@@ -154,6 +154,9 @@ def plot_forward_times(times: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_yscale("log")
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(sides, [f"{side} × {side}" for side in sides])
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.yaxis.set_minor_locator(NullLocator())
     ax.set(xlabel="grid of patches (log scale)", ylabel="forward pass (ms, log scale)")
     ax.legend(loc="best", fontsize=9)
     return ax
