@@ -224,12 +224,14 @@ def test_images_of_a_run_depend_on_its_seed_alone():
 
 
 def test_a_real_set_s_validation_images_are_not_trained_on():
-    training = Training(steps=9, batch_size=4, n_train=10_000, n_validation=50, n_test=40, image_size=8)
+    training = Training(steps=9, batch_size=4, n_train=1_400, n_validation=50, n_test=40, image_size=8)
     config = design_runs.planned(training, Task("digits"), "a", "Lab-Mu/4", 1e-3, 0)
     splits = design_runs.splits_of(config)
     seen, apart = ({image.numpy().tobytes() for image in part.images} for part in (splits.train, splits.validation))
-    assert len(splits.train) == 1_437 - 50 and len(splits.validation) == 50 and len(splits.test) == 40
+    assert len(splits.train) == 1_400 and len(splits.validation) == 37 and len(splits.test) == 40  # of 1,437
     assert config["n_classes"] == 10 and not seen & apart
+    with pytest.raises(ValueError, match="n_train=1,437: expected fewer, for digits has 1,437 images"):
+        design_runs.splits_of(config | {"n_train": 1_437})
 
 
 # ---- the studies' plans ----

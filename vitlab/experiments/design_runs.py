@@ -12,9 +12,9 @@ import pandas as pd
 from torch import nn
 
 from vitlab.data import datasets
-from vitlab.data.augment import Augmentation
-from vitlab.data.loader import ImageSet, batches, epoch_order
+from vitlab.data.loader import batches
 from vitlab.data.world import World, with_cues, with_difficulty
+from vitlab.experiments import real_subsets, scaling
 from vitlab.experiments.tuning import scores
 from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.intervals import failed_starts
@@ -25,7 +25,7 @@ from vitlab.training.evaluate import evaluate
 from vitlab.training.loop import train
 from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
-from vitlab.training.splits import Splits, subset, world_splits
+from vitlab.training.splits import Splits, world_splits
 
 OPTIONS = ("pool", "positions", "placed", "attention", "dim", "depth", "n_heads", "mlp_dim")  # of a ViT
 CLASSES = {"cifar10": 10, "digits": 10}  # of the real sets that a task may name
@@ -147,8 +147,8 @@ def trained(config: Config) -> tuple[nn.Module, dict[str, Any]]:
         precision=config["precision"],
         seed=seed,
     )
-    side, real = config["image_size"], config["task"] in CLASSES
-    augmentation = Augmentation(crop="pad", pad=side // 8, flip=config["task"] != "digits") if real else None
+    real = config["task"] in CLASSES
+    augmentation = scaling.augmentation(config["task"], config["image_size"]) if real else None
     feed = batches(splits.train, recipe.batch_size, seed, device, augmentation)
     last = train(model, feed, recipe, validation=splits.validation)[-1]
     image = splits.test.images[:1].to(device).float()
@@ -171,23 +171,13 @@ def splits_of(config: Config) -> Splits:
     """
     n_train, n_validation, n_test = (config[name] for name in ("n_train", "n_validation", "n_test"))
     if config["task"] in CLASSES:
-        return _of_a_real_set(config, n_train, n_validation, n_test)
+        sizes = n_train, n_validation, n_test
+        return real_subsets.splits_of(config["task"], config["image_size"], *sizes, config["seed"])
     world = World(n_classes=config["n_classes"], image_size=config["image_size"])
     world = world if config["task"] == _ALL_CUES else with_cues(world, config["task"])
     seen = config["steps"] * config["batch_size"]
     world = with_difficulty(world, config["difficulty"])
     return world_splits(world, n_train, n_validation, n_test, draw=config["seed"], n_seen=seen)
-
-
-def _of_a_real_set(config: Config, n_train: int, n_validation: int, n_test: int) -> Splits:
-    """Validation images are training images that were left out; the test images are the same for every seed."""
-    images, test = (
-        datasets.load(config["task"], split, image_size=config["image_size"]) for split in ("train", "test")
-    )
-    order = epoch_order(len(images), seed=config["seed"], epoch=0)
-    few = subset(test, epoch_order(len(test), seed=0, epoch=0)[:n_test])
-    rest: ImageSet = subset(images, order[n_validation:][:n_train])
-    return Splits(rest, subset(images, order[:n_validation]), few)
 
 
 def chosen(table: pd.DataFrame, by: Sequence[str] = ("task", "arm")) -> pd.DataFrame:

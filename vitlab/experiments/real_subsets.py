@@ -86,7 +86,8 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
 
 def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     """Train one model on a part of a real set, with crops and (but for digits) flips; one row."""
-    splits, steps, side, device = _splits(config), config["steps"], config["image_size"], default_device()
+    steps, side, n_test, device = config["steps"], config["image_size"], config["n_test"], default_device()
+    splits = splits_of(config["source"], side, config["n_train"], n_test, n_test, config["seed"])
     recipe = Recipe(
         steps=steps,
         batch_size=config["batch_size"],
@@ -107,12 +108,22 @@ def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"validation_accuracy": best, "test_accuracy": accuracy, "train_loss": rows[-1]["train_loss"]}]
 
 
-def _splits(config: dict[str, Any]) -> Splits:
-    """Each seed draws training and validation images of its own; larger parts contain the smaller ones."""
-    source, n_train, n_test = config["source"], config["n_train"], config["n_test"]
-    images, test = (datasets.load(source, split, image_size=config["image_size"]) for split in ("train", "test"))
-    order = epoch_order(len(images), seed=config["seed"], epoch=0)
-    n_validation = min(n_test, len(images) - n_train)
+def splits_of(source: str, image_size: int, n_train: int, n_validation: int, n_test: int, seed: int) -> Splits:
+    """Parts of a real set: each seed draws training and validation images of its own.
+
+    Larger training parts contain the smaller ones. Validation images are training images that were left out: fewer than
+    asked for where fewer are left. The test images are the same for every seed.
+
+    Raises ValueError where no training image is left for validation.
+
+    >>> [len(part) for part in vars(splits_of("digits", 8, 100, 50, 40, seed=1)).values()]
+    [100, 50, 40]
+    """
+    images, test = (datasets.load(source, split, image_size=image_size) for split in ("train", "test"))
+    if n_train >= len(images):
+        raise ValueError(f"n_train={n_train:,}: expected fewer, for {source} has {len(images):,} images to train on")
+    order = epoch_order(len(images), seed=seed, epoch=0)
+    n_validation = min(n_validation, len(images) - n_train)
     few = subset(test, epoch_order(len(test), seed=0, epoch=0)[:n_test])
     return Splits(subset(images, order[:n_train]), subset(images, order[len(images) - n_validation :]), few)
 
