@@ -650,7 +650,7 @@ with torch.no_grad():
 
 
 # %%
-def gap(tokens, n_prefix):
+def patch_mean(tokens, n_prefix):
     """[B T D] → [B D]."""
     ### BEGIN SOLUTION
     return tokens[:, n_prefix:].mean(dim=1)
@@ -658,11 +658,11 @@ def gap(tokens, n_prefix):
 
 
 tokens = torch.tensor([[[100.0, 0.0], [1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]])  # class token first
-assert torch.equal(gap(tokens, 1), torch.tensor([[2.0, 4.0]]))
-assert torch.equal(gap(tokens[:, 1:], 0), torch.tensor([[2.0, 4.0]]))
+assert torch.equal(patch_mean(tokens, 1), torch.tensor([[2.0, 4.0]]))
+assert torch.equal(patch_mean(tokens[:, 1:], 0), torch.tensor([[2.0, 4.0]]))
 pooled = zoo.create("Lab-Mu/8", pool="gap", seed=3).eval()
 seen = pooled.forward_features(torch.randn(2, 3, 32, 32))
-assert torch.allclose(pooled.forward_head(seen, pre_logits=True), gap(seen, 0), atol=1e-6)
+assert torch.allclose(pooled.forward_head(seen, pre_logits=True), patch_mean(seen, 0), atol=1e-6)
 
 # %% [markdown]
 # ### 4 · Tuned alike (★★, 15 minutes)
