@@ -88,7 +88,7 @@ def test_a_family_looks_the_same_in_every_figure(curves, runs):
 
 def test_training_curves_draw_the_mean_and_the_band(curves):
     ax = plots.plot_training_curves(curves)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ViT-Ti/8", "ResNet"]
+    assert [text.get_text() for text in ax.texts] == ["ViT-Ti/8", "ResNet"]
     x, y = ax.lines[0].get_data()
     np.testing.assert_allclose(x, [0, 1, 2])  # thousands of images
     np.testing.assert_allclose(y, [0.15, 0.35, 0.55])

@@ -37,12 +37,24 @@ def best_hyperparameters(trials: pd.DataFrame) -> dict[str, Hyperparameters]:
     {'a': Hyperparameters(learning_rate=0.002, weight_decay=0.1, label_smoothing=0.0)}
     """
     names = [name for name in _NAMES if name in trials]
-    n_seeds = trials.groupby(["model", *names])["validation_accuracy"].transform("size")
-    found = scores(trials[n_seeds == n_seeds.groupby(trials["model"]).transform("max")], ["model", *names])
+    found = scores(in_all_rounds(trials), ["model", *names])
     best = {model: rows.idxmax()[1:] for model, rows in found.groupby(level=0, sort=False)}
     return {
         model: Hyperparameters(**dict(zip(names, map(float, values), strict=True))) for model, values in best.items()
     }
+
+
+def in_all_rounds(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials of the settings that were tried with as many seeds as any other of their model.
+
+    >>> tried = {"learning_rate": [1e-3, 2e-3, 2e-3], "validation_accuracy": [0.9, 0.6, 0.5]}
+    >>> trials = pd.DataFrame({"model": "a"} | tried)
+    >>> in_all_rounds(trials)["learning_rate"].tolist()
+    [0.002, 0.002]
+    """
+    setting = ["model", *(name for name in _NAMES if name in trials)]
+    n_seeds = trials.groupby(setting)["validation_accuracy"].transform("size")
+    return trials[n_seeds == n_seeds.groupby(trials["model"]).transform("max")]
 
 
 def finalists(trials: pd.DataFrame, n: int) -> pd.DataFrame:

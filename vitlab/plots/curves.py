@@ -20,7 +20,8 @@ _X_LABELS = {"samples": "training images seen (thousands)", "seconds": "training
 def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "samples") -> Axes:
     """Accuracy while training: a line for each model (mean of the seeds), a band for its 95 % interval.
 
-    `table` has a row per evaluation: model, seed, step, test_accuracy (0…1), and samples or seconds as `x` says.
+    Each line is named at its right end. `table` has a row per evaluation: model, seed, step, test_accuracy (0…1), and
+    samples or seconds as `x` says.
 
     Raises:
         ValueError: `x` is neither "samples" nor "seconds".
@@ -29,15 +30,17 @@ def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "
         raise ValueError(f"x={x!r}: expected one of {', '.join(_X_LABELS)}")
     ax = axes(ax)
     named = labels(table["model"])
-    scale = 1000 if x == "samples" else 1
+    scale, ends = 1000 if x == "samples" else 1, {}
     for model, rows in table.groupby("model", sort=False):
-        colour, marker = FAMILIES[family(model)]
-        where, at = rows.groupby("step")[x].mean() / scale, over_seeds(rows, "step", "test_accuracy", bounds=(0, 1))
-        ax.plot(where, at["mean"], marker=marker, markersize=4, color=COLOURS[colour], label=named[model])
-        ax.fill_between(where, at["low"], at["high"], color=COLOURS[colour], alpha=0.2, linewidth=0)
+        name, marker = FAMILIES[family(model)]
+        colour, at = COLOURS[name], over_seeds(rows, "step", "test_accuracy", bounds=(0, 1))
+        where = rows.groupby("step")[x].mean() / scale
+        ax.plot(where, at["mean"], marker=marker, markersize=4, color=colour)
+        ax.fill_between(where, at["low"], at["high"], color=colour, alpha=0.2, linewidth=0)
+        ends[named[model]] = (at["mean"].iloc[-1], colour)
     ax.set(xlabel=_X_LABELS[x], ylabel="test accuracy (%)", xlim=(0, None))
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
-    ax.legend(loc="lower right")
+    name_ends(ax, ends)
     return ax
 
 
