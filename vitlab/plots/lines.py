@@ -46,10 +46,18 @@ def name_ends(ax: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
 
 
 def _apart(heights: Mapping[str, float], limits: tuple[float, float], lines: float = 16) -> dict[str, float]:
-    """Heights of labels near those of their lines, at least a `lines`-th of the axis from one another."""
-    step = (limits[1] - limits[0]) / lines
-    placed: dict[str, float] = {}
-    for name in sorted(heights, key=heights.__getitem__):
-        lowest = max(placed.values()) + step if placed else limits[0]
+    """Heights of labels near those of their lines, at least a `lines`-th of the axis from one another, none above it.
+
+    >>> _apart({"a": 9.0, "b": 9.5, "c": 2.0}, (0.0, 10.0), lines=10)
+    {'c': 2.0, 'a': 9.0, 'b': 10.0}
+    """
+    step, names = (limits[1] - limits[0]) / lines, sorted(heights, key=heights.__getitem__)
+    placed, lowest = {}, limits[0]
+    for name in names:
         placed[name] = max(heights[name], lowest)
+        lowest = placed[name] + step
+    highest = limits[1]
+    for name in reversed(names):
+        placed[name] = min(placed[name], highest)
+        highest = placed[name] - step
     return placed
