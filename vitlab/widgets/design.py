@@ -39,7 +39,7 @@ def position_kinds(maps: Mapping[tuple[str, float], Float[ndarray, "rows cols ro
                 f"{kind} was trained with the learning rates {there}, not with {rate:g}; take one of those"
             )
         similarity = maps[kind, rate]
-        figure = Figure(figsize=(5.2, 4.6))
+        figure = Figure(figsize=(6.4, 4.8))
         plots.plot_similarity_grid(similarity, figure.subplots()).set_title(f"{kind}, learning rate {rate:g}")
         return figure, f"{kind}, learning rate {rate:g}: {_measured(torch.tensor(similarity))}."
 
