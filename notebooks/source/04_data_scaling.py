@@ -341,6 +341,11 @@ def other_classes(shots):
     return shots[shots["target"] == frozen.OTHER_CLASSES]
 
 
+def as_tests(rows):
+    """The same rows for what draws or compares test accuracies."""
+    return rows.rename(columns={"accuracy": "test_accuracy"})
+
+
 if by_night.empty:
     print("nothing is committed yet")
 else:
@@ -350,8 +355,7 @@ else:
     with plots.figure(study, "full", 1, 3, alt=alt, figsize=(14, 4.2)) as panels:
         plots.plot_data_scaling(night_runs, panels[0])
         plots.plot_family_difference(paired(night_runs, "full"), panels[1])
-        near = other_classes(night_shots).rename(columns={"accuracy": "test_accuracy"})
-        plots.plot_data_scaling(near, panels[2])
+        plots.plot_data_scaling(as_tests(other_classes(night_shots)), panels[2])
         panels[2].set_ylabel(f"{scaling.SHOTS}-shot accuracy (%)")
         for ax, title in zip(panels, ("Held-out images", "ViT − ResNet", "Other classes"), strict=True):
             ax.set_title(title)
@@ -369,8 +373,7 @@ if not by_night.empty:
     alt += "pre-training images, a line with a 95 % interval for each model."
     with plots.figure(study, "full_real", 1, 4, alt=alt, figsize=(17, 4.0)) as panels:
         for ax, (name, rows, target) in zip(panels, panels_of, strict=True):
-            rows = rows[rows["target"] == target].rename(columns={"accuracy": "test_accuracy"})
-            plots.plot_data_scaling(rows, ax)
+            plots.plot_data_scaling(as_tests(rows[rows["target"] == target]), ax)
             ax.set(title=f"{target}, {name}", ylabel=f"{name} accuracy (%)")
 
 # %% [markdown]
@@ -404,8 +407,7 @@ alt = (
 shape = {"figsize": (4.8 * len(targets), 4.0), "squeeze": False}
 with plots.figure(study, "few_shot", 1, len(targets), alt=alt, **shape) as panels:
     for ax, target in zip(panels[0], targets, strict=True):
-        rows = shots[shots["target"] == target].rename(columns={"accuracy": "test_accuracy"})
-        plots.plot_data_scaling(rows, ax)
+        plots.plot_data_scaling(as_tests(shots[shots["target"] == target]), ax)
         ax.set(title=names.get(target, target), ylabel=f"{scaling.SHOTS}-shot accuracy (%)")
 probes = scaling.probes(table).groupby(["target", "n_train", "model"])["accuracy"].mean()
 table = probes.mul(100).unstack().style.format("{:.1f}")
@@ -465,7 +467,7 @@ def crossing_words(wide):
 
 
 # %%
-def conclude(claim, rule, live, of_night, note, **more):
+def conclude(claim, rule, live, of_night, note, beside=(), **more):
     """Judge by the runs of `full`, where there are any, else by the live ones; record both."""
     ruling, numbers, words = rule(live)
     notes = [f"{PRESET}: {words}"]
@@ -474,6 +476,7 @@ def conclude(claim, rule, live, of_night, note, **more):
         ruling, by_full, words = rule(of_night)
         numbers = {f"{metric}, full": value for metric, value in by_full.items()} | numbers
         notes.insert(0, f"{where_from}: {words}")
+    numbers |= dict(beside)
     return ledger.conclude(study, claim, ruling, numbers, note=". ".join([*notes, note]), **more)
 
 
@@ -486,8 +489,12 @@ setup = (
     f"{vit} and {resnet} from scratch on our painted world, its held-out images. The paper: hundreds "
     "of millions of photographs, few-shot and fine-tuned accuracy on ImageNet"
 )
-night_gap = None if by_night.empty else paired(night_runs, "full")
-conclude("C03", with_crossing, gap, night_gap, setup, table=runs)
+night_gap, beside = None, {}
+if not by_night.empty:
+    night_gap = paired(night_runs, "full")
+    few_shot = apply_c03(paired(as_tests(other_classes(night_shots)), "full"))[1]
+    beside = {f"{metric}, full, few-shot on other classes": each for metric, each in few_shot.items()}
+conclude("C03", with_crossing, gap, night_gap, setup, beside, table=runs)
 
 # %% [markdown]
 # **C04**, the size of the ViT against the size of the set: how much the larger one gains on the smaller from the smallest set

@@ -176,6 +176,22 @@ def test_all_models_have_the_same_stored_trials_and_the_best_is_taken():
         assert rates[0] < chosen.learning_rate < rates[-1]  # inside the grid, not at its edge
 
 
+def test_trials_of_full_were_made_in_two_rounds_and_the_best_and_steadiest_is_taken():
+    full, trials = data_scaling.CONFIGS["full"], stored_trials("data_scaling", "full")
+    setting = ["learning_rate", "weight_decay"]
+    grid = {(each.learning_rate, each.weight_decay) for each in full.trials}
+    assert set(full.pair) <= set(trials["model"]) <= set(data_scaling.COMPARED)
+    for model, rows in trials.groupby("model"):
+        n_seeds = rows.groupby(setting)["seed"].nunique()
+        assert set(n_seeds.index) == grid and sorted(n_seeds) == [1] * 7 + [3] * 3
+        first = rows[rows["seed"] == data_scaling.TRIAL_SEEDS[0]].set_index(setting)["validation_accuracy"]
+        best = n_seeds[n_seeds == 3].index
+        assert first.loc[best].min() >= first.drop(best).max()
+        values = rows.groupby(setting)["validation_accuracy"]
+        score = (values.mean() - values.std()).loc[best]
+        assert score.idxmax() == (full.shared[model].learning_rate, full.shared[model].weight_decay)
+
+
 def test_halving_tries_all_settings_once_and_the_best_with_all_seeds(monkeypatch, tmp_path):
     """With made-up accuracies: 4e-3 is the best with its first seed and falls with the others; 1e-3 and 2e-3 do not."""
     rates = (1e-3, 2e-3, 4e-3, 8e-3, 16e-3)
