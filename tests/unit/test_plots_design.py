@@ -53,6 +53,11 @@ def test_cells_stand_in_their_order_with_their_intervals():
     assert next(line for line in papers.lines if line.get_marker() == "D").get_color() == MUTED
 
 
+def test_cells_of_which_none_is_there_are_an_empty_figure():
+    ax = plots.plot_cell_differences(pd.DataFrame(columns=["arm", "difference", "low", "high"], dtype=float))
+    assert list(ax.get_yticks()) == [] and ax.get_ylim() == (0.5, -0.5)
+
+
 def test_head_rates_ring_each_head_s_best_and_mark_the_rate(rates):
     ax = plots.plot_head_rates(rates, at=0.004)
     rings = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines if line.get_fillstyle() == "none"]

@@ -32,7 +32,7 @@ def plot_cell_differences(table: pd.DataFrame, ax: Axes | None = None, colour: s
     ax.errorbar(rows["difference"], places[with_interval], xerr=errors, color=drawn, linestyle="none", capsize=4)
     ax.plot(table["difference"], places, linestyle="none", marker="o" if colour in COLOURS else "D", color=drawn)
     ax.set_yticks(places, list(table["arm"]))
-    ax.set(ylim=(len(table) - 0.5, -0.5), xlabel="difference (percentage points)")
+    ax.set(ylim=(max(len(table), 1) - 0.5, -0.5), xlabel="difference (percentage points)")
     ax.grid(axis="y", visible=False)
     return ax
 
