@@ -629,8 +629,8 @@ assert torch.equal(embedded(x, pos, drop.eval()), x + pos)
 # is, and the class token gets the last patch's position.
 #
 # ```python
-# def sequence(patches, cls, table):  # [B N D], [1 1 D], [1 1+N D]
-#     return torch.cat([patches, cls.expand(len(patches), -1, -1)], dim=1) + table
+# def sequence(patches, cls, pos_table):  # [B N D], [1 1 D], [1 1+N D]
+#     return torch.cat([patches, cls.expand(len(patches), -1, -1)], dim=1) + pos_table
 # ```
 #
 # Correct it, with the class token in front, as in Eq. 1.
@@ -639,9 +639,9 @@ assert torch.equal(embedded(x, pos, drop.eval()), x + pos)
 
 
 # %%
-def sequence(patches, cls, table):
+def sequence(patches, cls, pos_table):
     ### BEGIN SOLUTION
-    return torch.cat([cls.expand(len(patches), -1, -1), patches], dim=1) + table
+    return torch.cat([cls.expand(len(patches), -1, -1), patches], dim=1) + pos_table
     ### END SOLUTION
 
 

@@ -5,11 +5,11 @@ WRONG = {
     (1, "dropped twice"): "return drop(drop(x) + pos)",
     (1, "no dropout"): "return x + pos",
     (2, "the class token last, with a patch's position"): """\
-return torch.cat([patches, cls.expand(len(patches), -1, -1)], dim=1) + table""",
+return torch.cat([patches, cls.expand(len(patches), -1, -1)], dim=1) + pos_table""",
     (2, "the class token first, with the last patch's position"): """\
-return torch.cat([cls.expand(len(patches), -1, -1), patches], dim=1) + table.roll(-1, dims=1)""",
+return torch.cat([cls.expand(len(patches), -1, -1), patches], dim=1) + pos_table.roll(-1, dims=1)""",
     (2, "no position for the class token"): """\
-return torch.cat([cls.expand(len(patches), -1, -1), patches + table[:, 1:]], dim=1)""",
+return torch.cat([cls.expand(len(patches), -1, -1), patches + pos_table[:, 1:]], dim=1)""",
     (3, "GAP including the class token"): "return tokens.mean(dim=1)",
     (3, "the class token left out of the sum alone"): "return tokens[:, n_prefix:].sum(dim=1) / tokens.shape[1]",
     (3, "the last token left out"): "return tokens[:, : tokens.shape[1] - n_prefix].mean(dim=1)",

@@ -313,11 +313,10 @@ def test_parts_of_real_sets_are_crossed(tmp_path):
 
 
 def test_parts_of_a_real_set_are_nested_and_apart_from_validation():
-    config = real_subsets.planned_runs("smoke")[0] | {"n_test": 200}
-    few, many = (real_subsets._splits(config | {"n_train": n}) for n in (100, 300))
+    few, many = (real_subsets.splits_of("digits", 16, n, 200, 60, seed=0) for n in (100, 300))
     assert torch.equal(many.train.images[:100], few.train.images)
     assert torch.equal(many.validation.images, few.validation.images) and len(few.validation) == 200
-    everything = real_subsets._splits(config | {"n_train": 1_400})
+    everything = real_subsets.splits_of("digits", 16, 1_400, 200, 60, seed=0)
     assert len(everything.validation) == 37  # of 1,437 what is left
     seen, kept = (
         {image.numpy().tobytes() for image in part.images} for part in (everything.train, everything.validation)
