@@ -647,10 +647,9 @@ def sequence(patches, cls, pos_table):
 
 model = zoo.create("Lab-Mu/8", seed=3).eval()
 nn.init.normal_(model.cls_token, generator=torch.Generator().manual_seed(3))
-with torch.no_grad():
-    patches = torch.randn(2, 16, 32, generator=torch.Generator().manual_seed(4))
-    ours = sequence(patches, model.cls_token, model.pos_embed)
-    assert torch.equal(ours, model.sequence(patches))
+embedded_patches = torch.randn(2, 16, 32, generator=torch.Generator().manual_seed(4))
+whole = sequence(embedded_patches, model.cls_token, model.pos_embed)
+assert torch.equal(whole, model.sequence(embedded_patches))
 
 # %% [markdown]
 # ### 3 · The mean of the patches (★, 5 minutes)
