@@ -6,11 +6,12 @@ as long as the code, torch and device that would compute it are the same.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
         FileNotFoundError: there is no such file.
         ValueError: it is no such archive, or damaged; the message names it.
     """
-    return {name: _member(path, name) for name in _names(path)}
+    with _opened(path) as packed:
+        return {name: json.loads(packed.read(name)) for name in packed.namelist()}
 
 
 def find(name: str) -> dict[str, Any] | None:
@@ -64,7 +66,11 @@ def find(name: str) -> dict[str, Any] | None:
     >>> find("0000.json") is None
     True
     """
-    return next((_member(path, name) for path in archives() if name in _names(path)), None)
+    for path in archives():
+        if name in _names(path):
+            with _opened(path) as packed:
+                return json.loads(packed.read(name))
+    return None
 
 
 def archives() -> list[Path]:
@@ -83,20 +89,17 @@ def _names(path: Path) -> tuple[str, ...]:
 
 @functools.cache
 def _names_of(path: Path, changed: int, size: int) -> tuple[str, ...]:
-    try:
-        with zipfile.ZipFile(path) as packed:
-            return tuple(packed.namelist())
-    except zipfile.BadZipFile as error:
-        raise _damaged(path, error) from error
+    with _opened(path) as packed:
+        return tuple(packed.namelist())
 
 
-def _member(path: Path, name: str) -> dict[str, Any]:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """An archive to read; whatever is wrong with it is said as a ValueError that names it."""
     try:
         with zipfile.ZipFile(path) as packed:
-            return json.loads(packed.read(name))
+            yield packed
     except (zipfile.BadZipFile, zlib.error, ValueError) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} is damaged ({error}): restore the committed file, or remove it and run again")
+        raise ValueError(
+            f"{path} is damaged ({error}): restore the committed file, or remove it and run again"
+        ) from error
