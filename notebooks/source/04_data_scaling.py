@@ -330,20 +330,25 @@ widgets.data_sizes(runs, histories)
 
 
 # %%
-def paired(runs, preset):
-    """ViT − ResNet of the pair, with what tells runs that never left chance."""
+def paired(runs, preset, models=None):
+    """First model − second (ViT − ResNet of the pair), with what tells runs that never left chance."""
     there = data_scaling.CONFIGS[preset]
-    return differences(runs, *there.pair, there.run.n_test, chance=1 / there.run.n_classes)
-
-
-def other_classes(shots):
-    """Few-shot accuracy on classes of the world that pre-training has not seen."""
-    return shots[shots["target"] == frozen.OTHER_CLASSES]
+    return differences(runs, *(models or there.pair), there.run.n_test, chance=1 / there.run.n_classes)
 
 
 def as_tests(rows):
     """The same rows for what draws or compares test accuracies."""
     return rows.rename(columns={"accuracy": "test_accuracy"})
+
+
+def other_classes(shots):
+    """Few-shot accuracy on ten classes of the world that pre-training has not seen."""
+    return shots[shots["target"] == frozen.OTHER_CLASSES]
+
+
+def paired_on_other_classes(shots, preset):
+    there = data_scaling.CONFIGS[preset]
+    return differences(as_tests(other_classes(shots)), *there.pair, there.run.n_frozen, chance=1 / 10)
 
 
 # %% [markdown]
@@ -379,7 +384,7 @@ def in_words(gap):
 
 if not by_night.empty:
     night_gap = paired(night_runs, "full")
-    few_shot_gap = paired(as_tests(other_classes(night_shots)), "full")
+    few_shot_gap = paired_on_other_classes(night_shots, "full")
     print(f"{night_gap['seed'].nunique()} seeds")
     print(f"held-out images:         ViT − ResNet {in_words(night_gap)}")
     print(f"few-shot, other classes: ViT − ResNet {in_words(few_shot_gap)}")
@@ -459,7 +464,8 @@ def apply_c03(gap):
         ledger.below(smaller[0], margin=1, name="the ResNet's lead with little data"),
         ledger.all_of(ledger.above(largest, margin=1), behind_before, name="overtaking"),
     )
-    numbers = {f"ViT − ResNet at {size:,} images": estimate for size, estimate in at.items()}
+    largest_first = reversed(at.items())  # where the paper's ViT is ahead
+    numbers = {f"ViT − ResNet at {size:,} images": estimate for size, estimate in largest_first}
     return ruling, numbers, wide.dropna()
 
 
@@ -536,12 +542,14 @@ def vits(table):
     return [name for name in table["model"].unique() if plots.family(name) == "ViT"]
 
 
-def apply_c04(runs):
+def apply_c04(runs_of_preset):
     """The ruling; the estimates of the growth and at the smallest set; the means in words."""
+    runs, preset = runs_of_preset
     smaller, larger = sorted(vits(runs)[:2], key=lambda name: multiply_adds(name, side))
-    lead = differences(runs, larger, smaller, config.run.n_test)
+    lead = paired(runs, preset, (larger, smaller))
     failed = lead.groupby("n_train")["failed"].first()
     lead = 100 * lead.pivot(index="seed", columns="n_train", values="difference")  # [seeds, sizes]
+    lead = lead.dropna()  # seeds of which a size is missing
     first, last = lead.columns[[0, -1]]
     ends_failed = max(failed[first], failed[last])
     growth = ledger.Estimate.of(lead[last] - lead[first], "points", failed=ends_failed)
@@ -563,7 +571,8 @@ def apply_c04(runs):
 
 # %%
 both_sizes = not by_night.empty and len(vits(night_runs)) > 1
-conclude("C04", apply_c04, runs, night_runs if both_sizes else None, "The paper: Fig. 4")
+of_night = (night_runs, "full") if both_sizes else None
+conclude("C04", apply_c04, (runs, PRESET), of_night, "The paper: Fig. 4")
 
 # %% [markdown]
 # And **C05**: what ten times the data bring to the ViT's few-shot accuracy, one slope for each seed.
