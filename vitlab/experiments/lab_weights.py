@@ -129,7 +129,6 @@ _DATA = {
     "imagenette": "Imagenette (9,469 photographs of ten classes of ImageNet, short side 128 pixels; fast.ai)",
     "photographs": "crops of three photographs that come with the dependencies",
     "digits": "scikit-learn's digits",
-    "earlier world": "the painted world as it was until 2026-11-21, of smaller objects",
     "world": "the painted world (`vitlab.data.world`), no image of which is seen twice",
 }
 _WHAT = {

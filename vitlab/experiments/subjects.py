@@ -33,7 +33,7 @@ def image_source(pretrained: Pretrained) -> str:
     if "Lab-" not in pretrained.name:
         return "photographs"
     trainings = pretrained.about.get("trainings", [{"data": "world"}])
-    return "world" if "world" in trainings[-1]["data"] else CROPS
+    return "world" if trainings[-1]["data"].startswith("world") else CROPS
 
 
 def twin(pretrained: Pretrained) -> str:
