@@ -34,8 +34,8 @@ ALLOWED = {
     "widgets": {"files", "plots", "viewer"} | SCIENCE,
     "exercises": {"files", "notebooks"},
     "cli": SHARED | SCIENCE | {"notebooks", "sweep", "ledger", "experiments", "exercises"},
-    # the README's table of models; the tables of runs
-    "publish": {"files", "notebooks", "ledger", "exercises", "models", "plots", "experiments", "sweep"},
+    # the README's table of models, and its picture; the tables of runs
+    "publish": SHARED | SCIENCE | {"notebooks", "ledger", "exercises", "plots", "experiments", "sweep"},
 }
 
 

@@ -6,7 +6,8 @@ python -m vitlab.publish exercises                  the same without solutions �
 python -m vitlab.publish reference --preset quick   figures/quick → figures/reference/quick, and outputs
 python -m vitlab.publish imagenet --weights NAME    06–09 with a ViT of ImageNet → figures/reference/imagenet
 python -m vitlab.publish runs STUDY … --preset full   finished runs of studies → figures/reference/full/runs
-python -m vitlab.publish readme                     the tables of the ledger and of the models in README.md
+python -m vitlab.publish hero --weights NAME        the front page's picture → figures/reference/hero.png
+python -m vitlab.publish readme                     what README, site and docs/ledger.md say of the results
 python -m vitlab.publish assignment 08 --out DIR    the exercises of a notebook as an nbgrader course
 python -m vitlab.publish colab --repository OWNER/NAME    copies for Google Colab → notebooks/colab
 """
@@ -26,19 +27,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from vitlab.publish import imagenet
 
     parser = argparse.ArgumentParser(prog="python -m vitlab.publish", description=__doc__.splitlines()[0])
-    commands = ("sync", "check", "exercises", "reference", "imagenet", "runs", "readme", "assignment", "colab")
+    commands = ("sync", "check", "exercises", "reference", "imagenet", "runs", "hero", "readme", "assignment", "colab")
     parser.add_argument("command", choices=commands)
     parser.add_argument(
         "notebooks", nargs="*", metavar="NN", help="reference, imagenet, assignment, colab: these only; runs: studies"
     )
     parser.add_argument("--preset", default="quick", help="reference, imagenet, runs: of this preset")
-    parser.add_argument("--weights", default=imagenet.WEIGHTS, help="imagenet: a timm name, or NAME@FILE (%(default)s)")
-    parser.add_argument("--about", default="", help="imagenet: where the weights come from, in words")
+    parser.add_argument(
+        "--weights", default=imagenet.WEIGHTS, help="imagenet, hero: a timm name, or NAME@FILE (%(default)s)"
+    )
+    parser.add_argument("--about", default="", help="imagenet, hero: where the weights come from, in words")
     parser.add_argument("--out", metavar="DIR", help="assignment: the course's folder (course); colab: of the copies")
     parser.add_argument("--repository", metavar="OWNER/NAME", default="", help="colab: where the project is on GitHub")
     options = parser.parse_args(arguments)
     from vitlab.exercises import course
-    from vitlab.publish import colab, reference, runs, source
+    from vitlab.publish import colab, front, hero, reference, runs, source
 
     folder = notebooks.notebooks_dir()
     try:
@@ -46,14 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lines = source.problems(folder)
             print("\n".join(lines) or "every notebook is its source's")
             return 1 if lines else 0
-        if options.command == "readme":
-            reference.readme(files.ROOT / "README.md")
-            return 0
         made = {
             "sync": lambda: source.sync(folder),
             "exercises": lambda: source.exercises(folder),
             "reference": lambda: reference.reference(folder, options.preset, options.notebooks),
             "imagenet": lambda: imagenet.imagenet(options.weights, options.preset, options.about, options.notebooks),
+            "hero": lambda: hero.hero(options.weights, options.about),
+            "readme": lambda: front.write(files.ROOT),
             "runs": lambda: runs.publish(options.notebooks, options.preset),
             "assignment": lambda: [course.write(which, options.out or "course") for which in options.notebooks],
             "colab": lambda: colab.write(

@@ -1,0 +1,208 @@
+"""For maintainers: what README, site and docs/ledger.md say of the committed results (all sections)."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vitlab import files, notebooks
+from vitlab.ledger import report
+from vitlab.ledger.claims import CLAIMS
+from vitlab.ledger.estimate import Estimate
+from vitlab.ledger.study import VERDICTS
+
+HERO = files.ROOT / "figures" / "reference" / "hero.png"  # and beside it hero.json
+PAGES = ("README.md", "docs/site/index.md", "docs/ledger.md")
+NOT_YET = "not yet"  # the verdict on a claim without a number
+_MIXED = "with different verdicts"
+_DECIDED = VERDICTS[:3]  # reproduced, partly, not
+_LONGEST = 54  # letters of a metric in the short table
+_INTRODUCTION = """\
+<!-- made by python -m vitlab.publish readme: change the results, or vitlab/publish/front.py -->
+# The ledger
+
+Every number behind the verdicts in the [README](../README.md), claim by claim: what the paper says, what was measured
+here, with its 95 % interval and what *n* counts, and the verdict, by a rule that the notebook wrote down before the
+run. A number without *n* was counted or computed, with nothing left to chance. All are those of the committed run
+([figures/reference/quick](../figures/reference/quick/)). [Notebook 00](../notebooks/00_start_here.ipynb) explains how
+to read a verdict.
+"""
+Entries = Sequence[tuple[str, Mapping[str, Any]]]  # notebook and entry of its result.json
+
+
+def write(root: Path) -> list[Path]:
+    """Write what is generated into the pages of the checkout `root`, from the results at quick; returns the pages.
+
+    Between markers in README and the site's index: the picture and the counts of verdicts, and in README one row a
+    claim and the sizes of the models. docs/ledger.md is written whole.
+
+    Raises:
+        ValueError: a marker is missing.
+    """
+    from vitlab.models.sizes import lab_sizes  # brings timm, which takes seconds
+    from vitlab.plots.families import sizes_table
+
+    results, _ = report.read_results(files.reference_dir("quick"))
+    parts = {"hero": picture(), "findings": _wrapped(findings(results))}
+    tables = {"ledger": claims_table(results), "models": sizes_table(lab_sizes())}
+    readme, index, ledger = (root / page for page in PAGES)
+    _replace(readme, parts | tables)
+    _replace(index, parts)
+    with files.writing(ledger) as temporary:
+        temporary.write_text(ledger_page(results), encoding="utf-8")
+    return [readme, index, ledger]
+
+
+def _replace(page: Path, parts: Mapping[str, str]) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name, part in parts.items():
+        text = report.with_table(text, part, name)
+    with files.writing(page) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def picture() -> str:
+    """The front page's picture with its words and its caption, as `python -m vitlab.publish hero` left them."""
+    record = files.read_json(HERO.with_suffix(".json"))
+    return f"![{record['alt']}]({HERO.relative_to(files.ROOT).as_posix()})\n\n{_wrapped(record['caption'])}"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 119, break_long_words=False, break_on_hyphens=False)
+
+
+def by_claim(results: Mapping[str, report.Result]) -> dict[str, Entries]:
+    """Every claim's entries with their notebook, in the order in which they were recorded; none where there are none.
+
+    >>> by_claim({})["C13"]
+    []
+    """
+    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {claim: [] for claim in CLAIMS}
+    for notebook, result in results.items():
+        for entry in result["results"]:
+            found[entry["claim"]].append((notebook, entry))
+    return dict(found)
+
+
+def findings(results: Mapping[str, report.Result]) -> str:
+    """How many claims have which verdict, in a sentence. A claim with several numbers counts once.
+
+    >>> findings({})[-50:]
+    '0 not testable at this scale, 21 not yet measured.'
+    """
+    counts = Counter(_counted(verdicts_of(entries)) for entries in by_claim(results).values())
+    decided = [f"{_are(counts[verdict])} {verdict}" for verdict in _DECIDED]
+    decided[0] += " here"
+    words = {verdict: verdict for verdict in VERDICTS[3:]} | {NOT_YET: "not yet measured"}
+    words |= {_MIXED: _MIXED} if counts[_MIXED] else {}
+    still = ", ".join(f"{counts[verdict]} {said}" for verdict, said in words.items())
+    left = sum(counts[verdict] for verdict in words)
+    told = f"{decided[0]}, {decided[1]} and {decided[2]}"
+    return f"Of the paper's {len(CLAIMS)} claims, {told}; {_are(left)} still open: {still}."
+
+
+def _are(count: int) -> str:
+    return f"{count} {'is' if count == 1 else 'are'}"
+
+
+def _counted(verdicts: Sequence[str]) -> str:
+    return _MIXED if len(verdicts) > 1 else verdicts[0]
+
+
+def verdicts_of(entries: Entries) -> list[str]:
+    """The verdicts on a claim, without repetition. As a rule it is one; each number keeps its own, as in notebook 00.
+
+    >>> verdicts_of([])
+    ['not yet']
+    """
+    return list(dict.fromkeys(entry["verdict"] for _, entry in entries)) or [NOT_YET]
+
+
+def claims_table(results: Mapping[str, report.Result]) -> str:
+    """A table with one row a claim: the first number that its notebook recorded, and the verdict.
+
+    >>> claims_table({}).splitlines()[0]
+    "| claim | ours | the paper's | verdict | notebook |"
+    """
+    lines = ["| claim | ours | the paper's | verdict | notebook |", "|---|---|---|---|---|"]
+    for claim, entries in by_claim(results).items():
+        first = entries[0][1] if entries else None
+        cells = [
+            f"{claim} {CLAIMS[claim].short}",
+            f"{short_metric(first['metric'])}: {estimate(first)}" if first else "–",
+            (first["paper"] if first else CLAIMS[claim].paper) or "–",
+            "; ".join(verdicts_of(entries)),
+            ", ".join(f"[{stem[:2]}](notebooks/{stem}.ipynb)" for stem in _notebooks_of(claim, entries)),
+        ]
+        lines.append(_line(cells))
+    return "\n".join(lines)
+
+
+def ledger_page(results: Mapping[str, report.Result]) -> str:
+    """The page with every number: a section for each claim, with its statement once."""
+    parts = [_INTRODUCTION, *(_section(claim, entries) for claim, entries in by_claim(results).items())]
+    return "\n".join(parts)
+
+
+def _section(claim: str, entries: Entries) -> str:
+    known = CLAIMS[claim]
+    links = " and ".join(f"[notebook {s[:2]}](../notebooks/{s}.ipynb)" for s in _notebooks_of(claim, entries))
+    paper = next((entry["paper"] for _, entry in entries), known.paper)
+    said = f"*{known.statement}* ({known.where}{'; the paper: ' + paper if paper else ''}). Tested in {links}."
+    lines = [f"## {claim} · {known.short}", "", said, ""]
+    if not entries:
+        return "\n".join([*lines, "Verdict: not yet measured.", ""])
+    rulings = dict.fromkeys(_ruling(entry) for _, entry in entries)
+    lines += ["\n\n".join(rulings)]
+    lines += ["", "| measured | ours |", "|---|---|"]
+    lines += [_line([entry["metric"], str(estimate(entry))]) for _, entry in entries]
+    return "\n".join([*lines, ""])
+
+
+def _ruling(entry: Mapping[str, Any]) -> str:
+    """Verdict, its reason, what would decide, and how we differ, each with its name."""
+    verdict = f"**{entry['verdict']}**" + (f" ({entry['reason']})" if entry.get("reason") else "")
+    parts = {"Verdict": verdict, "To decide it": entry.get("advice"), "How it was done": entry["note"]}
+    return " ".join(f"{name}: {' '.join(part.split()).rstrip('.')}." for name, part in parts.items() if part)
+
+
+def estimate(entry: Mapping[str, Any]) -> Estimate:
+    """The number of an entry of result.json, to be printed.
+
+    >>> print(estimate({"value": 197, "interval": None, "n": 1, "unit": "", "counted": ""}))
+    197
+    """
+    if entry["interval"] is None and not entry["counted"]:
+        return Estimate.exact(entry["value"], entry["unit"])
+    low, high = entry["interval"] or (None, None)
+    return Estimate(entry["value"], low, high, entry["n"], entry["unit"], entry["counted"])
+
+
+def short_metric(metric: str) -> str:
+    """A metric's parts between its commas, as many as fit into 54 letters, and the first in any case.
+
+    >>> short_metric("images per second, ViT over ResNet, geometric mean over input sizes")
+    'images per second, ViT over ResNet'
+    """
+    first, *others = metric.split(", ")
+    for part in others:
+        if len(first) + len(part) + 2 > _LONGEST:
+            break
+        first = f"{first}, {part}"
+    return first
+
+
+def _notebooks_of(claim: str, entries: Entries) -> list[str]:
+    """The notebooks that recorded a claim's numbers; where there are none, the one whose source judges it."""
+    found = list(dict.fromkeys(notebook for notebook, _ in entries))
+    judging = re.compile(rf'"{claim}"')
+    sources = sorted((notebooks.notebooks_dir() / "source").glob("[0-9][0-9]_*.py"))
+    return found or [path.stem for path in sources if judging.search(path.read_text(encoding="utf-8"))]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
