@@ -39,7 +39,6 @@ LEFT_OUT = {
     "ledger.beside.": "reads results of our own; what is read of them is attacked in test_files",
     "ledger.published.": "as beside",
     "ledger.report.write": "writes; build makes the same text",
-    "ledger.report.readme_table": "reads the reference results alone",
     "sweep.committed.": "packs runs of our own; damaged archives: tests/unit/test_committed",
     "sweep.cluster.": "needs a scheduler: tests/unit/test_cluster",
     "sweep.scheduler.": "as cluster",

@@ -9,7 +9,7 @@ import pytest
 from vitlab import files, notebooks
 from vitlab.cli import execute
 from vitlab.publish.__main__ import main
-from vitlab.publish.reference import readme, reference
+from vitlab.publish.reference import reference
 from vitlab.publish.source import exercises, problems, sync, without_solution, write
 
 SOURCE = """\
@@ -195,11 +195,7 @@ def test_reference_takes_over_results_and_outputs(folder, figures, tmp_path):
     assert [cell.execution_count for cell in notebook.cells[1:]] == [1, 2, 3, 4]
     assert "injected" not in str(notebook) and "papermill" not in notebook.metadata
     assert problems(folder) == [] and sync(folder) == []
-    page = tmp_path / "README.md"
-    tables = "<!-- ledger:begin -->\n<!-- ledger:end -->\n<!-- models:begin -->\n<!-- models:end -->\n"
-    page.write_text(f"# x\n{tables}")
-    readme(page)
-    assert "| C01 |" in page.read_text() and "3 (n = 1)" in page.read_text() and "`Lab-Ti/8`" in page.read_text()
+    assert files.read_json(old.parent / "result.json")["results"][0]["value"] == 3
 
 
 @pytest.mark.parametrize(

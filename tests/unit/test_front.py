@@ -1,8 +1,10 @@
 """What the front page says of the results, on results made by hand: counts, one row a claim, every number."""
 
+import hashlib
+
 import pytest
 
-from vitlab import files
+from vitlab import files, ledger
 from vitlab.ledger import report
 from vitlab.ledger.claims import CLAIMS
 from vitlab.publish import front
@@ -119,3 +121,38 @@ def test_every_claim_has_a_short_form_of_at_most_six_words():
     for claim in CLAIMS.values():
         assert 1 <= len(claim.short.split()) <= 6 and claim.short[-1] not in ".,;:", claim.id
     assert len({claim.short for claim in CLAIMS.values()}) == len(CLAIMS)
+
+
+def test_the_picture_is_what_its_record_says_and_small():
+    record = files.read_json(front.HERO.with_suffix(".json"))
+    content = front.HERO.read_bytes()
+    assert hashlib.sha256(content).hexdigest() == record["sha256"] and len(content) <= 300_000
+    assert [weights["name"] for weights in record["weights"]] == ["lab", "vit_tiny_patch16_224"]
+    assert all(len(weights["sha256"]) == 16 and weights["about"] for weights in record["weights"])
+    assert record["alt"] and record["caption"] and record["provenance"]["code_hash"]
+
+
+def test_the_picture_has_the_models_that_the_notebooks_show():
+    ours, real = files.read_json(front.HERO.with_suffix(".json"))["weights"]
+    reference = files.read_json(files.reference_dir("imagenet") / "06_embedding_filters" / "result.json")
+    assert real["sha256"] == reference["weights"]["sha256"]
+    from vitlab.publish.imagenet import what
+
+    assert ours["sha256"] == what("lab")["sha256"], "run: python -m vitlab.publish hero --weights NAME@FILE"
+
+
+def test_one_command_writes_the_pages_and_repeats_itself(tmp_path):
+    blank = "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in ("hero", "findings"))
+    (tmp_path / "docs" / "site").mkdir(parents=True)
+    tables = "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in ("ledger", "models"))
+    (tmp_path / "README.md").write_text(f"# A\n{blank}{tables}")
+    (tmp_path / "docs" / "site" / "index.md").write_text(f"# B\n{blank}")
+    pages = front.write(tmp_path)
+    assert [page.relative_to(tmp_path).as_posix() for page in pages] == list(front.PAGES)
+    first = [page.read_text(encoding="utf-8") for page in pages]
+    front.write(tmp_path)
+    assert [page.read_text(encoding="utf-8") for page in pages] == first
+    results = report.read_results(files.reference_dir("quick"))[0]
+    assert all(front.findings(results) in " ".join(text.split()) for text in first[:2])
+    assert front.claims_table(results) in first[0]
+    assert first[2] == front.ledger_page(results) and ledger.VERDICTS[0] in first[2]

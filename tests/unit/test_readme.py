@@ -1,4 +1,4 @@
-"""The README shows what is there: links lead somewhere, its tables are the reference results' and the zoo's."""
+"""README, site and ledger show what is there: links lead somewhere, tables are the reference results' and the zoo's."""
 
 import re
 
@@ -8,6 +8,7 @@ from vitlab import files
 from vitlab.ledger import report
 from vitlab.models.sizes import lab_sizes
 from vitlab.plots.families import sizes_table
+from vitlab.publish import front
 
 README = files.ROOT / "README.md"
 PAGES = [README, *files.ROOT.glob("C*.md"), *sorted((files.ROOT / "docs").glob("*.md"))]
@@ -24,9 +25,39 @@ def test_pictures_have_alternative_text():
     assert re.findall(r"!\[\s*\]\(", README.read_text(encoding="utf-8")) == []
 
 
-def test_ledger_table_is_the_reference():
+@pytest.fixture(scope="module")
+def results():
+    return report.read_results(files.reference_dir("quick"))[0]
+
+
+def between(text, name):
+    """What stands between two markers, in one line."""
+    return " ".join(re.search(f"<!-- {name}:begin -->(.*)<!-- {name}:end -->", text, re.DOTALL)[1].split())
+
+
+@pytest.mark.parametrize("page", front.PAGES[:2])
+def test_findings_and_picture_are_the_references(page, results):
+    text = (files.ROOT / page).read_text(encoding="utf-8")
+    assert between(text, "findings") == front.findings(results), "run: python -m vitlab.publish readme"
+    assert between(text, "hero") == " ".join(front.picture().split()), "run: python -m vitlab.publish readme"
+
+
+def test_the_table_of_claims_is_the_reference(results):
     text = README.read_text(encoding="utf-8")
-    assert report.with_table(text, report.readme_table("quick")) == text, "run: python -m vitlab.publish readme"
+    assert report.with_table(text, front.claims_table(results)) == text, "run: python -m vitlab.publish readme"
+
+
+def test_the_ledgers_page_is_the_reference(results):
+    text = (files.ROOT / front.PAGES[2]).read_text(encoding="utf-8")
+    assert text == front.ledger_page(results), "run: python -m vitlab.publish readme"
+
+
+def test_the_front_page_says_what_it_takes_as_the_guide_does():
+    guide = (files.ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    for page in front.PAGES[:2]:
+        text = " ".join((files.ROOT / page).read_text(encoding="utf-8").split())
+        assert "downloads about 3 GB and takes about 6 GB of disk" in text, page
+    assert "about 6 GB on Linux" in guide and "about 3 GB to download" in guide
 
 
 def test_table_of_models_is_the_zoos():

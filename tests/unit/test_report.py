@@ -148,7 +148,7 @@ def test_an_entry_of_another_shape_is_listed_as_corrupt_here_and_ignored_in_the_
     text = report.write("smoke").read_text()
     assert "- **08_attention_distance**: result.json is corrupt" in text and "\n| C" not in text
     move_to(reference, study)
-    assert report.readme_table("smoke").count("\n") == 1
+    assert report.read_results(reference / "smoke")[0] == {}
     study.folder.mkdir()
     path.write_text(good)
     assert "| no reference |" in report.write("smoke").read_text()
@@ -159,17 +159,11 @@ def test_an_unknown_preset_is_refused(figures):
         report.write("huge")
 
 
-def test_the_readme_table_comes_from_the_reference(figures, reference):
-    move_to(reference, make("08_attention_distance"))
-    move_to(reference, make("01_vit_from_scratch", "C01", value=86567656))
-    table = report.readme_table("smoke")
-    rows = table.splitlines()[2:]
-    assert [row[2:5] for row in rows] == ["C01", "C12"]
-    assert "86,567,656 px" in rows[0] and "86M, 307M, 632M" in rows[0] and "(n = 5 images)" in rows[0]
-    readme = f"# vitlab\n\n{report.BEGIN}\nold\n{report.END}\n\nMore."
-    new = report.with_table(readme, table)
-    assert "old" not in new and table in new and new.endswith("More.") and new.startswith("# vitlab")
-    assert report.with_table(new, table) == new
-    for bad in ("", report.BEGIN, f"{report.END}\n{report.BEGIN}", readme + readme):
+def test_a_table_is_put_between_its_markers():
+    page = f"# vitlab\n\n{report.BEGIN}\nold\n{report.END}\n\nMore."
+    new = report.with_table(page, "| new |")
+    assert "old" not in new and "| new |" in new and new.endswith("More.") and new.startswith("# vitlab")
+    assert report.with_table(new, "| new |") == new
+    for bad in ("", report.BEGIN, f"{report.END}\n{report.BEGIN}", page + page):
         with pytest.raises(ValueError, match=re.escape(report.BEGIN)):
-            report.with_table(bad, table)
+            report.with_table(bad, "| new |")

@@ -1,4 +1,4 @@
-"""REPORT.md and the README's table, built from result.json files alone: our numbers beside the paper's."""
+"""REPORT.md, built from result.json files alone: our numbers beside the paper's; and tables between markers."""
 
 from __future__ import annotations
 
@@ -218,28 +218,8 @@ def _provenance(result: Result) -> list[str]:
     ]
 
 
-def readme_table(preset: str = "quick") -> str:
-    """The README's ledger: a table of the committed reference results, one line per claim and metric.
-
-    >>> readme_table().splitlines()[1]
-    '|---|---|---|---|---|---|'
-    """
-    results, _ = read_results(files.reference_dir(preset))
-    lines = [
-        "| claim | what the paper says | measured | ours | paper | verdict |",
-        "|---|---|---|---|---|---|",
-    ]
-    entries = [entry for result in results.values() for entry in result["results"]]
-    for entry in sorted(entries, key=lambda entry: entry["claim"]):
-        claim = CLAIMS[entry["claim"]]
-        ours = f"{_with_unit(entry)} {_interval(entry['interval'], '')} (n = {_count(entry)})"
-        says = f"{claim.statement} ({claim.where})"
-        lines.append(_line(claim.id, says, entry["metric"], ours, entry["paper"] or "–", entry["verdict"]))
-    return "\n".join(lines)
-
-
-def with_table(readme: str, table: str, name: str = "ledger") -> str:
-    """`readme` with what stands between the two markers of the table called `name` replaced by `table`.
+def with_table(page: str, table: str, name: str = "ledger") -> str:
+    """`page` with what stands between the two markers of the table called `name` replaced by `table`.
 
     Raises:
         ValueError: the markers are missing, or in the wrong order.
@@ -249,6 +229,6 @@ def with_table(readme: str, table: str, name: str = "ledger") -> str:
     """
     begin, end = (mark.replace("ledger", name) for mark in (BEGIN, END))
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    if len(pattern.findall(readme)) != 1:
-        raise ValueError(f"the README needs the lines {begin} and {end}, once each and in this order")
-    return pattern.sub(lambda _: f"{begin}\n{table}\n{end}", readme)
+    if len(pattern.findall(page)) != 1:
+        raise ValueError(f"the page needs the lines {begin} and {end}, once each and in this order")
+    return pattern.sub(lambda _: f"{begin}\n{table}\n{end}", page)

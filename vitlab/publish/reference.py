@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitlab import files, notebooks
-from vitlab.ledger import report
 from vitlab.publish.source import from_source, read, sources, write
 
 if TYPE_CHECKING:
@@ -92,14 +91,3 @@ def _copy_results(results: Path, target: Path) -> None:
     for path in wanted:
         with files.writing(target / path.name) as temporary:
             shutil.copyfile(path, temporary)
-
-
-def readme(path: Path) -> None:
-    """Put two tables between their markers in `path`: the reference results at quick, and the sizes of the models."""
-    from vitlab.models.sizes import lab_sizes  # brings timm, which takes seconds
-    from vitlab.plots.families import sizes_table
-
-    text = report.with_table(path.read_text(encoding="utf-8"), report.readme_table("quick"))
-    text = report.with_table(text, sizes_table(lab_sizes()), "models")
-    with files.writing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
