@@ -45,11 +45,13 @@ def test_a_part_that_fails_does_not_end_the_others(monkeypatch, capsys):
             raise RuntimeError("1 of 4 runs failed")
 
     monkeypatch.setattr(full, "do", do)
-    parts = full.chosen(["speed", "transfer"], "full")
+    parts = full.chosen(["speed", "training_curves"], "full")
     assert full.here(parts, "full") == full.FAILED
-    assert done == ["speed", "transfer"]
+    assert done == ["speed", "training_curves"]
     captured = capsys.readouterr()
-    assert "speed failed: RuntimeError: 1 of 4 runs failed" in captured.err and "transfer: complete" in captured.out
+    assert (
+        "speed failed: RuntimeError: 1 of 4 runs failed" in captured.err and "training_curves: complete" in captured.out
+    )
 
 
 def alive(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from distributed import LocalCluster
 from vitlab import experiments
 from vitlab.cli import main as cli
 from vitlab.cli import plan
-from vitlab.experiments import data_scaling
+from vitlab.experiments import data_scaling, transfer
 from vitlab.sweep import identity, runner
 from vitlab.training import cost
 
@@ -124,3 +124,14 @@ def test_the_data_scaling_runs_can_be_planned(preset):
     assert all({"model", "image_size", "batch_size", "steps", "n_train"} <= set(config) for config in found)
     assert len({identity.run_key(run, config) for config in found}) == len(found)
     assert run is data_scaling.run_one
+
+
+def test_a_run_of_several_trainings_is_counted_by_each(planned, monkeypatch):
+    """`transfer` pre-trains once and fine-tunes several times: the time is that of all, the runs are what is stored."""
+    monkeypatch.undo()
+    monkeypatch.setattr(plan, "probe", lambda config: {"step": 1.0, "image": 0.0})
+    text = plan.describe("transfer", "smoke")
+    config = transfer.planned_runs("smoke")[0]
+    steps = [each["steps"] for each in transfer.trainings(config)]
+    assert steps == [4, *[8] * 5]  # two rates at 1x; 400 images in batches of 100, two epochs
+    assert "to do: 4 runs" in text and f"and {4 * sum(steps) / 3600 / runner.default_jobs():.2g} hours" in text

@@ -52,6 +52,16 @@ def parts_of(name: str) -> tuple[Callable[..., list[Config]], runner.Run]:
     return module.planned_runs, module.run_one
 
 
+def trainings_of(name: str) -> Callable[[Config], list[Config]]:
+    """What gives the trainings of one run of an experiment: `trainings` of its module, else the run is one training.
+
+    >>> len(trainings_of("who_wins")({"model": "Lab-Ti/8"}))
+    1
+    """
+    module = importlib.import_module(experiments.find(name).__module__)
+    return getattr(module, "trainings", lambda config: [config])
+
+
 def groups(configs: Sequence[Config], finished: Sequence[bool], probed: Mapping[str, dict[str, float]]) -> pd.DataFrame:
     """One row for the runs of one model, image size, batch and number of steps, and of equal options of a ViT.
 
@@ -166,13 +176,20 @@ def describe(name: str, preset: str, seed: int = 0, **settings: Any) -> str:
         finished = [path.name in there_are for path in runner.paths_of(run, configs, "", made_by)]
         if not there:
             identity.check_device()
-        probed = _probed(configs, there)
-    table = groups(configs, finished, probed)
+        trainings = [trainings_of(name)(config) for config in configs]
+        parts = [each for run_of in trainings for each in run_of]
+        probed = _probed(parts, there)
+    stored = [done for run_of, done in zip(trainings, finished, strict=True) for _ in run_of]
+    table = groups(parts, stored, probed)
     at_once = there.n_slots if there else runner.default_jobs()
     where = f"{made_by['device']}, torch {made_by['torch']}" + (f", {there.address}" if there else "")
     stops_early = any(config.get("patience") is not None for config in configs)
     return f"{name} at {preset}: {len(configs)} runs, {sum(finished)} of them stored; {where}\n\n" + _text(
-        table, at_once, "at most" if stops_early else "about", None if there else cost.free_bytes(default_device())
+        table,
+        at_once,
+        "at most" if stops_early else "about",
+        None if there else cost.free_bytes(default_device()),
+        len(configs) - sum(finished),
     )
 
 
@@ -196,8 +213,9 @@ def _probed(configs: Sequence[Config], there: cluster.Cluster | None) -> dict[st
     return found
 
 
-def _text(table: pd.DataFrame, at_once: int, bound: str, free: int | None) -> str:
+def _text(table: pd.DataFrame, at_once: int, bound: str, free: int | None, to_do: int | None = None) -> str:
     missing = table["runs"] - table["stored"]
+    to_do = missing.sum() if to_do is None else to_do  # runs may be several trainings each
     flops, seconds = (missing * table["flops"]).sum(), (missing * table["seconds"]).sum()
     longest = table.loc[missing > 0, "seconds"].max() if missing.any() else 0.0
     hours = max(seconds / at_once, longest) / 3600
@@ -211,7 +229,7 @@ def _text(table: pd.DataFrame, at_once: int, bound: str, free: int | None) -> st
     short = "" if free is None or held * at_once <= free else ": TOO MUCH, take fewer jobs"
     return (
         f"{shown.to_string(index=False)}\n\n"
-        f"to do: {missing.sum()} runs, {bound} {flops:.3g} training FLOPs and {hours:.2g} hours, {at_once} at once\n"
+        f"to do: {to_do} runs, {bound} {flops:.3g} training FLOPs and {hours:.2g} hours, {at_once} at once\n"
         f"memory: up to {held / 1e9:.2g} GB a run, {held * at_once / 1e9:.2g} GB together{room}{short}\n"
         "flops, seconds and GB are of one run; painting images, what an experiment measures of a trained model, and "
         "the process itself come on top"

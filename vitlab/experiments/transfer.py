@@ -2,69 +2,95 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import math
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from torch import nn
 
-from vitlab.data.loader import batches
-from vitlab.data.world import World
-from vitlab.evaluation.probe import Probe
-from vitlab.experiments import frozen
-from vitlab.experiments.frozen import OTHER_CLASSES, target
-from vitlab.experiments.trials import TRIAL_SEED, stored_trials
-from vitlab.ledger.intervals import mean_interval
-from vitlab.models import zoo
+from vitlab.experiments.transfer_runs import ARMS, SCRATCH, finetunings, lab_recipe, run_one, try_rates
+from vitlab.experiments.trials import TRIAL_SEED, TRIAL_SEEDS, stored_trials
 from vitlab.sweep import presets, runner
-from vitlab.training import paper
-from vitlab.training.finetune import finetune
-from vitlab.training.loop import train
-from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
-from vitlab.training.splits import world_splits
 
-ARMS = {"1x": 1.0, "1.5x": 1.5, "2x": 2.0, "scratch": 1.0}  # fine-tunings of a run → image side over pre-training's
-TABLE_4 = next(row for row in paper.TABLE_4 if row.data == "Flowers-102")  # the row for small sets
-_PROBE = Probe(max_steps=5_000)
+Key = tuple[str, str, str, str]  # model, source, target, arm
 
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """One preset."""
+    """One preset. A run is one model, one source and one seed; it is fine-tuned on every target.
 
-    models: dict[str, float]  # a ViT and the ResNet of equal compute → learning rate of their pre-training
+    What follows from the first source and the first target decides C08 and C21. The control from scratch is part of the
+    first source's runs.
+    """
+
+    sources: dict[str, dict[str, float]]  # to pre-train on → a ViT, the ResNet of equal compute → learning rate
+    targets: tuple[str, ...]  # to fine-tune on
     pretraining: Recipe
-    n_world: int  # images of pre-training
-    rates: dict[tuple[str, str], tuple[float, ...]]  # model, arm → learning rates (for a batch of 512, as in Table 4)
+    n_source: int  # images of a world; 0: endless, and every seed sees images of its own
+    rates: dict[Key, tuple[float, ...]]  # learning rates (for a batch of 512, as in Table 4); no entry, no fine-tuning
     epochs: int  # of fine-tuning
     batch_size: int  # of fine-tuning
-    n_train: int  # images of the target, at most
-    n_test: int  # images of the target, at most
+    n_train: int  # images of a target, at most
+    n_test: int  # images of a target, at most
     n_near: int  # images of the world's other classes, for training, and as many for testing
     n_seeds: int  # each with weights, order and draws of its own
+    grid: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 30.0)  # learning rates that `sweep` tries
+    trial_seeds: tuple[int, ...] = (TRIAL_SEED,)
     image_size: int = 32  # pixels, of pre-training
+    difficulty: float = 1.0  # of the world, see `with_difficulty`
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """A ViT, and the ResNet of equal compute."""
+        return tuple(next(iter(self.sources.values())))
+
+    @property
+    def source(self) -> str:
+        """The source that decides the claims."""
+        return next(iter(self.sources))
 
 
-def _best_rates() -> dict[tuple[str, str], tuple[float, ...]]:
-    trials = stored_trials("transfer").set_index("learning_rate").groupby(["model", "arm"], sort=False)
-    return {key: (float(rate),) for key, rate in trials["held_out_accuracy"].idxmax().items()}
+def _best_rates(table: str) -> dict[Key, tuple[float, ...]]:
+    """Of every fine-tuning that was tried the learning rate of the highest held-out accuracy, the mean of the seeds."""
+    names = ["model", "source", "target", "arm"]
+    tried = stored_trials("transfer", table)
+    mean = tried.groupby([*names, "learning_rate"], sort=False)["held_out_accuracy"].mean()
+    return {key: (float(rates.idxmax()[-1]),) for key, rates in mean.groupby(level=names, sort=False)}
 
 
-_GRID = (0.3, 1.0, 3.0, 10.0, 30.0)
-_QUICK = {"Lab-Ti/8": 4e-3, "BiT-Lab-Ti/8": 16e-3}  # the best of `training_curves`' trials
-_GPU = dict.fromkeys(("Lab-S/4", "BiT-Lab-S/4"), 1e-3)  # not tuned
+def _keys(sources: dict[str, dict[str, float]], arms: dict[str, tuple[str, ...]]) -> list[Key]:
+    """Every fine-tuning of every model: `arms` by target, those from scratch with the first source alone."""
+    control = next(iter(sources))
+    return [
+        (model, source, target, arm)
+        for source, models in sources.items()
+        for model in models
+        for target, its_arms in arms.items()
+        for arm in its_arms
+        if arm != SCRATCH or source == control
+    ]
+
+
+_WORLD = {"world": {"Lab-Ti/8": 4e-3, "BiT-Lab-Ti/8": 16e-3}}  # the best of `training_curves`' trials
+_GPU = {"world": dict.fromkeys(("Lab-S/4", "BiT-Lab-S/4"), 1e-3)}  # not tuned
+_DIGITS = {"digits": tuple(ARMS)}
+# Photographs are cut out of files of 128 px: their detail grows with the side up to there. CIFAR-10's have 32 px, and
+# no more detail at any other side: they are enlarged to the side of pre-training, whose patches they then have.
+_PHOTOGRAPHS = {"imagenette": tuple(ARMS), "cifar10": ("1x", SCRATCH)}
+_MANY = {
+    "imagenette": {"Lab-Ti/8": 2e-3, "BiT-Lab-Ti/8": 6e-3},
+    "world-300": {"Lab-Ti/8": 2e-3, "BiT-Lab-Ti/8": 6e-3},
+}
 CONFIGS = {
     "smoke": StudyConfig(
-        models=_QUICK,
+        sources=_WORLD,
+        targets=("digits",),
         pretraining=Recipe(steps=4, batch_size=16, warmup_steps=1),
-        n_world=64,
-        rates={(model, arm): (1.0, 3.0)[: 1 + (arm == "1x")] for model in _QUICK for arm in ARMS},
+        n_source=64,
+        rates={key: (1.0, 3.0)[: 1 + (key[-1] == "1x")] for key in _keys(_WORLD, _DIGITS)},
         epochs=2,
         batch_size=100,
         n_train=400,
@@ -74,10 +100,11 @@ CONFIGS = {
         image_size=16,
     ),
     "quick": StudyConfig(
-        models=_QUICK,
+        sources=_WORLD,
+        targets=("digits",),
         pretraining=Recipe(steps=200, batch_size=128, warmup_steps=20),
-        n_world=10_000,
-        rates=_best_rates(),
+        n_source=10_000,
+        rates=_best_rates("trials"),
         epochs=6,
         batch_size=32,
         n_train=1_000,
@@ -85,11 +112,30 @@ CONFIGS = {
         n_near=1_000,
         n_seeds=3,
     ),
+    "full": StudyConfig(
+        sources=_MANY,
+        targets=("imagenette", "cifar10"),
+        pretraining=Recipe(steps=1_500, batch_size=64, warmup_steps=75, precision="bf16"),
+        n_source=0,
+        # What no trial is stored of has a rate at which both families learned in the pilot.
+        rates=dict.fromkeys(_keys(_MANY, _PHOTOGRAPHS), (1.0,)) | _best_rates("full"),
+        epochs=6,
+        batch_size=32,
+        n_train=2_500,
+        n_test=2_000,
+        n_near=1_000,
+        n_seeds=5,
+        grid=(0.1, 0.3, 1.0, 3.0),
+        trial_seeds=TRIAL_SEEDS[1:],
+        image_size=64,
+        difficulty=0.5,
+    ),
     "gpu": StudyConfig(  # not run yet
-        models=_GPU,
+        sources=_GPU,
+        targets=("digits",),
         pretraining=Recipe(steps=20_000, batch_size=256, warmup_steps=1_000, precision="bf16"),
-        n_world=1_000_000,
-        rates={(model, arm): _GRID for model in _GPU for arm in ARMS},
+        n_source=1_000_000,
+        rates=dict.fromkeys(_keys(_GPU, _DIGITS), StudyConfig.grid),
         epochs=20,
         batch_size=128,
         n_train=50_000,
@@ -98,177 +144,76 @@ CONFIGS = {
         n_seeds=5,
     ),
 }
-CONFIGS["full"] = dataclasses.replace(CONFIGS["quick"], n_seeds=5)
 
 
 def transfer(
-    preset: str = "quick", seed: int = 0, jobs: int | None = None, folder: Path | None = None, data: str = "digits"
+    preset: str = "quick", seed: int = 0, jobs: int | None = None, folder: Path | None = None, data: str = ""
 ) -> pd.DataFrame:
-    """Pre-train every family with every seed on the world, and fine-tune these weights on `data` in every arm.
+    """Pre-train every model with every seed on every source, and fine-tune these weights on every target in every arm.
 
-    `evaluations`, `trials`, `few_shots` and `probes` take the rows apart. `data` is any set that `datasets.load` knows,
-    or "world": images in the world's style of other classes. Nothing is chosen by the test set.
+    `transfer_tables` takes the rows apart. `data` stands in place of the preset's targets: any set that `datasets.load`
+    knows, or "world", images in the world's style of other classes; it has the learning rates of the first target.
+    Nothing is chosen by the test set.
     """
-    config, folder = presets.choose(CONFIGS, preset), folder or runner.run_folder("transfer", preset)
-    runs = [
-        _planned_run(config, model, data, s, config.rates)
-        for model in config.models
-        for s in range(100 * seed, 100 * seed + config.n_seeds)
-    ]
-    return runner.run_all(run_one, runs, folder, jobs)
+    folder = folder or runner.run_folder("transfer", preset)
+    return runner.run_all(run_one, planned_runs(preset, seed, data), folder, jobs)
 
 
-def sweep(jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
-    """Make the trials of transfer_trials.json again, a row for each, as `trials` gives them."""
-    config, folder = CONFIGS["quick"], folder or runner.run_folder("transfer_sweep", "quick")
-    grids = dict.fromkeys(config.rates, _GRID)
-    runs = [_planned_run(config, model, "digits", TRIAL_SEED, grids) for model in config.models]
-    return trials(runner.run_all(run_one, runs, folder, jobs))
+def planned_runs(preset: str = "quick", seed: int = 0, data: str = "") -> list[dict[str, Any]]:
+    """Every run of the study, seed by seed.
+
+    >>> len(planned_runs("full"))
+    20
+    """
+    config = presets.choose(CONFIGS, preset)
+    return _runs(config, range(100 * seed, 100 * seed + config.n_seeds), config.rates, data)
 
 
-def _planned_run(config: StudyConfig, model: str, data: str, seed: int, rates: dict) -> dict[str, Any]:
+def sweep(preset: str = "quick", jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
+    """Try every learning rate of a preset's grid for every fine-tuning, with seeds that no study uses.
+
+    A row for each trial, with the columns of the preset's table in transfer_trials.json: "full", or "trials" of quick.
+    """
+    config, folder = presets.choose(CONFIGS, preset), folder or runner.run_folder("transfer_sweep", preset)
+    runs = _runs(config, config.trial_seeds, dict.fromkeys(config.rates, config.grid))
+    names = ["model", "source", "target", "arm", "seed", "learning_rate", "held_out_accuracy"]
+    return runner.run_all(try_rates, runs, folder, jobs).drop(columns="learning_rate").rename(
+        columns={"rate": "learning_rate"}
+    )[names]  # fmt: skip
+
+
+def _runs(
+    config: StudyConfig, seeds: Iterable[int], rates: dict[Key, tuple[float, ...]], data: str = ""
+) -> list[dict[str, Any]]:
     recipe = config.pretraining
-    return {
-        "data": data,
-        "model": model,
-        "seed": seed,
-        "pretraining_rate": config.models[model],
-        "pretraining_steps": recipe.steps,
-        "pretraining_batch": recipe.batch_size,
-        "pretraining_warmup": recipe.warmup_steps,
-        "pretraining_precision": recipe.precision,
-        "pretraining_size": config.image_size,
-        "n_world": config.n_world,
-        "epochs": config.epochs,
-        "batch_size": config.batch_size,
-        "n_train": config.n_train,
-        "n_test": config.n_test,
-        "n_near": config.n_near,
-    } | {f"rates_{arm}": " ".join(map(str, rates.get((model, arm), ()))) for arm in ARMS}
+    names = ("image_size", "n_source", "difficulty", "epochs", "n_train", "n_test", "n_near")
+    # Under the names that `vitlab experiment --plan` counts by.
+    shared = {name: getattr(recipe, name) for name in ("steps", "batch_size", "warmup_steps", "precision")}
+    shared |= {name: getattr(config, name) for name in names} | {"finetuning_batch": config.batch_size}
+    targets = {data: config.targets[0]} if data else {target: target for target in config.targets}
+    return [
+        {"source": source, "model": model, "seed": s, "learning_rate": rate, "targets": " ".join(targets)}
+        | shared
+        | {
+            f"rates {target} {arm}": " ".join(map(str, rates.get((model, source, tuned_on, arm), ())))
+            for (target, tuned_on), arm in itertools.product(targets.items(), ARMS)
+        }
+        for s, (source, models) in itertools.product(seeds, config.sources.items())
+        for model, rate in models.items()
+    ]
 
 
-def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Pre-train one model with one seed, fine-tune it in every arm, and evaluate its frozen features."""
-    side, seed, device = config["pretraining_size"], config["seed"], default_device()
-    splits = world_splits(World(image_size=side), config["n_world"], 0, config["n_near"])
-    recipe = Recipe(
-        steps=config["pretraining_steps"],
-        batch_size=config["pretraining_batch"],
-        learning_rate=config["pretraining_rate"],
-        warmup_steps=config["pretraining_warmup"],
-        precision=config["pretraining_precision"],
-        seed=seed,
-    )
-    shape = {"n_classes": len(splits.train.classes), "image_size": side}
-    trained = zoo.create(config["model"], **shape, seed=seed).to(device)
-    pretraining = train(trained, batches(splits.train, recipe.batch_size, seed, device), recipe, validation=splits.test)
-    # The initial weights of the pre-training: nothing but the pre-training differs.
-    untrained = zoo.create(config["model"], **shape, seed=seed).to(device)
-    rows = [{"kind": "pretraining", "test_accuracy": pretraining[-1]["val_accuracy"]}]
-    for arm in ARMS:
-        if config[f"rates_{arm}"]:
-            rows += _finetuned(config, arm, untrained if arm == "scratch" else trained)
-    for weights, model in (("pre-trained", trained), ("untrained", untrained)):
-        rows += _frozen(config, weights, model)
-    return rows
+def trainings(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """The trainings of one run, its pre-training and its fine-tunings, as `vitlab experiment transfer --plan` counts.
 
-
-def _finetuned(config: dict[str, Any], arm: str, source: nn.Module) -> Iterator[dict[str, Any]]:
-    """Rows of one fine-tuning: an evaluation after every epoch, and every learning rate tried."""
-    side = round(ARMS[arm] * config["pretraining_size"])
-    train = target(config["data"], "train", side, config["n_train"])
-    test = target(config["data"], "test", side, config["n_test"])
-    recipe = functools.partial(lab_recipe, len(train), config["batch_size"], config["epochs"])
-    rates = [float(rate) for rate in config[f"rates_{arm}"].split()]
-    done = finetune(source, train, recipe, rates, held_out=TABLE_4.held_out, seed=config["seed"], watch=test)
-    where = {"arm": arm, "image_size": side}
-    for epoch, row in enumerate(done.rows):
-        measured = {"epoch": epoch, "test_accuracy": row["val_accuracy"], "seconds": row["seconds"]}
-        yield {"kind": "evaluation", **where, "learning_rate": done.learning_rate, **measured}
-    for rate, accuracy in done.trials.items():
-        yield {"kind": "trial", **where, "learning_rate": rate, "held_out_accuracy": accuracy}
-
-
-def lab_recipe(n_train: int, batch_size: int, epochs: int, learning_rate: float) -> Recipe:
-    """Table 4 for a small set: smaller batches, and the learning rate (for a batch of 512) scaled with them.
-
-    >>> recipe = lab_recipe(n_train=1437, batch_size=32, epochs=6, learning_rate=1.6)
-    >>> recipe.optimizer, recipe.steps, recipe.learning_rate, recipe.weight_decay, recipe.grad_clip
-    ('sgd', 270, 0.1, 0.0, 1.0)
+    >>> [each["image_size"] for each in trainings(planned_runs("full")[0])]
+    [64, 64, 96, 128, 64, 64, 64]
     """
-    epoch = math.ceil(n_train / batch_size)  # steps
-    recipe = paper.lab(TABLE_4.recipe(learning_rate), batch_size, samples=epochs * epoch * batch_size)
-    return dataclasses.replace(recipe, eval_every=epoch)
-
-
-def _frozen(config: dict[str, Any], weights: str, model: nn.Module) -> Iterator[dict[str, Any]]:
-    """Rows of few-shot least squares and linear probe, on the target and on the world's other classes."""
-    targets = {
-        config["data"]: (config["n_train"], config["n_test"]),
-        OTHER_CLASSES: (config["n_near"], config["n_near"]),
-    }
-    for row in frozen.evaluations(model, targets, config["pretraining_size"], config["seed"], probe=_PROBE):
-        yield row | {"weights": weights}
-
-
-def evaluations(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for every epoch of every fine-tuning: model, seed, arm, image_size, learning_rate, epoch, test_accuracy,
-    seconds, and share: of the accuracy after the last epoch."""
-    rows = table[table["kind"] == "evaluation"].astype({"epoch": int, "image_size": int})
-    columns = ["model", "seed", "arm", "image_size", "learning_rate", "epoch", "test_accuracy", "seconds"]
-    last = rows.groupby(["model", "seed", "arm"])["test_accuracy"].transform("last")
-    return rows[columns].assign(share=rows["test_accuracy"] / last).reset_index(drop=True)
-
-
-def accuracies(table: pd.DataFrame) -> pd.DataFrame:
-    """The last row of `evaluations` for every fine-tuning."""
-    return evaluations(table).groupby(["model", "seed", "arm"], sort=False).tail(1).reset_index(drop=True)
-
-
-def trials(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for every learning rate tried: model, seed, arm, learning_rate, held_out_accuracy; the stored
-    trials where the runs tried one rate only."""
-    columns = ["model", "seed", "arm", "learning_rate", "held_out_accuracy"]
-    rows = table[table["kind"] == "trial"]
-    if len(rows):
-        return rows[columns].reset_index(drop=True)
-    return stored_trials("transfer").assign(seed=TRIAL_SEED)[columns]
-
-
-def few_shots(table: pd.DataFrame) -> pd.DataFrame:
-    """Few-shot accuracy, the mean of the draws: target, model, seed, weights, shots, accuracy."""
-    rows = table[table["kind"] == "few shot"].astype({"shots": int})
-    columns = ["target", "model", "seed", "weights", "shots"]
-    return rows.groupby(columns, sort=False)["accuracy"].mean().reset_index()
-
-
-def probes(table: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy of the linear probe: target, model, seed, weights, accuracy."""
-    rows = table[table["kind"] == "probe"]
-    return rows[["target", "model", "seed", "weights", "accuracy"]].reset_index(drop=True)
-
-
-def differences(rows: pd.DataFrame, by: str, first: str, second: str, value: str = "test_accuracy") -> pd.Series:
-    """`value` where the column `by` is `first`, minus where it is `second`, paired by seed.
-
-    >>> rows = pd.DataFrame({"seed": [0, 0], "arm": ["1x", "2x"], "test_accuracy": [0.5, 0.75]})
-    >>> differences(rows, "arm", "2x", "1x").to_dict()
-    {0: 0.25}
-    """
-    wide = rows.pivot(index="seed", columns=by, values=value)
-    return wide[first] - wide[second]
-
-
-def summary(rows: pd.DataFrame, by: Sequence[str], value: str = "test_accuracy") -> pd.DataFrame:
-    """Mean of `value` over the seeds and its 95 % t interval (the mean itself for one seed): `by`, mean, low, high, n.
-
-    >>> rows = pd.DataFrame({"model": "a", "test_accuracy": [0.5, 0.6, 0.7]})
-    >>> summary(rows, ["model"]).round(2).to_dict("records")
-    [{'model': 'a', 'mean': 0.6, 'low': 0.35, 'high': 0.85, 'n': 3}]
-    """
-    means = []
-    for key, values in rows.groupby(list(by), sort=False)[value]:
-        mean = float(values.mean())
-        low, high = mean_interval(values.to_numpy()) or (mean, mean)
-        means.append((*key, mean, low, high, len(values)))
-    return pd.DataFrame(means, columns=[*by, "mean", "low", "high", "n"])
+    names = ("model", "image_size", "batch_size", "steps", "precision")
+    found = [{name: config[name] for name in names} | {"n_train": config["n_source"]}]
+    for _, _, side, rates in finetunings(config):
+        recipe = lab_recipe(config["n_train"], config["finetuning_batch"], config["epochs"], rates[0])
+        sizes = {"n_train": config["n_train"], "n_test": config["n_test"], "image_size": side}
+        steps = {"batch_size": recipe.batch_size, "steps": recipe.steps}
+        found += [found[0] | sizes | steps for _ in rates]
+    return found
