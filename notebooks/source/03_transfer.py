@@ -16,7 +16,7 @@
 # |---|---|---|
 # | `smoke` | a handful of steps | seconds |
 # | `quick` | two models × three seeds: pre-trained, fine-tuned, probed | about two and a half minutes, once; then seconds |
-# | `full` | five seeds | about 10 min |
+# | `full` | photographs: two models × two sources of pre-training × five seeds | about an hour; what is finished of it is committed, and shown at every preset |
 # | `gpu` | larger models, a million images of pre-training, five seeds | for a GPU, not run yet |
 
 # %% [markdown]
@@ -27,22 +27,23 @@
 # - how the same weights process more patches than they were trained with;
 # - what "few-shot accuracy" is in this paper: ten lines of least squares, and no training;
 # - why a comparison of resolutions needs a learning rate for each of them, pairs, and a control
-#   trained from scratch.
+#   trained from scratch;
+# - what a larger image is worth where it holds more detail, and where it does not.
 #
 # **Prerequisites.** Notebook 02 (training, ViT and BiT of matched compute); least squares.
 
 # %% [markdown]
-# `DATA` names the target data set: `"digits"`, `"cifar10"` where the folder that `VITLAB_DATA`
-# names has it, or `"world"`: images in the style of the pre-training images, of other classes.
+# `DATA` names the target data set; empty, it is the preset's own: the digits, at `full` photographs.
+# Others are `"cifar10"` where the folder that `VITLAB_DATA` names has it, or `"world"`: images in the
+# style of the pre-training images, of other classes.
 
 # %% tags=["parameters"]
 PRESET = "quick"
 SEED = 0
-DATA = "digits"
+DATA = ""
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures and its verdicts go to
-# `figures/<preset>/`.
+# One cell of imports.
 
 # %%
 import numpy as np
@@ -56,19 +57,28 @@ from vitlab.data.loader import to_float
 from vitlab.data.world import World
 from vitlab.evaluation import fewshot
 from vitlab.evaluation.features import features
-from vitlab.experiments import frozen, transfer, world_classes
+from vitlab.experiments import frozen, transfer, transfer_images, transfer_runs, world_classes
+from vitlab.experiments import transfer_rules as rules
+from vitlab.experiments import transfer_tables as tables
 from vitlab.models import zoo
 from vitlab.models.positions import resize_positions
 from vitlab.models.transfer import with_new_head
 from vitlab.training.cost import multiply_adds
 from vitlab.training.splits import world_splits
 
-study = ledger.begin("03_transfer", PRESET, SEED, data=DATA)
-config = transfer.CONFIGS[PRESET]
+
+# %% [markdown]
+# The settings of this preset: the pair of equal compute, what it is pre-trained on, and the target.
+# `study` is this execution: its figures and its verdicts go to `figures/<preset>/`.
+
+# %%
+config, full = transfer.CONFIGS[PRESET], transfer.CONFIGS["full"]
+source, target = config.source, DATA or config.targets[0]
+study = ledger.begin("03_transfer", PRESET, SEED, data=target)
 vit, bit = config.models
 side = config.image_size  # pixels, of pre-training
 sizes = {"train": config.n_train, "test": config.n_test}
-train_set, test_set = (frozen.target(DATA, split, side, n) for split, n in sizes.items())
+train_set, test_set = (transfer_images.target(target, split, side, n) for split, n in sizes.items())
 n_classes = len(train_set.classes)
 
 # %% [markdown]
@@ -79,13 +89,24 @@ n_classes = len(train_set.classes)
 # of the paper: reviews concluded it from Table 4, whose fine-tunings are short compared with its
 # pre-trainings.
 #
-# **Here**, small models are pre-trained on the painted world and fine-tuned on scans of 8 × 8
-# pixels that are enlarged. An enlarged scan contains no more detail than a small one (neither does
-# a CIFAR image of 32 pixels at 384, in the paper's own transfer). What grows is the number of
-# patches, and with it the compute: at twice the side there are four times as many patches. We
-# therefore expect little or no gain. The learning rates come from a pilot with a seed of its own.
-# The pilot also showed that BiT learned faster, and that the frozen features of pre-trained models
-# classified digits no better than those of untrained ones. We knew this before we wrote the rules.
+# **Here**, both claims are asked twice.
+#
+# *Of photographs*, at `full`: models are pre-trained at 64 pixels on photographs of Imagenette, with
+# their ten labels, and fine-tuned on other photographs of it at 64, 96 and 128 pixels. The files have
+# 128 pixels, so a larger image holds more detail, as in the paper's fine-tuning on ImageNet. Beside
+# it stands pre-training on a painted world of 300 classes, and as another target CIFAR-10, whose
+# images of 32 pixels hold no more detail when they are enlarged: they are enlarged to the 64 pixels
+# of pre-training, so that the grid of patches stays. It takes about an hour and the data; its finished
+# runs are committed with the notebook. **Where they are there, they decide.**
+#
+# *Of the digits*, at `quick`: the offline case, live in two minutes. Models are pre-trained on ten
+# painted classes and fine-tuned on scans of 8 × 8 pixels that are enlarged. An enlarged scan contains
+# no more detail than a small one. What grows is the number of patches, and with it the compute: at
+# twice the side there are four times as many patches. We therefore expect little or no gain. The
+# learning rates come from a pilot with a seed of its own. The pilot also showed that BiT learned
+# faster, and that the frozen features of pre-trained models classified digits no better than those of
+# untrained ones. We knew this before we wrote the rules. The digits decide only as long as no run on
+# photographs is committed.
 #
 # **Decision rules, fixed before the run.** All differences are in percentage points, paired by
 # seed; intervals are 95 % t intervals over the seeds. A condition "above a bound" *holds* if the
@@ -105,7 +126,9 @@ n_classes = len(train_set.classes)
 # is above −1 point. *Reproduced* if both hold, *partly reproduced* if one holds and one fails, *not
 # reproduced* if both fail.
 #
-# Our expectation for C08 would be refuted by an interval of *(a)* above zero.
+# The rules are the same for photographs and digits, and so are the bounds; what was written for the
+# digits before any run has not been changed for photographs. Our expectation for C08 on the digits
+# would be refuted by an interval of *(a)* above zero.
 
 # %% [markdown]
 # ## Idea
@@ -116,10 +139,10 @@ n_classes = len(train_set.classes)
 painted = world_splits(World(image_size=side), 6, 0, 1).train
 pictures = [*painted.images, *train_set.images[:6]]
 captions = [s.classes[k] for s in (painted, train_set) for k in s.labels[:6]]
-alt = f"Six painted images of the world, then six of {DATA}, each over its class."
+alt = f"Six painted images of the world, then six of {target}, each over its class."
 with plots.figure(study, "pictures", alt=alt, figsize=(9.5, 1.5)) as ax:
     plots.plot_captioned([p.permute(1, 2, 0).numpy() for p in pictures], captions, ax)
-    ax.set_title(f"Pre-training: six images of the world. Target: six of {DATA}")
+    ax.set_title(f"Six images of the world; six of the target, {target}")
 
 # %% [markdown]
 # ### A new head, at zero
@@ -172,7 +195,7 @@ opened = new_task_in_the_open(model, n_classes, side // patch, 2 * side // patch
 assert opened.keys() == ours.state_dict().keys()
 for name, value in ours.state_dict().items():
     assert torch.allclose(opened[name], value, atol=1e-6)
-larger = to_float(frozen.target(DATA, "train", 2 * side, config.n_train).images[:8])
+larger = to_float(transfer_images.target(target, "train", 2 * side, config.n_train).images[:8])
 loss = F.cross_entropy(ours(larger), train_set.labels[:8]).item()
 print(f"position embeddings: {tuple(model.pos_embed.shape)} → {tuple(ours.pos_embed.shape)}")
 print(f"first loss {loss:.6f}, ln K = {np.log(n_classes):.6f}")
@@ -238,15 +261,15 @@ assert open_accuracy == accuracy
 # of Table 4 end, and increase from there.
 
 # %%
-lab = transfer.lab_recipe(len(train_set), config.batch_size, config.epochs, learning_rate=1.0)
-published = transfer.TABLE_4
-tried = sorted(set(transfer.trials(pd.DataFrame({"kind": []}))["learning_rate"]))
+lab = transfer_runs.lab_recipe(len(train_set), config.batch_size, config.epochs, learning_rate=1.0)
+published = transfer_runs.TABLE_4
+tried = config.grid
 columns = ["", "optimizer", "batch", "steps", "learning rates at batch 512", "decay"]
 columns += ["weight decay", "clip", "px"]
 theirs = (f"Table 4, {published.data}", "SGD, momentum 0.9", published.batch_size)
 theirs += (published.steps, ", ".join(map(str, published.learning_rates)), "cosine", 0.0, 1.0)
 name = f"{lab.optimizer.upper()}, momentum {lab.momentum}"
-our_row = (f"ours, {DATA}", name, lab.batch_size, lab.steps, ", ".join(map(str, tried)))
+our_row = (f"ours, {target}", name, lab.batch_size, lab.steps, ", ".join(map(str, tried)))
 our_row += (lab.decay, lab.weight_decay, lab.grad_clip)
 both = [(*theirs, published.image_size), (*our_row, side)]
 pd.DataFrame(both, columns=columns).style.format(precision=1).hide()
@@ -256,15 +279,16 @@ pd.DataFrame(both, columns=columns).style.format(precision=1).hide()
 #
 # One call. Every run is stored when it ends; called again, it reads what is stored. A run
 # pre-trains one model with one seed and fine-tunes it at the same side; the ViT also at 1.5 and 2
-# times that side (at `gpu` both families). It then trains once more on the target from the
+# times that side (at `full` and `gpu` both families). It then trains once more on the target from the
 # untrained weights with which pre-training began: the control. The learning rates are those of a
 # pilot with a seed of its own (`transfer.sweep` repeats it), made on 2026-11-21, when pre-training
 # took 300 steps and the objects of the world were smaller; at `gpu` every run chooses its own.
 
 # %%
 table = transfer.transfer(PRESET, seed=SEED, data=DATA)
-runs, curves = transfer.accuracies(table), transfer.evaluations(table)
-means = transfer.summary(runs, ["model", "arm", "image_size"])
+takes = (tables.accuracies, tables.evaluations)
+runs, curves = (tables.of_pair(take(table), source, target) for take in takes)
+means = tables.summary(runs, ["model", "arm", "image_size"])
 shown = means.assign(**{column: 100 * means[column] for column in ("mean", "low", "high")})
 shown.style.format(precision=1).hide()
 
@@ -277,7 +301,7 @@ shown.style.format(precision=1).hide()
 # %%
 def paired(rows, *columns_and_arms):
     """Differences in percentage points, a value for each seed, as an estimate."""
-    return ledger.Estimate.of(100 * transfer.differences(rows, *columns_and_arms), "points")
+    return ledger.Estimate.of(100 * tables.differences(rows, *columns_and_arms), "points")
 
 
 for name in (vit, bit):
@@ -288,9 +312,95 @@ for name in (vit, bit):
 # Where this difference is not above zero, pre-training was of no use for the final accuracy on the
 # target. The results below then say how models adapt to new data, not how well they transfer.
 #
+# The runs of `full`, on photographs, take an hour. Those that are finished are committed with the
+# notebook and read here.
+
+# %%
+by_full, where_from = ledger.published_runs("transfer")
+print(where_from)
+
+# %% [markdown]
 # ## Figures
 #
-# ### Resolution
+# ### Photographs, at larger sides
+#
+# A panel for each source of pre-training; all models were pre-trained at 64 pixels, and fine-tuned on
+# the same photographs. Drawn where runs are committed.
+
+# %%
+if by_full.empty:
+    print(where_from)
+else:
+    full_runs, full_curves = (take(by_full) for take in takes)
+    there = [name for name in full.sources if name in set(full_runs["source"])]
+    alt = "Runs of full: test accuracy on photographs against the side in fine-tuning, a thin line "
+    alt += "for each seed, means with 95 % intervals; a panel for each source of pre-training."
+    shape = {"figsize": (6.0 * len(there), 4.2), "squeeze": False, "sharey": True}
+    with plots.figure(study, "full", 1, len(there), alt=alt, **shape) as axes:
+        for ax, name in zip(axes[0], there, strict=True):
+            rows = tables.of_pair(full_runs, name, full.targets[0]).query("source == @name")
+            plots.plot_resolutions(rows, tables.summary(rows, ["model", "image_size"]), ax, patch)
+            ax.set_title(f"Pre-trained on {name}, fine-tuned on {full.targets[0]}")
+        axes[0, 0].figure.suptitle(where_from)
+
+# %% [markdown]
+# What matters for C08 is whether the thin lines rise together, in the panel of the photographs. What
+# pre-training was worth at 64 pixels, on both targets:
+
+# %%
+if not by_full.empty:
+    at_side = full_runs[full_runs["arm"].isin(["1x", transfer_runs.SCRATCH])]
+    order = [transfer_runs.SCRATCH, *reversed(full.sources)]  # from no pre-training to the nearest
+    at_side = at_side.assign(weights=at_side["source"])
+    at_side = at_side.sort_values("weights", key=lambda names: names.map(order.index), kind="stable")
+    panels = list(at_side.groupby("target", sort=False))
+    alt = "Runs of full: accuracy from scratch and after each pre-training, for ViT and BiT, with "
+    alt += "95 % intervals; a panel for each target."
+    shape = {"figsize": (5.2 * len(panels), 4.2), "squeeze": False}
+    with plots.figure(study, "full_sources", 1, len(panels), alt=alt, **shape) as axes:
+        for ax, (name, rows) in zip(axes[0], panels, strict=True):
+            plots.plot_pretrainings(tables.summary(rows, ["model", "weights"]), ax)
+            ax.set_title(f"Fine-tuned on {name} at {full.image_size} px")
+
+# %% [markdown]
+# And how soon fine-tuning on photographs is done, which C21 is about:
+
+# %%
+if not by_full.empty:
+    of_photographs = tables.of_pair(full_curves, full.source, full.targets[0])
+    full_1x = of_photographs[of_photographs["arm"] == "1x"]
+if not by_full.empty and len(full_1x):
+    alt = "Runs of full: test accuracy on photographs by epoch of fine-tuning for ViT and BiT, and "
+    alt += "the same as a share of the final accuracy, with a line at 90 %."
+    with plots.figure(study, "full_epochs", 1, 2, alt=alt, figsize=(9.8, 4.0)) as (left, right):
+        plots.plot_epochs(of_photographs[of_photographs["arm"].isin(["1x", "scratch"])], left)
+        plots.plot_epochs(full_1x, right, y="share")
+        right.axhline(0.9, color=plots.MUTED, linestyle="--", linewidth=1.2)
+        left.set_title("Accuracy")
+        right.set_title("Share of the final accuracy")
+
+# %% [markdown]
+# In points, paired by seed: what a larger side brings, and what pre-training brings at 64 pixels.
+
+
+# %%
+def in_points(rows, model):
+    """Paired differences of one model, source and target, in words."""
+    rows = rows[rows["model"] == model]
+    pairs = {"1.5x − 1x": ("1.5x", "1x"), "2x − 1x": ("2x", "1x")}
+    pairs["pre-trained − from scratch"] = ("1x", transfer_runs.SCRATCH)
+    found = {name: tables.differences(rows, "arm", *arms) for name, arms in pairs.items()}
+    return {k: str(ledger.Estimate.of(100 * v, "points")) for k, v in found.items() if len(v)}
+
+
+if not by_full.empty:
+    for name, on in ((name, on) for name in full.sources for on in full.targets):
+        for model in full.models:
+            told = in_points(tables.of_pair(full_runs, name, on), model)
+            print(f"{name} → {on}, {model}: {told}")
+
+# %% [markdown]
+# ### Resolution, in the live run
 
 # %%
 larger_or_equal = runs[runs["arm"] != "scratch"]
@@ -298,7 +408,7 @@ alt = "Test accuracy against the side of the image in fine-tuning: a thin line f
 alt += "mean with its 95 % interval beside it, ViT in blue, BiT in vermilion."
 with plots.figure(study, "resolution", alt=alt, figsize=(6.8, 4.0)) as ax:
     plots.plot_resolutions(larger_or_equal, means[means["arm"] != "scratch"], ax, patch)
-    ax.set_title(f"Pre-trained at {side} px, fine-tuned on {DATA}")
+    ax.set_title(f"{PRESET}: pre-trained on {source} at {side} px, fine-tuned on {target}")
 
 # %% [markdown]
 # Each thin line is one pre-trained model; the larger marker beside it is the mean with its
@@ -309,7 +419,8 @@ with plots.figure(study, "resolution", alt=alt, figsize=(6.8, 4.0)) as ax:
 # ### The learning rate
 
 # %%
-trials = transfer.trials(table)
+trials = tables.trials(table, PRESET)
+trials = trials[(trials["source"] == source) & trials["target"].isin(trials["target"].head(1))]
 alt = "Held-out accuracy against the learning rate of fine-tuning, a line for each model and "
 alt += "resolution and for training from scratch; the best rates are ringed, the paper's shaded."
 span = (min(published.learning_rates), max(published.learning_rates))
@@ -349,7 +460,9 @@ with plots.figure(study, "epochs", 1, 2, alt=alt, figsize=(9.8, 4.0)) as (left, 
 
 # %%
 of_each = ["target", "model", "weights"]
-few = transfer.summary(transfer.few_shots(table), [*of_each, "shots"], "accuracy")
+frozen_rows = (tables.few_shots(table), tables.probes(table))
+few, probe = (rows[rows["source"] == source] for rows in frozen_rows)
+few = tables.summary(few, [*of_each, "shots"], "accuracy")
 targets = list(few["target"].unique())
 words = {frozen.OTHER_CLASSES: "the world's other classes"}
 alt = "Few-shot accuracy against images per class, pre-trained weights as full lines and "
@@ -369,7 +482,7 @@ with plots.figure(study, "few_shot", 1, len(targets), alt=alt, **shape) as axes:
 # images (the linear probe):
 
 # %%
-probe = transfer.summary(transfer.probes(table), of_each, "accuracy")
+probe = tables.summary(probe, of_each, "accuracy")
 both = pd.concat([few, probe.assign(shots="probe, all images")])
 percent = 100 * both[["mean", "low", "high"]]
 both["accuracy"] = [f"{mean:.1f} [{low:.1f}, {high:.1f}]" for mean, low, high in percent.to_numpy()]
@@ -378,39 +491,57 @@ both.pivot(index=of_each, columns="shots", values="accuracy")
 # %% [markdown]
 # ## Verdict
 #
-# **C08**, accuracy at the larger sides minus accuracy at the side of pre-training.
+# The rules from above are two functions of `transfer_rules`. The runs of `full` go through them where
+# they are committed, and the live run: the verdict is that of photographs, what the digits alone would
+# say is beside it. Where no seed of `full` has all that a rule asks for, the live run decides.
+
 
 # %%
-of_vit = runs[runs["model"] == vit]
-between, twice = (paired(of_vit, "arm", arm, "1x") for arm in ("1.5x", "2x"))
-gain = ledger.above(twice, name="gain")
-ruling = ledger.judge(ledger.above(between, -1, name="no loss between"), must=[gain])
-metric = "ViT's accuracy at {} the resolution − at 1x"
-numbers = {metric.format("1.5x"): between, metric.format("2x"): twice}
+def conclude(claim, live, photographs, note, beside=()):
+    """Judge by the runs of `full`, where they can be judged, else by the live ones; record both."""
+    ruling, numbers = live
+    notes = [f"{PRESET}, {source} → {target}: {note}"]
+    if photographs is not None and PRESET != "full":
+        notes[0] += f"; by this run alone: {ruling}"
+        ruling, found = photographs
+        numbers = {f"{metric}, full": value for metric, value in found.items()} | numbers
+        notes.insert(0, f"{where_from}: photographs, {full.source} → {full.targets[0]}")
+    numbers |= dict(beside)
+    ledger.conclude(study, claim, ruling, numbers, note=". ".join(notes), table=runs)
+
+
+if not by_full.empty:
+    full_runs_of = {name: tables.of_pair(full_runs, name, full.targets[0]) for name in full.sources}
+
+# %% [markdown]
+# **C08**, accuracy at the larger sides minus accuracy at the side of pre-training. Recorded beside it,
+# where they are there: the same for BiT, and for the ViT that was pre-trained on the painted world.
+
+# %%
+by_photographs, beside = None, {}
+if not by_full.empty:
+    by_photographs = rules.resolution_rule(full_runs_of[full.source], vit)
+    others = {"BiT's": (full.source, bit), "from the world, ViT's": ("world-300", vit)}
+    for words, (name, model) in others.items():
+        judged = rules.resolution_rule(full_runs_of[name], model)
+        found = judged[1] if judged else {}
+        beside |= {k.replace("ViT's", words) + ", full": value for k, value in found.items()}
 times = cost[cost["model"] == vit]["times 1x"].to_numpy()
 note = (
-    f"{vit} pre-trained on the painted world, fine-tuned on {DATA} for {config.epochs} epochs at "
-    f"{side}, {1.5 * side:.0f} and {2 * side} px; {times[1]:.1f} and {times[2]:.1f} times the "
-    "multiply-adds; each side with its own learning rate"
+    f"{config.epochs} epochs at {side}, {1.5 * side:.0f} and {2 * side} px; {times[1]:.1f} and "
+    f"{times[2]:.1f} times the multiply-adds; each side with its own learning rate"
 )
-ledger.conclude(study, "C08", ruling, numbers, note=note, table=runs)
+conclude("C08", rules.resolution_rule(runs, vit), by_photographs, note, beside)
 
 # %% [markdown]
 # **C21**, the share of the final accuracy after the second epoch.
 
 # %%
+by_photographs = None if by_full.empty else rules.epochs_rule(of_photographs, *full.models)
 second = curves[(curves["epoch"] == 2) & (curves["arm"] == "1x")]
-shares = {name: 100 * second[second["model"] == name]["share"] for name in (vit, bit)}
-reached = ledger.Estimate.of(shares[vit], "%")
-difference = paired(second, "model", vit, bit, "share")
-few_epochs = ledger.above(reached, 90, name="few epochs")
-no_slower = ledger.above(difference, -1, name="no slower than BiT")
-numbers = {
-    "share of ViT's final accuracy reached after 2 epochs": reached,
-    "the same share, ViT − BiT": difference,
-}
-note = f"{config.epochs} epochs of {len(train_set):,} images in all; BiT {shares[bit].mean():.0f} %"
-ledger.conclude(study, "C21", ledger.judge(few_epochs, no_slower), numbers, note=note, table=runs)
+of_bit = 100 * second[second["model"] == bit]["share"].mean()
+note = f"{config.epochs} epochs of {len(train_set):,} images in all; BiT {of_bit:.0f} %"
+conclude("C21", rules.epochs_rule(curves, vit, bit), by_photographs, note)
 if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
 
@@ -437,18 +568,20 @@ else:
     shape = {"figsize": (4.8 * len(panels), 4.0), "squeeze": False}
     with plots.figure(study, "pretrainings", 1, len(panels), alt=alt, **shape) as axes:
         for ax, ((target, measure), rows) in zip(axes[0], panels, strict=True):
-            means = transfer.summary(rows, ["model", "weights"], "accuracy")
+            means = tables.summary(rows, ["model", "weights"], "accuracy")
             plots.plot_pretrainings(means, ax)
             ax.set_title(f"{target}, {measure}")
         axes[0, 0].figure.suptitle(where_from)
 
 # %% [markdown]
-# **How we differ from the paper.** Models a thousand times smaller, pre-trained for seconds on
-# painted contours; a target of fourteen hundred scans that contain no more detail when enlarged;
-# hundreds of steps; few seeds. The comparison is for equal epochs, in which more patches take about
-# four times the compute; a comparison for equal compute would be less favourable to them. With
-# `DATA = "world"` a larger image is painted with more detail, which is nearer to the paper's
-# fine-tuning on ImageNet.
+# **How we differ from the paper.** Models a thousand times smaller; few seeds; hundreds of steps of
+# fine-tuning. Of photographs: seven thousand of ten classes for pre-training, where the paper has
+# millions of thousands of classes; the same classes in fine-tuning, on 2,500 photographs that
+# pre-training has not seen; 64 pixels in pre-training and at most 128 in fine-tuning. Of the digits:
+# pre-training for seconds on painted contours, and scans that contain no more detail when enlarged. The
+# comparison is for equal epochs, in which more patches take about four to six times the compute; a
+# comparison for equal compute would be less favourable to them. With `DATA = "world"` a larger image is
+# painted with more detail.
 #
 # **Earlier runs.** Claims, quantities and bounds were written before any run. The margin of 1
 # percentage point for "no loss" and the verdict *inconclusive* were added later, for all notebooks
@@ -461,11 +594,16 @@ else:
 # Rounding alone moves the means that much, and one interval excludes zero where another does not.
 # This is why fewer than five seeds decide nothing here.
 #
+# **What was changed later.** Until 2026-11-22 both claims were asked of the digits alone, and `full` was
+# the same with five seeds. Photographs were added because an enlarged scan cannot show what C08 is about.
+# Conditions, bounds and margins are those from before.
+#
 # **What the digits cannot show.** C08 and C21 are about models whose pre-training is worth keeping.
 # Where the control from scratch ends as high as the fine-tuned model, the verdicts hold for this
 # pair of data sets, and say little about ViTs pre-trained on 300 million photographs. The few-shot
 # figure shows whether the same weights transfer to classes that resemble those of pre-training.
-# `DATA = "world"` tests both claims there, with learning rates that were chosen on the digits.
+# `DATA = "world"` tests both claims there, with learning rates that were chosen on the digits. The
+# runs of `full` have the control beside them too, in the figure of the sources.
 
 # %% [markdown]
 # ## Exercises
