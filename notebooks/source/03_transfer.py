@@ -96,8 +96,10 @@ n_classes = len(train_set.classes)
 # 128 pixels, so a larger image holds more detail, as in the paper's fine-tuning on ImageNet. Beside
 # it stands pre-training on a painted world of 300 classes, and as another target CIFAR-10, whose
 # images of 32 pixels hold no more detail when they are enlarged: they are enlarged to the 64 pixels
-# of pre-training, so that the grid of patches stays. It takes about an hour and the data; its finished
-# runs are committed with the notebook. **Where they are there, they decide.**
+# of pre-training, so that the grid of patches stays. We expect a gain at both larger sides: a pilot
+# with one seed, which no study uses, had one before this was written (`docs/LOG.md` has its numbers).
+# It takes about an hour and the data; its finished runs are committed with the notebook. **Where they
+# are there, they decide.**
 #
 # *Of the digits*, at `quick`: the offline case, live in two minutes. Models are pre-trained on ten
 # painted classes and fine-tuned on scans of 8 × 8 pixels that are enlarged. An enlarged scan contains
@@ -282,7 +284,9 @@ pd.DataFrame(both, columns=columns).style.format(precision=1).hide()
 # times that side (at `full` and `gpu` both families). It then trains once more on the target from the
 # untrained weights with which pre-training began: the control. The learning rates are those of a
 # pilot with a seed of its own (`transfer.sweep` repeats it), made on 2026-11-21, when pre-training
-# took 300 steps and the objects of the world were smaller; at `gpu` every run chooses its own.
+# took 300 steps and the objects of the world were smaller; at `gpu` every run chooses its own. At
+# `full` they come from trials with two seeds of their own, the same four learning rates for every
+# model, source, target and side (`transfer.sweep("full")`).
 
 # %%
 table = transfer.transfer(PRESET, seed=SEED, data=DATA)

@@ -50,7 +50,7 @@ def source(config: dict[str, Any]) -> Source:
         if config["n_source"]:
             feed = batches(world_splits(world, config["n_source"], 0, 1).train, batch_size, seed, device)
         else:
-            feed = stream(world, batch_size, device, start=seed * DRAW)
+            feed = stream(world, batch_size, device, start=seed * DRAW % HELD_OUT)
         return Source(feed, image_set(world, config["n_near"], HELD_OUT, device), world.n_classes)
     images = others(config["source"], config["n_train"], side)
     how = (CROPPED, side) if augmentation(config["source"], side) else ()
