@@ -32,7 +32,7 @@ def resolution_rule(runs: pd.DataFrame, model: str) -> Judged | None:
     gain = above(of_twice, name="gain")
     ruling = judge(above(of_between, NO_LOSS, name="no loss between"), must=[gain])
     metric = "ViT's accuracy at {} the resolution − at 1x"
-    return ruling, {metric.format("1.5x"): of_between, metric.format("2x"): of_twice}
+    return ruling, {metric.format("2x"): of_twice, metric.format("1.5x"): of_between}
 
 
 def epochs_rule(curves: pd.DataFrame, vit: str, bit: str) -> Judged | None:
