@@ -511,6 +511,11 @@ def conclude(claim, rule, live, of_night, note, beside=(), **more):
     return ledger.conclude(study, claim, ruling, numbers, note=". ".join([*notes, note]), **more)
 
 
+def vits(table):
+    """The ViTs of a table, the one first that is compared with a ResNet."""
+    return [name for name in table["model"].unique() if plots.family(name) == "ViT"]
+
+
 def with_crossing(gap):
     ruling, numbers, wide = apply_c03(gap)
     return ruling, numbers, crossing_words(wide)
@@ -537,11 +542,6 @@ conclude("C03", with_crossing, gap, night_gap, setup, beside, table=runs)
 
 
 # %%
-def vits(table):
-    """The ViTs of a table, the one first that is compared with a ResNet."""
-    return [name for name in table["model"].unique() if plots.family(name) == "ViT"]
-
-
 def apply_c04(runs_of_preset):
     """The ruling; the estimates of the growth and at the smallest set; the means in words."""
     runs, preset = runs_of_preset
@@ -551,8 +551,8 @@ def apply_c04(runs_of_preset):
     lead = 100 * lead.pivot(index="seed", columns="n_train", values="difference")  # [seeds, sizes]
     lead = lead.dropna()  # seeds of which a size is missing
     first, last = lead.columns[[0, -1]]
-    ends_failed = max(failed[first], failed[last])
-    growth = ledger.Estimate.of(lead[last] - lead[first], "points", failed=ends_failed)
+    growth = lead[last] - lead[first]
+    growth = ledger.Estimate.of(growth, "points", failed=failed[[first, last]].max())
     at_first = ledger.Estimate.of(lead[first], "points", failed=failed[first])
     ruling = ledger.judge(
         ledger.below(at_first, margin=1, name="behind with little data"),
