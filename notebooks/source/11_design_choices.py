@@ -479,6 +479,13 @@ else:
         plots.plot_shapes(ours, ax).set_title(where)
 
 # %% [markdown]
+# The same as a film: allow more and more FLOPs, and see which shape is the best that they pay for. It
+# needs no kernel.
+
+# %%
+None if table.empty else widgets.shapes_film(ours)
+
+# %% [markdown]
 # The steeper a line, the more a doubling of the FLOPs brings along that dimension. The rule compares
 # slopes, seed by seed.
 

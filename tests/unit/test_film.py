@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from vitlab.training.masked import KEPT, Target
-from vitlab.widgets import training_film
+from vitlab.widgets import shapes_film, training_film
 from vitlab.widgets.film import Film, Frame
 from vitlab.widgets.masking import masking, wanted
 
@@ -108,3 +108,29 @@ def test_knobs_of_what_is_masked():
     assert all(words.startswith("Picture 2: 12 of 16 patches are corrupted") for words in said.values())
     assert "16 numbers of 512 values are" in said["downsized"] and "192 values of pixels" in said["pixels"]
     assert 0.4 in knobs.controls["share"].options
+
+
+def shapes(*rows):
+    names = ["dimension", "flops", "mean"]
+    return pd.DataFrame(rows, columns=names).assign(
+        low=lambda rows: rows["mean"] - 0.01, high=lambda rows: rows["mean"]
+    )
+
+
+def test_the_film_of_shapes_names_the_best_that_the_flops_pay_for():
+    rows = ("base", 1e6, 0.5), ("depth", 2e6, 0.55), ("width", 2e6, 0.52), ("depth", 4e6, 0.56), ("width", 4e6, 0.6)
+    film = shapes_film(shapes(*rows, ("patch size", 0.5e6, 0.4)))  # cheaper than the base: in every frame
+    assert [frame.at for frame in film.frames] == ["1.0 times the FLOPs", "2.0 times the FLOPs", "4.0 times the FLOPs"]
+    assert [frame.words for frame in film.frames] == [
+        "With up to 1.0 times the FLOPs of base, base is best: 50.0%.",
+        "With up to 2.0 times the FLOPs of base, depth is best: 55.0%, 5.0 points above base.",
+        "With up to 4.0 times the FLOPs of base, width is best: 60.0%, 10.0 points above base.",
+    ]
+    assert len({Image.open(io.BytesIO(frame.png)).size for frame in film.frames}) == 1
+    assert len({frame.png for frame in film.frames}) == 3
+
+
+@pytest.mark.parametrize("rows", [[], [("depth", 2e6, 0.5)], [("base", 1e6, 0.5)], [("base", 1e6, 0.5)] * 2])
+def test_a_film_of_shapes_takes_one_base_and_others(rows):
+    with pytest.raises(ValueError, match="expected one, and other shapes"):
+        shapes_film(shapes(*rows))

@@ -1,7 +1,7 @@
 """Knobs to turn in the notebooks, each with a still picture where no kernel is there to follow (§3.1 to §4.5)."""
 
 from vitlab.widgets.curves import data_sizes, worlds
-from vitlab.widgets.design import head_rates, position_kinds
+from vitlab.widgets.design import head_rates, position_kinds, shapes_film
 from vitlab.widgets.film import Film, training_film
 from vitlab.widgets.knobs import Knob, Knobs, Upload, knobs
 from vitlab.widgets.maps import distance_modes, position_resizing, rollout_variants
@@ -28,6 +28,7 @@ __all__ = [
     "position_kinds",
     "position_resizing",
     "rollout_variants",
+    "shapes_film",
     "training_film",
     "worlds",
 ]

@@ -1,4 +1,4 @@
-"""Knobs of design choices: kind of position embeddings, learning rate of both heads (App. D.3, D.4, Fig. 9, 10)."""
+"""Design choices to turn and to play: position embeddings, both heads, shapes (App. D.2 to D.4, Fig. 8 to 10)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from numpy import ndarray
 
 from vitlab import plots
 from vitlab.analysis import positions
+from vitlab.plots.png import as_png
+from vitlab.widgets.film import Film, Frame
 from vitlab.widgets.knobs import Knob, Knobs, knobs
 
 
@@ -90,3 +92,39 @@ def head_rates(means: pd.DataFrame) -> Knobs:
 
     rates = sorted(means["learning_rate"].unique().tolist())
     return knobs(draw, "Learning rate of both heads", rate=Knob("learning rate", rates, rates[0]))
+
+
+def shapes_film(means: pd.DataFrame, base: str = "base") -> Film:
+    """Fig. 8 as a film: with ever more FLOPs allowed, the shapes that they pay for and the best of them.
+
+    Args:
+        means: a row for each shape: dimension, flops (of a forward pass for one image), mean, low, high (0…1).
+        base: the dimension of the one shape from which all others depart.
+
+    Raises:
+        ValueError: there is not exactly one base, or no other shape.
+
+    >>> rows = {"dimension": ["base", "depth"], "flops": [1e6, 4e6], "mean": [0.5, 0.625], "low": 0.4, "high": 0.7}
+    >>> shapes_film(pd.DataFrame(rows)).frames[-1].words
+    'With up to 4.0 times the FLOPs of base, depth is best: 62.5%, 12.5 points above base.'
+    """
+    start = means[means["dimension"] == base]
+    if len(start) != 1 or len(means) < 2:
+        raise ValueError(f"{len(start)} rows for {base!r} among {len(means)}: expected one, and other shapes")
+    least, at_base = start["flops"].iloc[0], start["mean"].iloc[0]
+    whole = plots.plot_shapes(means, Figure(figsize=(6.4, 4.0)).subplots(), base)
+    limits = whole.get_xlim(), whole.get_ylim()
+    frames = []
+    for most in sorted({flops for flops in means["flops"] if flops >= least}):
+        paid = means[means["flops"] <= most]
+        best = paid.loc[paid["mean"].idxmax()]
+        allowed = f"{most / least:.1f} times"
+        above = f", {100 * (best['mean'] - at_base):.1f} points above {base}" * (best["dimension"] != base)
+        words = f"With up to {allowed} the FLOPs of {base}, {best['dimension']} is best: {best['mean']:.1%}{above}."
+        with plots.style():
+            figure = Figure(figsize=(6.4, 4.0), dpi=80, layout="constrained")
+            ax = plots.plot_shapes(paid, figure.subplots(), base)
+            ax.set(xlim=limits[0], ylim=limits[1], title=f"up to {allowed} the FLOPs")
+            ax.legend(loc="lower right", fontsize=9)
+            frames.append(Frame(f"{allowed} the FLOPs", as_png(figure, 64), words))
+    return Film("Which shape spends FLOPs best", "FLOPs allowed, times those of the base", tuple(frames))
