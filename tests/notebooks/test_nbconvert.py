@@ -44,7 +44,7 @@ def findings(result):
 
 def test_nbconvert_finds_the_same(at_smoke, tmp_path):
     """One notebook stands for all: what nbconvert does otherwise than papermill, it does to each."""
-    path = notebooks.find("08")
+    path = notebooks.find("06")
     notebook = with_parameters(nbformat.read(path, as_version=4), PRESET=("quick", "smoke"), SEED=(0, 1))
     notebook, result = executed(notebook, path.name, tmp_path)
     by_papermill = files.read_json(at_smoke(path) / "result.json")

@@ -225,7 +225,7 @@ def advantages(first: Line, second: Line) -> tuple[float, float] | None:
     None where the runs of the one all cost less than those of the other.
 
     >>> ahead, level = fitted_frontier([1e9, 1e11], [0.4, 0.8]), fitted_frontier([1e9, 1e11], [0.2, 0.8])
-    >>> [round(difference, 6) for difference in advantages(ahead, level)]
+    >>> [round(difference, 6) + 0.0 for difference in advantages(ahead, level)]
     [0.2, 0.0]
     """
     low, high = max(first.flops[0], second.flops[0]), min(first.spent, second.spent)
