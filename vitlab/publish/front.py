@@ -21,6 +21,7 @@ NOT_YET = "not yet"  # the verdict on a claim without a number
 _MIXED = "with different verdicts"
 _DECIDED = VERDICTS[:3]  # reproduced, partly, not
 _LONGEST = 54  # letters of a metric in the short table
+_LARGER_RUNS = "full"  # the part of a metric that says so of its runs
 _INTRODUCTION = """\
 <!-- made by python -m vitlab.publish readme: change the results, or vitlab/publish/front.py -->
 # The ledger
@@ -183,17 +184,18 @@ def estimate(entry: Mapping[str, Any]) -> Estimate:
 
 
 def short_metric(metric: str) -> str:
-    """A metric's parts between its commas, as many as fit into 54 letters, and the first in any case.
+    """A metric's parts between its commas, as many as fit into 54 letters; the first and "full" in any case.
 
     >>> short_metric("images per second, ViT over ResNet, geometric mean over input sizes")
     'images per second, ViT over ResNet'
     """
     first, *others = metric.split(", ")
+    kept, cut = [first], False
     for part in others:
-        if len(first) + len(part) + 2 > _LONGEST:
-            break
-        first = f"{first}, {part}"
-    return first
+        cut = cut or len(", ".join([*kept, part])) > _LONGEST
+        if not cut or part == _LARGER_RUNS:
+            kept.append(part)
+    return ", ".join(kept)
 
 
 def _notebooks_of(claim: str, entries: Entries) -> list[str]:
