@@ -231,6 +231,7 @@ def calls() -> dict[str, tuple[Any, ...]]:
         "ledger.report.read_results": (folder,),
         "ledger.report.build": (folder, folder, "quick", ["01_vit"]),
         "ledger.report.number": (0.5,),
+        "ledger.report.table_line": ("a claim", "a number"),
         "ledger.report.with_table": ("<!-- ledger:begin -->\n<!-- ledger:end -->", "table"),
         "ledger.verdicts.above": (estimate, 0.0),
         "ledger.verdicts.below": (estimate, 2.0),

@@ -176,7 +176,7 @@ def describe(name: str, preset: str, seed: int = 0, **settings: Any) -> str:
         finished = [path.name in there_are for path in runner.paths_of(run, configs, "", made_by)]
         if not there:
             identity.check_device()
-        trainings = [trainings_of(name)(config) for config in configs]
+        trainings = list(map(trainings_of(name), configs))
         parts = [each for run_of in trainings for each in run_of]
         probed = _probed(parts, there)
     stored = [done for run_of, done in zip(trainings, finished, strict=True) for _ in run_of]

@@ -177,9 +177,8 @@ def sweep(preset: str = "quick", jobs: int | None = None, folder: Path | None = 
     config, folder = presets.choose(CONFIGS, preset), folder or runner.run_folder("transfer_sweep", preset)
     runs = _runs(config, config.trial_seeds, dict.fromkeys(config.rates, config.grid))
     names = ["model", "source", "target", "arm", "seed", "learning_rate", "held_out_accuracy"]
-    return runner.run_all(try_rates, runs, folder, jobs).drop(columns="learning_rate").rename(
-        columns={"rate": "learning_rate"}
-    )[names]  # fmt: skip
+    rows = runner.run_all(try_rates, runs, folder, jobs)
+    return rows.assign(learning_rate=rows["rate"])[names]  # that of the fine-tuning, not of the pre-training
 
 
 def _runs(

@@ -112,7 +112,7 @@ def build(folder: Path, reference: Path, preset: str, expected: Iterable[str] = 
     references, _ = read_results(reference)
     purpose = presets.check(preset).purpose
     introduction = _INTRODUCTION.format(purpose=purpose[0].upper() + purpose[1:], tolerance=_RELATIVE)
-    head = [_line(*_COLUMNS.split(",")), "|---" * (_COLUMNS.count(",") + 1) + "|"]
+    head = [table_line(*_COLUMNS.split(",")), "|---" * (_COLUMNS.count(",") + 1) + "|"]
     lines = [f"# Report of preset `{preset}`", "", introduction, *head, *_rows(results, references), ""]
     if bad:
         lines += [
@@ -143,7 +143,7 @@ def _comparable(result: Result, reference: Result | None) -> dict[tuple[str, str
 
 def _row(entry: Mapping[str, Any], reference: Mapping[str, Any] | None) -> str:
     claim = CLAIMS.get(entry["claim"])
-    return _line(
+    return table_line(
         entry["claim"],
         f"{claim.statement} ({claim.where})" if claim else "",
         entry["metric"],
@@ -165,7 +165,12 @@ def _count(entry: Mapping[str, Any]) -> str:
     return counting(entry["n"], entry["counted"]) if entry.get("counted") else str(entry["n"])
 
 
-def _line(*cells: str) -> str:
+def table_line(*cells: str) -> str:
+    """A line of a Markdown table: line ends in a cell become spaces, bars are escaped.
+
+    >>> table_line("a  b", "c|d")
+    '| a b | c\\\\|d |'
+    """
     return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
 
 

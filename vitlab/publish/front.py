@@ -139,7 +139,7 @@ def claims_table(results: Mapping[str, report.Result]) -> str:
             "; ".join(verdicts_of(entries)),
             ", ".join(f"[{stem[:2]}](notebooks/{stem}.ipynb)" for stem in _notebooks_of(claim, entries)),
         ]
-        lines.append(_line(cells))
+        lines.append(report.table_line(*cells))
     return "\n".join(lines)
 
 
@@ -160,7 +160,7 @@ def _section(claim: str, entries: Entries) -> str:
     rulings = dict.fromkeys(_ruling(entry) for _, entry in entries)
     lines += ["\n\n".join(rulings)]
     lines += ["", "| measured | ours |", "|---|---|"]
-    lines += [_line([entry["metric"], str(estimate(entry))]) for _, entry in entries]
+    lines += [report.table_line(entry["metric"], str(estimate(entry))) for _, entry in entries]
     return "\n".join([*lines, ""])
 
 
@@ -204,7 +204,3 @@ def _notebooks_of(claim: str, entries: Entries) -> list[str]:
     judging = re.compile(rf'"{claim}"')
     sources = sorted((notebooks.notebooks_dir() / "source").glob("[0-9][0-9]_*.py"))
     return found or [path.stem for path in sources if judging.search(path.read_text(encoding="utf-8"))]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
