@@ -1,4 +1,4 @@
-"""`jupyter nbconvert --execute` finds what papermill finds, and so does, on this machine, a copy made for Colab."""
+"""`jupyter nbconvert --execute` of a copy made for Colab finds, on this machine, what papermill finds."""
 
 import os
 import subprocess
@@ -42,23 +42,16 @@ def findings(result):
     return plain, {key: entries[key] for key in entries.keys() - timed}, timed, set(result["figures"])
 
 
-def test_nbconvert_finds_the_same(at_smoke, tmp_path):
-    """One notebook stands for all: what nbconvert does otherwise than papermill, it does to each."""
+def test_nbconvert_finds_what_papermill_finds(at_smoke, tmp_path):
+    """One notebook stands for all, in its copy for Colab: what nbconvert does otherwise, it does to each."""
     path = notebooks.find("06")
-    notebook = with_parameters(nbformat.read(path, as_version=4), PRESET=("quick", "smoke"), SEED=(0, 1))
-    notebook, result = executed(notebook, path.name, tmp_path)
-    by_papermill = files.read_json(at_smoke(path) / "result.json")
-    assert by_papermill["figures"] and findings(result) == findings(by_papermill)
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    assert all(output.get("name") != "stderr" for output in outputs)
-    assert sum("image/png" in output.get("data", {}) for output in outputs) >= len(result["figures"])
-
-
-def test_a_copy_for_colab_is_the_same_notebook_elsewhere(at_smoke, tmp_path):
-    path = notebooks.find("07")
     copy = colab.with_setup(nbformat.read(path, as_version=4), "owner/vitlab", path.name)
     copy = with_parameters(copy, PRESET=("quick", "smoke"), SEED=(0, 1))
     copy, result = executed(copy, path.name, tmp_path)
-    assert findings(result) == findings(files.read_json(at_smoke(path) / "result.json"))
+    by_papermill = files.read_json(at_smoke(path) / "result.json")
+    assert by_papermill["figures"] and findings(result) == findings(by_papermill)
     first = next(cell for cell in copy.cells if cell.cell_type == "code")
     assert "google.colab" in first.source and first.outputs == []
+    outputs = [output for cell in copy.cells for output in cell.get("outputs", ())]
+    assert all(output.get("name") != "stderr" for output in outputs)
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= len(result["figures"])

@@ -413,6 +413,17 @@ def test_resnets_are_pre_trained_by_the_optimizer_that_is_named(at_smoke):
     assert wide.stack().nunique() == 8  # no two trainings are the same
 
 
+def test_each_optimizer_has_the_weight_decay_of_its_paper(monkeypatch):
+    runs = resnet_optimizers.planned_runs("full")
+    assert {(run["optimizer"], run["weight_decay"]) for run in runs} == {("adam", 0.1), ("sgd", 1e-4)}
+    recipes = []
+    monkeypatch.setattr(design_runs, "train", lambda model, feed, recipe, **rest: recipes.append(recipe) or 1 / 0)
+    for run in resnet_optimizers.planned_runs("smoke")[::2]:
+        with pytest.raises(ZeroDivisionError):
+            design_runs.trained(run)
+    assert {(recipe.optimizer, recipe.weight_decay) for recipe in recipes} == {("adam", 0.1), ("sgd", 1e-4)}
+
+
 @pytest.mark.slow
 def test_a_finished_study_is_read_not_run(monkeypatch, tmp_path):
     once = head_rates.head_rates("smoke", folder=tmp_path)
