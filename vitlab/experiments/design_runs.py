@@ -53,6 +53,7 @@ class Training:
     n_test: int  # of the reported accuracy
     image_size: int = 32  # pixels
     optimizer: str = "adam"
+    weight_decay: float = 0.1  # decoupled for Adam; of SGD a term of the gradient, as in BiT
     precision: str = "fp32"
 
 
@@ -143,6 +144,7 @@ def trained(config: Config) -> tuple[nn.Module, dict[str, Any]]:
         batch_size=config["batch_size"],
         optimizer=config["optimizer"],
         learning_rate=config["learning_rate"],
+        weight_decay=config["weight_decay"],
         warmup_steps=config["steps"] // 10,
         precision=config["precision"],
         seed=seed,

@@ -38,9 +38,11 @@ class StudyConfig:
     finetuning: Finetuning
     models: tuple[str, ...]
     rates: dict[str, tuple[float, ...]]  # optimiser → learning rates; as many for both
+    weight_decay: dict[str, float]  # optimiser → that of ViT's Table 3 for Adam, that of BiT for SGD
     n_seeds: int
 
 
+_DECAY = {"adam": 0.1, "sgd": 1e-4}
 CONFIGS = {
     "smoke": StudyConfig(
         Task("mixed"),
@@ -48,6 +50,7 @@ CONFIGS = {
         Finetuning(n_images=40, steps=3, batch_size=8),
         ("BiT-Lab-Mu/4",),
         rates={"adam": (1e-3, 4e-3), "sgd": (0.03, 0.1)},
+        weight_decay=_DECAY,
         n_seeds=2,
     ),
     "full": StudyConfig(
@@ -56,6 +59,7 @@ CONFIGS = {
         Finetuning(n_images=2_000, steps=100),
         ("BiT-Lab-Mu/8", "BiT-Lab-Ti/8"),
         rates={"adam": (2e-3, 8e-3, 32e-3), "sgd": (0.03, 0.1, 0.3)},
+        weight_decay=_DECAY,
         n_seeds=5,
     ),
 }
@@ -84,7 +88,8 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
     cases = itertools.product(design_runs.seeds(seed, config.n_seeds), config.models, grid)
     return [
         design_runs.planned(config.training, config.task, f"{model}, {optimizer}", model, rate, s)
-        | {"optimizer": optimizer, "targets": real_sets() if preset == "full" else "digits"}
+        | {"optimizer": optimizer, "weight_decay": config.weight_decay[optimizer]}
+        | {"targets": real_sets() if preset == "full" else "digits"}
         | tuning
         for s, model, (optimizer, rate) in cases
     ]
