@@ -501,17 +501,9 @@ both.pivot(index=of_each, columns="shots", values="accuracy")
 
 
 # %%
-def conclude(claim, live, photographs, note, beside=()):
-    """Judge by the runs of `full`, where they can be judged, else by the live ones; record both."""
-    ruling, numbers = live
-    notes = [f"{PRESET}, {source} → {target}: {note}"]
-    if photographs is not None and PRESET != "full":
-        notes[0] += f"; by this run alone: {ruling}"
-        ruling, found = photographs
-        numbers = {f"{metric}, full": value for metric, value in found.items()} | numbers
-        notes.insert(0, f"{where_from}: photographs, {full.source} → {full.targets[0]}")
-    numbers |= dict(beside)
-    ledger.conclude(study, claim, ruling, numbers, note=". ".join(notes), table=runs)
+def at_full(judged):
+    """What a rule says of the runs of `full`, with what they are; None where they cannot be judged."""
+    return judged and (*judged, f"photographs, {full.source} → {full.targets[0]}")
 
 
 if not by_full.empty:
@@ -535,7 +527,10 @@ note = (
     f"{config.epochs} epochs at {side}, {1.5 * side:.0f} and {2 * side} px; {times[1]:.1f} and "
     f"{times[2]:.1f} times the multiply-adds; each side with its own learning rate"
 )
-conclude("C08", rules.resolution_rule(runs, vit), by_photographs, note, beside)
+live = (*rules.resolution_rule(runs, vit), f"{source} → {target}: {note}")
+ledger.conclude_by_full(
+    study, "C08", live, at_full(by_photographs), where_from, beside=beside, table=runs
+)
 
 # %% [markdown]
 # **C21**, the share of the final accuracy after the second epoch.
@@ -545,7 +540,8 @@ by_photographs = None if by_full.empty else rules.epochs_rule(of_photographs, *f
 second = curves[(curves["epoch"] == 2) & (curves["arm"] == "1x")]
 of_bit = 100 * second[second["model"] == bit]["share"].mean()
 note = f"{config.epochs} epochs of {len(train_set):,} images in all; BiT {of_bit:.0f} %"
-conclude("C21", rules.epochs_rule(curves, vit, bit), by_photographs, note)
+live = (*rules.epochs_rule(curves, vit, bit), f"{source} → {target}: {note}")
+ledger.conclude_by_full(study, "C21", live, at_full(by_photographs), where_from, table=runs)
 if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
 

@@ -498,19 +498,6 @@ def crossing_words(wide):
 
 
 # %%
-def conclude(claim, rule, live, of_night, note, beside=(), **more):
-    """Judge by the runs of `full`, where there are any, else by the live ones; record both."""
-    ruling, numbers, words = rule(live)
-    notes = [f"{PRESET}: {words}"]
-    if of_night is not None and PRESET != "full":
-        notes[0] += f"; by this run alone: {ruling}"
-        ruling, by_full, words = rule(of_night)
-        numbers = {f"{metric}, full": value for metric, value in by_full.items()} | numbers
-        notes.insert(0, f"{where_from}: {words}")
-    numbers |= dict(beside)
-    return ledger.conclude(study, claim, ruling, numbers, note=". ".join([*notes, note]), **more)
-
-
 def vits(table):
     """The ViTs of a table, the one first that is compared with a ResNet."""
     return [name for name in table["model"].unique() if plots.family(name) == "ViT"]
@@ -529,12 +516,13 @@ setup = (
     f"{vit} and {resnet} from scratch on our painted world, its held-out images. The paper: hundreds "
     "of millions of photographs, few-shot and fine-tuned accuracy on ImageNet"
 )
-if by_night.empty:
-    night_gap, beside = None, {}
-else:
-    few_shot = apply_c03(few_shot_gap)[1]
+of_night, beside = None, {}
+if not by_night.empty:
+    of_night, few_shot = with_crossing(night_gap), apply_c03(few_shot_gap)[1]
     beside = {f"{metric}, full, few-shot on other classes": each for metric, each in few_shot.items()}
-conclude("C03", with_crossing, gap, night_gap, setup, beside, table=runs)
+ledger.conclude_by_full(
+    study, "C03", with_crossing(gap), of_night, where_from, beside=beside, note=setup, table=runs
+)
 
 # %% [markdown]
 # **C04**, the size of the ViT against the size of the set: how much the larger one gains on the smaller from the smallest set
@@ -542,9 +530,8 @@ conclude("C03", with_crossing, gap, night_gap, setup, beside, table=runs)
 
 
 # %%
-def apply_c04(runs_of_preset):
+def apply_c04(runs, preset):
     """The ruling; the estimates of the growth and at the smallest set; the means in words."""
-    runs, preset = runs_of_preset
     smaller, larger = sorted(vits(runs)[:2], key=lambda name: multiply_adds(name, side))
     lead = paired(runs, preset, (larger, smaller))
     failed = lead.groupby("n_train")["failed"].first()
@@ -571,8 +558,9 @@ def apply_c04(runs_of_preset):
 
 # %%
 both_sizes = not by_night.empty and len(vits(night_runs)) > 1
-of_night = (night_runs, "full") if both_sizes else None
-conclude("C04", apply_c04, (runs, PRESET), of_night, "The paper: Fig. 4")
+of_night = apply_c04(night_runs, "full") if both_sizes else None
+live, note = apply_c04(runs, PRESET), "The paper: Fig. 4"
+ledger.conclude_by_full(study, "C04", live, of_night, where_from, note=note)
 
 # %% [markdown]
 # And **C05**: what ten times the data bring to the ViT's few-shot accuracy, one slope for each seed.
@@ -606,7 +594,8 @@ def apply_c05(shots):
 
 # %%
 note = "Frozen features on the world's other classes; the paper: ImageNet"
-conclude("C05", apply_c05, shots, None if by_night.empty else night_shots, note)
+of_night = None if by_night.empty else apply_c05(night_shots)
+ledger.conclude_by_full(study, "C05", apply_c05(shots), of_night, where_from, note=note)
 if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
 

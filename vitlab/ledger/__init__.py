@@ -5,7 +5,7 @@ from vitlab.ledger.estimate import Estimate, seeds_needed
 from vitlab.ledger.intervals import coverage, failed_starts, mean_interval
 from vitlab.ledger.origin import provenance
 from vitlab.ledger.published import live_or_published, published_runs
-from vitlab.ledger.study import VERDICTS, Study, begin, conclude, finish, save_figure
+from vitlab.ledger.study import VERDICTS, Study, begin, conclude, conclude_by_full, finish, save_figure
 from vitlab.ledger.verdicts import above, all_of, any_of, below, given, judge, not_testable, within
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "below",
     "beside_imagenet",
     "conclude",
+    "conclude_by_full",
     "coverage",
     "failed_starts",
     "finish",

@@ -24,6 +24,7 @@ from vitlab.sweep import presets
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Judged = tuple[verdicts.Ruling, Mapping[str, Estimate], str]  # the ruling, the numbers it rests on, more in words
 VERDICTS = tuple(str(verdict) for verdict in verdicts.Verdict)
 _SCHEMA = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -151,6 +152,41 @@ def conclude(
         }
     finish(study, table=table, data_hash=data_hash)
     _show(verdicts.line(claim, ruling, numbers, note))
+
+
+def conclude_by_full(
+    study: Study,
+    claim: str,
+    live: Judged,
+    full: Judged | None,
+    where_from: str,
+    *,
+    beside: Mapping[str, Estimate] | None = None,
+    note: str = "",
+    **options: Any,
+) -> None:
+    """`conclude` by the runs of the preset `full`, where they can be judged, else by those of this run; record both.
+
+    What this run alone would say is told beside it. `where_from` says which runs of `full` there are, as
+    `published_runs` does; `beside`: more numbers; `options`: those of `conclude`.
+
+    >>> import tempfile
+    >>> study = Study("01_a", "quick", 0, {}, Path(tempfile.mkdtemp()), found={"results": {}, "figures": {}})
+    >>> live = verdicts.judge(verdicts.given(False)), {"tokens": Estimate.exact(17)}, "at 32 px"
+    >>> full = verdicts.judge(verdicts.given(True)), {"tokens": Estimate.exact(197)}, "at 224 px"
+    >>> conclude_by_full(study, "C01", live, full, "vit at full: all 5 runs")
+    **C01: reproduced.** Tokens, full: 197; tokens: 17.
+    >>> study.found["results"]["C01", "tokens, full"]["note"]
+    'vit at full: all 5 runs: at 224 px. quick: at 32 px; by this run alone: not reproduced'
+    """
+    ruling, numbers, words = live
+    notes = [f"{study.preset}: {words}", *([note] if note else [])]
+    if full is not None and study.preset != "full":
+        notes[0] += f"; by this run alone: {ruling}"
+        ruling, of_full, words = full
+        numbers = {f"{metric}, full": value for metric, value in of_full.items()} | dict(numbers)
+        notes.insert(0, f"{where_from}: {words}")
+    conclude(study, claim, ruling, {**numbers, **(beside or {})}, note=". ".join(notes), **options)
 
 
 def _show(line: str) -> None:
