@@ -34,10 +34,10 @@ run: $(READY) ## every notebook at PRESET, results and REPORT.md in figures/PRES
 	@$(ALLOCATOR) $(BIN)/vitlab run --preset $(PRESET) $(if $(JOBS),--jobs $(JOBS)) $(ARGS)
 
 test: $(READY) ## the whole test suite (ARGS go to pytest; TEST_JOBS processes)
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(READY) ## the tests that are quick: no notebooks, browsers or other processes (ARGS go to pytest)
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m "not slow" tests/unit vitlab $(ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit vitlab $(ARGS)
 
 lint: $(READY) ## ruff, its formatting and mypy, as the tests ask for them
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check vitlab tests benchmarks && $(BIN)/python -m mypy

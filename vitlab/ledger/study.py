@@ -176,8 +176,7 @@ def conclude_by_full(
     >>> full = verdicts.judge(verdicts.given(True)), {"tokens": Estimate.exact(197)}, "at 224 px"
     >>> conclude_by_full(study, "C01", live, full, "vit at full: all 5 runs")
     **C01: reproduced.** Tokens, full: 197; tokens: 17.
-    >>> study.found["results"]["C01", "tokens, full"]["note"]
-    'vit at full: all 5 runs: at 224 px. quick: at 32 px; by this run alone: not reproduced'
+    Vit at full: all 5 runs: at 224 px. quick: at 32 px; by this run alone: not reproduced.
     """
     ruling, numbers, words = live
     notes = [f"{study.preset}: {words}", *([note] if note else [])]

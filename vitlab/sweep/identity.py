@@ -121,13 +121,13 @@ def _read(path: Path) -> _Module:
 
 @functools.lru_cache(maxsize=512)
 def _parsed(path: Path, mtime_ns: int, size: int) -> _Module:
-    source = path.read_text(encoding="utf-8")
+    tree = _tree(path.read_text(encoding="utf-8"))
     package = ["vitlab", *path.parent.relative_to(_PACKAGE).parts] if path.is_relative_to(_PACKAGE) else []
-    return _Module(source_hash(source), tuple(sorted(imported(source, package))))
+    return _Module(imports=tuple(sorted(imported(tree, package))), hash=_hash_without_words(tree))
 
 
-def imported(source: str, package: Sequence[str] = ()) -> set[str]:
-    """The dotted names of vitlab that a module's source imports anywhere, with the packages above each.
+def imported(source: str | ast.Module, package: Sequence[str] = ()) -> set[str]:
+    """The dotted names of vitlab that a module, its source or syntax tree, imports anywhere, with the packages above.
 
     `package`: the parts of the package that the module is in, for relative imports. Of `from a import b` both a and
     a.b are named, for b may be a module.
@@ -136,7 +136,7 @@ def imported(source: str, package: Sequence[str] = ()) -> set[str]:
     ['vitlab', 'vitlab.data', 'vitlab.data.world']
     """
     names: set[str] = set()
-    for node in ast.walk(_tree(source)):
+    for node in ast.walk(source if isinstance(source, ast.Module) else _tree(source)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -168,7 +168,10 @@ def source_hash(source: str) -> str:
     >>> source_hash("x = 1") == source_hash("x = 2")
     False
     """
-    tree = _tree(source)
+    return _hash_without_words(_tree(source))
+
+
+def _hash_without_words(tree: ast.Module) -> str:
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
@@ -186,8 +189,12 @@ def _outline(node: Any) -> Any:
         return repr(node)
     if isinstance(node, ast.JoinedStr):  # Python 3.12 has empty pieces in some
         node = ast.JoinedStr([part for part in node.values if getattr(part, "value", None) != ""])
-    fields = [(name, value) for name, value in ast.iter_fields(node) if value is not None and value != []]
-    return [type(node).__name__, *([name, _outline(value)] for name, value in fields if name != "kind")]
+    outline: list[Any] = [type(node).__name__]
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if name != "kind" and value is not None and value != []:
+            outline.append([name, _outline(value)])
+    return outline
 
 
 def made_by(function: Callable[..., Any] | None = None) -> dict[str, str]:
