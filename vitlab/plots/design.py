@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import LogLocator, NullLocator
 
-from vitlab.plots.style import COLOURS, MUTED, axes
+from vitlab.plots.style import COLOURS, MUTED, accuracy_axis, axes
 
 _MARKS = (("blue", "o"), ("vermilion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 
@@ -64,7 +64,7 @@ def plot_head_rates(means: pd.DataFrame, ax: Axes | None = None, at: float | Non
     ax.minorticks_off()
     ax.set_xticks(rates, [f"{rate:g}" for rate in rates])
     ax.set_xlabel("learning rate (log scale)")
-    _accuracy(ax)
+    accuracy_axis(ax)
     ax.legend(loc="best")
     return ax
 
@@ -90,7 +90,7 @@ def plot_optimizers(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_xticks(range(len(cases)), list(cases))
     ax.set_xlim(-0.5, len(cases) - 0.5)
     ax.grid(axis="x", visible=False)
-    _accuracy(ax, "fine-tuned accuracy (%)")
+    accuracy_axis(ax, "fine-tuned accuracy (%)")
     ax.legend(loc="best")
     return ax
 
@@ -116,7 +116,7 @@ def plot_shapes(means: pd.DataFrame, ax: Axes | None = None, base: str = "base")
         _with_intervals(ax, own["flops"], own, COLOURS[colour], marker, name)
     _with_intervals(ax, start["flops"], start, COLOURS["black"], "*", base)
     _flops_axis(ax)
-    _accuracy(ax)
+    accuracy_axis(ax)
     ax.legend(loc="best", fontsize=9)
     return ax
 
@@ -136,7 +136,7 @@ def plot_accuracy_flops(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
         colour, marker = _MARKS[number % len(_MARKS)]
         _with_intervals(ax, rows["flops"], rows, COLOURS[colour], marker, str(arm))
     _flops_axis(ax)
-    _accuracy(ax)
+    accuracy_axis(ax)
     ax.legend(loc="best", fontsize=9)
     return ax
 
@@ -183,11 +183,3 @@ def _flops_axis(ax: Axes) -> None:
     ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g}")
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("FLOPs of a forward pass (millions, log scale)")
-
-
-def _accuracy(ax: Axes, label: str = "test accuracy (%)") -> None:
-    """In per cent; an interval of few seeds may reach beyond 0 and 100 %, an accuracy does not."""
-    low, high = ax.get_ylim()
-    ax.set_ylim(max(low, 0.0), min(high, 1.03))
-    ax.set_ylabel(label)
-    ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))

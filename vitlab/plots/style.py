@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 # Okabe & Ito's palette, told apart by every common form of colour blindness and in grey print.
 COLOURS = {
@@ -102,6 +103,22 @@ def figure(
 def axes(ax: Axes | None) -> Axes:
     """The axes given, or those of a new figure."""
     return plt.subplots()[1] if ax is None else ax
+
+
+def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = True) -> None:
+    """The y axis of an accuracy (0…1), in per cent; `cut` at 0 and 100 %: an interval of few seeds goes on.
+
+    >>> ax = Figure().subplots()
+    >>> lines = ax.plot([0.9, 1.4])
+    >>> accuracy_axis(ax)
+    >>> float(ax.get_ylim()[1])
+    1.03
+    """
+    if cut:
+        low, high = ax.get_ylim()
+        ax.set_ylim(max(low, 0.0), min(high, 1.03))
+    ax.set_ylabel(label)
+    ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
 
 
 def paper_line(ax: Axes, value: float, label: str, *, vertical: bool = False) -> None:

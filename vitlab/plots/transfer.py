@@ -5,23 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
 
 from vitlab.plots.families import FAMILIES, family, labels
-from vitlab.plots.style import COLOURS, MUTED, axes
+from vitlab.plots.style import COLOURS, MUTED, accuracy_axis, axes
 
 _LINES = ("-", "--", ":", "-.")
-
-
-def _accuracy_axis(ax: Axes, label: str) -> None:
-    ax.set_ylabel(label)
-    ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
-
-
-def _cut_intervals(ax: Axes) -> None:
-    """An interval of few seeds may reach beyond 0 and 100 %, an accuracy does not."""
-    low, high = ax.get_ylim()
-    ax.set_ylim(max(low, 0.0), min(high, 1.03))
 
 
 def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes | None = None, patch_size: int = 8) -> Axes:
@@ -44,8 +32,7 @@ def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes | None = 
     sides = sorted(means["image_size"].unique())
     ax.set_xticks(sides, [f"{side} px\n{(side // patch_size) ** 2} patches" for side in sides])
     ax.set_xlabel("image side in fine-tuning")
-    _accuracy_axis(ax, "test accuracy (%)")
-    _cut_intervals(ax)
+    accuracy_axis(ax)
     ax.legend(loc="best")
     return ax
 
@@ -70,8 +57,7 @@ def plot_few_shots(means: pd.DataFrame, ax: Axes | None = None, chance: float | 
     ax.minorticks_off()
     ax.set_xticks(shots, [str(n) for n in shots])
     ax.set_xlabel("images per class (number, log scale)")
-    _accuracy_axis(ax, "few-shot accuracy (%)")
-    _cut_intervals(ax)
+    accuracy_axis(ax, "few-shot accuracy (%)")
     ax.legend(loc="upper left", fontsize=9)
     return ax
 
@@ -95,8 +81,7 @@ def plot_pretrainings(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
                     markersize=7, label=named[model])  # fmt: skip
     ax.set_xticks(range(len(places)), list(places))
     ax.set_xlim(-0.5, len(places) - 0.5)
-    _accuracy_axis(ax, "accuracy (%)")
-    _cut_intervals(ax)
+    accuracy_axis(ax, "accuracy (%)")
     ax.legend(loc="best")
     return ax
 
@@ -121,7 +106,7 @@ def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[fl
         ax.plot(mean.idxmax(), mean.max(), "o", color=COLOURS[colour], markersize=11, fillstyle="none")
     ax.set_xscale("log")
     ax.set_xlabel("learning rate for a batch of 512 (log scale)")
-    _accuracy_axis(ax, "held-out accuracy (%)")
+    accuracy_axis(ax, "held-out accuracy (%)", cut=False)
     ax.legend(fontsize=8, handlelength=4)
     return ax
 
@@ -143,6 +128,6 @@ def plot_epochs(rows: pd.DataFrame, ax: Axes | None = None, y: str = "test_accur
         ax.fill_between(at.min().index, at.min(), at.max(), color=COLOURS[colour], alpha=0.12, linewidth=0)
     ax.set_xlabel("epochs of fine-tuning")
     ax.set_xticks(np.unique(rows["epoch"]))
-    _accuracy_axis(ax, "test accuracy (%)" if y == "test_accuracy" else "share of the final accuracy (%)")
+    accuracy_axis(ax, "test accuracy (%)" if y == "test_accuracy" else "share of the final accuracy (%)", cut=False)
     ax.legend(loc="lower right", fontsize=9)
     return ax
