@@ -68,13 +68,13 @@ def stored(folder):
 def test_a_piece_ends_in_time_with_its_processes_and_the_next_goes_on(tmp_path, monkeypatch, capfd):
     """Cut off in the middle of a part, again and again until it is there: no run is made twice."""
     monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path))
-    parts = full.chosen(["compute_scaling"], "smoke")
-    runs = tmp_path / "smoke" / "runs" / "scaling"
+    parts = full.chosen(["vit_shapes"], "smoke")
+    runs = tmp_path / "smoke" / "runs" / "vit_shapes"
     started = time.perf_counter()
     assert full.piece(parts, "smoke", minutes=0.01) == full.MORE  # it has not even imported torch
     assert time.perf_counter() - started < 30
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "vitlab.cli.main", "full", "compute_scaling", "--preset", "smoke"]
+    command = [sys.executable, "-m", "vitlab.cli.main", "full", "vit_shapes", "--preset", "smoke"]
     with subprocess.Popen([*command, "--minutes", "5"], env=environment) as process:
         while len(stored(runs)) < 2 and process.poll() is None:
             time.sleep(0.02)
@@ -82,12 +82,12 @@ def test_a_piece_ends_in_time_with_its_processes_and_the_next_goes_on(tmp_path, 
     first = stored(runs)
     assert len(first) >= 2
     time.sleep(0.5)
-    assert not alive(str(tmp_path)) and not alive("vitlab.cli.main full compute_scaling")
+    assert not alive(str(tmp_path)) and not alive("vitlab.cli.main full vit_shapes")
     assert full.piece(parts, "smoke", minutes=5) == 0
     second = stored(runs)
     assert first.items() < second.items()
     capfd.readouterr()
-    assert main.main(["full", "compute_scaling", "--preset", "smoke"]) == 0
+    assert main.main(["full", "vit_shapes", "--preset", "smoke"]) == 0
     assert "complete: " in capfd.readouterr().out
     assert second == stored(runs)
 
