@@ -55,7 +55,7 @@ CONFIGS = {
     ),
     "full": StudyConfig(
         Task("mixed", n_classes=100),
-        # After 500 steps the smaller ResNet was best at the largest rate of either optimiser: too short to compare them.
+        # After 500 steps the smaller ResNet was best at the largest rate of either optimiser: too short to compare.
         Training(steps=2_000, batch_size=128, n_train=64_000, n_validation=1_000, n_test=2_000, precision="bf16"),
         Finetuning(n_images=2_000, steps=100),
         ("BiT-Lab-Mu/8", "BiT-Lab-Ti/8"),
