@@ -159,7 +159,7 @@ def attempt(words: list[str], variables: dict[str, str]) -> str:
     strange = [str(path) for path, stamp in _tracked().items() if before.get(path) != stamp]
     strange += sorted({path.name for path in here.parent.iterdir()} - _PLACES)
     tried = re.findall(r"cannot write into (/.+?) \(", text)
-    strange += [path for path in tried if not path.startswith(str(here.parent))]
+    strange += [path for path in tried if not path.startswith(str(here.parent)) and path not in words]
     return _judged(status, text, strange)
 
 
