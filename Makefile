@@ -5,8 +5,7 @@ PRESET = quick
 JOBS =
 ARGS =
 PYTHON =
-# More than two cores need: at any time one test of three waits for a process, a browser or a clock.
-TEST_JOBS = 3
+TEST_JOBS = 2
 
 # glibc keeps freed memory instead of returning it: small ViTs train 8 to 20 % faster on a CPU, at a peak at most a
 # tenth higher. Other C libraries ignore it; `make run ALLOCATOR=` does without.
