@@ -16,6 +16,8 @@ ALLOCATOR = MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000
 KEY := $(shell { pwd -P; cat requirements.lock pyproject.toml; } | cksum | tr -cd 0-9)
 READY = .venv/.installed-$(KEY)
 BIN = .venv/bin
+# A file's tests stay in one process, so that what they share is made once; files go in their order, the slow ones first.
+PYTEST = $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 # Some machines forbid Python to keep compiled modules; importing torch and timm then takes 16 s instead of 6.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,10 +35,10 @@ run: $(READY) ## every notebook at PRESET, results and REPORT.md in figures/PRES
 	@$(ALLOCATOR) $(BIN)/vitlab run --preset $(PRESET) $(if $(JOBS),--jobs $(JOBS)) $(ARGS)
 
 test: $(READY) ## the whole test suite (ARGS go to pytest; TEST_JOBS processes)
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 test-fast: $(READY) ## the tests that are quick: no notebooks, browsers or other processes (ARGS go to pytest)
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit vitlab $(ARGS)
+	@$(PYTEST) -m "not slow" tests/unit vitlab $(ARGS)
 
 lint: $(READY) ## ruff, its formatting and mypy, as the tests ask for them
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check vitlab tests benchmarks && $(BIN)/python -m mypy
