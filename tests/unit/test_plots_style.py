@@ -7,6 +7,12 @@ import pytest
 from vitlab import plots
 
 
+@pytest.fixture(autouse=True)
+def none_open():
+    """Examples in docstrings leave their figures open; whether they ran before, in this process, is chance."""
+    plt.close("all")
+
+
 def test_settings_come_back():
     before = dict(mpl.rcParams)
     with plots.style():
