@@ -12,6 +12,7 @@ import sys
 import time
 from urllib.request import urlopen
 
+import nbformat
 import pytest
 
 from vitlab import files
@@ -107,6 +108,14 @@ def wait_for_server(address, process, log, seconds=60):
         except OSError:
             time.sleep(0.3)
     raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")
+
+
+def notebook_of(*cells, outputs=()):
+    """A notebook of code cells for Python's kernel; `outputs` are those of its first cell."""
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells], metadata=kernel)
+    made.cells[0].outputs = list(outputs)
+    return made
 
 
 class Notebook:

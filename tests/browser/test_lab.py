@@ -13,6 +13,7 @@ from vitlab import files, notebooks
 from vitlab.publish.source import from_source, sources
 from vitlab.viewer import attention_view
 
+from .conftest import notebook_of
 from .viewers import pointed_at
 
 pytestmark = pytest.mark.slow
@@ -86,9 +87,7 @@ SET = "w.block, w.head, w.query = 2, 1, 'class token'"
 
 def test_python_reads_and_sets_the_selection(open_notebook):
     """The widget: point, click and type in the browser, read it in Python; set it in Python, see it in the browser."""
-    cells = [nbformat.v4.new_code_cell(source) for source in (MADE, READ, SET)]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    notebook = open_notebook(nbformat.v4.new_notebook(cells=cells, metadata=kernel), "widget.ipynb")
+    notebook = open_notebook(notebook_of(MADE, READ, SET), "widget.ipynb")
     notebook.run(cell=0)
     page = notebook.page
     viewer = page.locator(".vitlab-viewer")
@@ -114,9 +113,7 @@ def test_a_viewer_that_is_not_trusted_is_a_still(open_notebook):
     maps = list(torch.randn(2, 1, 2, 10, 10).softmax(-1))
     data, metadata = attention_view(maps, torch.rand(3, 48, 48), (3, 3), 16)._repr_mimebundle_()
     output = nbformat.v4.new_output("display_data", data, metadata=metadata)
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    cell = nbformat.v4.new_code_cell(MADE.replace(".widget()", ""), outputs=[output])
-    notebook = open_notebook(nbformat.v4.new_notebook(cells=[cell], metadata=kernel), "theirs.ipynb")
+    notebook = open_notebook(notebook_of(MADE.replace(".widget()", ""), outputs=[output]), "theirs.ipynb")
     still, frame = (notebook.page.locator(what) for what in (".jp-OutputArea-output img", "iframe[title^=Attention]"))
     still.wait_for()
     assert still.evaluate("image => image.naturalWidth") > 200 and frame.count() == 0
@@ -154,9 +151,7 @@ widgets.occlusion(model, torch.zeros(3, 16, 16, dtype=torch.uint8), grid=(4, 4))
 
 
 def test_a_picture_that_is_uploaded_is_taken_or_refused(open_notebook):
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(UPLOAD)], metadata=kernel)
-    notebook = open_notebook(made, "upload.ipynb")
+    notebook = open_notebook(notebook_of(UPLOAD), "upload.ipynb")
     notebook.run()
     knobs = notebook.page.locator(".vitlab-knobs")
     before = knobs.locator("img").get_attribute("src")
@@ -192,9 +187,7 @@ def test_knobs_without_their_kernel_leave_the_still_picture(open_notebook, open_
 
     Before that nothing serious for axe.
     """
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(TURNED)], metadata=kernel)
-    first = open_notebook(made, "knobs.ipynb")
+    first = open_notebook(notebook_of(TURNED), "knobs.ipynb")
     first.run()
     first.page.locator(".vitlab-knobs img").wait_for()
     assert first.page.locator(".jp-OutputArea-output img:visible").count() == 1

@@ -2,8 +2,9 @@
 
 import re
 
-import nbformat
 import pytest
+
+from .conftest import notebook_of
 
 pytestmark = pytest.mark.slow
 
@@ -47,9 +48,7 @@ def words_of(outputs):
 
 
 def test_the_button_stops_a_training_that_goes_on(open_notebook, server):
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    notebook = open_notebook(nbformat.v4.new_notebook(cells=cells, metadata=kernel), "live.ipynb")
+    notebook = open_notebook(notebook_of(*CELLS), "live.ipynb")
     page = notebook.page
     notebook.run(cell=0)
     page.evaluate(START, 1)
