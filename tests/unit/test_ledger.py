@@ -221,24 +221,23 @@ def test_presets_are_known_by_name():
         presets.check_runnable("paper")
 
 
-@pytest.mark.parametrize("preset", ["quick", "full"])
-def test_the_runs_of_full_decide_and_the_live_run_is_beside_them(preset, tmp_path, capsys):
-    held, failed = (ledger.judge(ledger.given(holds)) for holds in (True, False))
-    live = failed, {"gain": ledger.Estimate.exact(1)}, "3 seeds"
-    for full, verdict, names in (
-        (None, "not reproduced", ["gain", "control"]),
-        ((held, {"gain": ledger.Estimate.exact(2)}, "at 64 px"), "reproduced", ["gain, full", "gain", "control"]),
-    ):
-        study = ledger.Study("03_a", preset, 0, {}, tmp_path, found={"results": {}, "figures": {}})
-        control = {"control": ledger.Estimate.exact(0)}
-        ledger.conclude_by_full(study, "C08", live, full, "all 5 runs", beside=control, note="The paper: Table 2")
-        entered = {metric: (each["verdict"], each["note"]) for (_, metric), each in study.found["results"].items()}
-        decided = full is not None and preset != "full"  # at full the live runs are those of full
-        verdict, names = (verdict, names) if decided else ("not reproduced", ["gain", "control"])
-        words = (
-            "all 5 runs: at 64 px. quick: 3 seeds; by this run alone: not reproduced"
-            if decided
-            else f"{preset}: 3 seeds"
-        )
-        assert entered == dict.fromkeys(names, (verdict, f"{words}. The paper: Table 2"))
-    capsys.readouterr()
+BY_FULL = ledger.judge(ledger.given(True)), {"gain": ledger.Estimate.exact(2)}, "at 64 px"
+BY_BOTH = "all 5 runs: at 64 px. quick: 3 seeds; by this run alone: not reproduced. The paper: Table 2"
+
+
+@pytest.mark.parametrize(
+    ("preset", "full", "names", "verdict", "note"),
+    [
+        ("quick", BY_FULL, ["gain, full", "gain", "control"], "reproduced", BY_BOTH),
+        ("quick", None, ["gain", "control"], "not reproduced", "quick: 3 seeds. The paper: Table 2"),
+        ("full", BY_FULL, ["gain", "control"], "not reproduced", "full: 3 seeds. The paper: Table 2"),  # itself
+        ("full", None, ["gain", "control"], "not reproduced", "full: 3 seeds. The paper: Table 2"),
+    ],
+)
+def test_the_runs_of_full_decide_and_the_live_run_is_beside_them(preset, full, names, verdict, note, tmp_path):
+    study = ledger.Study("03_a", preset, 0, {}, tmp_path, found={"results": {}, "figures": {}})
+    live = ledger.judge(ledger.given(False)), {"gain": ledger.Estimate.exact(1)}, "3 seeds"
+    control = {"control": ledger.Estimate.exact(0)}
+    ledger.conclude_by_full(study, "C08", live, full, "all 5 runs", beside=control, note="The paper: Table 2")
+    entered = {metric: (each["verdict"], each["note"]) for (_, metric), each in study.found["results"].items()}
+    assert entered == dict.fromkeys(names, (verdict, note)) and list(entered) == names
