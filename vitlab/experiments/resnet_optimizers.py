@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ TABLE_7 = {
     ("R152x2", "Pets"): (0.9537, 0.9479),
     ("R152x2", "Flowers"): (0.9862, 0.9932),
 }
+WEIGHT_DECAY = {"adam": 0.1, "sgd": 1e-4}  # that of ViT's Table 3, and that of BiT
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,9 @@ class StudyConfig:
     finetuning: Finetuning
     models: tuple[str, ...]
     rates: dict[str, tuple[float, ...]]  # optimiser → learning rates; as many for both
-    weight_decay: dict[str, float]  # optimiser → that of ViT's Table 3 for Adam, that of BiT for SGD
     n_seeds: int
 
 
-_DECAY = {"adam": 0.1, "sgd": 1e-4}
 CONFIGS = {
     "smoke": StudyConfig(
         Task("mixed"),
@@ -50,7 +49,6 @@ CONFIGS = {
         Finetuning(n_images=40, steps=3, batch_size=8),
         ("BiT-Lab-Mu/4",),
         rates={"adam": (1e-3, 4e-3), "sgd": (0.03, 0.1)},
-        weight_decay=_DECAY,
         n_seeds=2,
     ),
     "full": StudyConfig(
@@ -60,7 +58,6 @@ CONFIGS = {
         Finetuning(n_images=2_000, steps=100),
         ("BiT-Lab-Mu/8", "BiT-Lab-Ti/8"),
         rates={"adam": (2e-3, 8e-3, 32e-3), "sgd": (0.03, 0.1, 0.3)},
-        weight_decay=_DECAY,
         n_seeds=5,
     ),
 }
@@ -84,15 +81,17 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
     8
     """
     config = presets.choose(CONFIGS, preset)
-    tuning = {f"finetuning_{name}": value for name, value in vars(config.finetuning).items()}
-    grid = [(optimizer, rate) for optimizer, rates in config.rates.items() for rate in rates]
-    cases = itertools.product(design_runs.seeds(seed, config.n_seeds), config.models, grid)
+    rest = {f"finetuning_{name}": value for name, value in vars(config.finetuning).items()}
+    rest |= {"targets": real_sets() if preset == "full" else "digits"}
+    trainings = [
+        (replace(config.training, optimizer=optimizer, weight_decay=WEIGHT_DECAY[optimizer]), rate)
+        for optimizer, rates in config.rates.items()
+        for rate in rates
+    ]
+    cases = itertools.product(design_runs.seeds(seed, config.n_seeds), config.models, trainings)
     return [
-        design_runs.planned(config.training, config.task, f"{model}, {optimizer}", model, rate, s)
-        | {"optimizer": optimizer, "weight_decay": config.weight_decay[optimizer]}
-        | {"targets": real_sets() if preset == "full" else "digits"}
-        | tuning
-        for s, model, (optimizer, rate) in cases
+        design_runs.planned(training, config.task, f"{model}, {training.optimizer}", model, rate, s) | rest
+        for s, model, (training, rate) in cases
     ]
 
 
