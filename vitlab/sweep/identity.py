@@ -123,7 +123,7 @@ def _read(path: Path) -> _Module:
 def _parsed(path: Path, mtime_ns: int, size: int) -> _Module:
     tree = _tree(path.read_text(encoding="utf-8"))
     package = ["vitlab", *path.parent.relative_to(_PACKAGE).parts] if path.is_relative_to(_PACKAGE) else []
-    return _Module(imports=tuple(sorted(imported(tree, package))), hash=_hash_without_words(tree))
+    return _Module(imports=tuple(sorted(imported(tree, package))), hash=source_hash(tree))
 
 
 def imported(source: str | ast.Module, package: Sequence[str] = ()) -> set[str]:
@@ -136,7 +136,7 @@ def imported(source: str | ast.Module, package: Sequence[str] = ()) -> set[str]:
     ['vitlab', 'vitlab.data', 'vitlab.data.world']
     """
     names: set[str] = set()
-    for node in ast.walk(source if isinstance(source, ast.Module) else _tree(source)):
+    for node in ast.walk(_tree(source)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -155,23 +155,24 @@ def _file_of(name: str) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.exists()), None)
 
 
-def _tree(source: str) -> ast.Module:
+def _tree(source: str | ast.Module) -> ast.Module:
+    if isinstance(source, ast.Module):
+        return source
     with _PARSING:
         return ast.parse(source)
 
 
-def source_hash(source: str) -> str:
+def source_hash(source: str | ast.Module) -> str:
     """Hash of Python source with its comments, docstrings and formatting taken out; the same on every Python.
+
+    Of a syntax tree, which may be given in its place, the docstrings are taken out for good.
 
     >>> source_hash("x = 1  # one") == source_hash("'''A module.'''\\n\\nx = (1)")
     True
     >>> source_hash("x = 1") == source_hash("x = 2")
     False
     """
-    return _hash_without_words(_tree(source))
-
-
-def _hash_without_words(tree: ast.Module) -> str:
+    tree = _tree(source)
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
