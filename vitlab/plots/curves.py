@@ -8,11 +8,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
 
 from vitlab.plots.families import FAMILIES, family, labels
 from vitlab.plots.lines import name_ends, over_seeds, size_axis
-from vitlab.plots.style import COLOURS, MUTED, axes
+from vitlab.plots.style import COLOURS, MUTED, accuracy_axis, axes
 
 _X_LABELS = {"samples": "training images seen (thousands)", "seconds": "training time (s)"}
 
@@ -38,8 +37,8 @@ def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "
         ax.plot(where, at["mean"], marker=marker, markersize=4, color=colour)
         ax.fill_between(where, at["low"], at["high"], color=colour, alpha=0.2, linewidth=0)
         ends[named[model]] = (at["mean"].iloc[-1], colour)
-    ax.set(xlabel=_X_LABELS[x], ylabel="test accuracy (%)", xlim=(0, None))
-    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
+    ax.set(xlabel=_X_LABELS[x], xlim=(0, None))
+    accuracy_axis(ax)
     name_ends(ax, ends)
     return ax
 
@@ -110,8 +109,7 @@ def plot_histories(table: pd.DataFrame, ax: Axes | None = None, y: str = "val_ac
             ax.plot(best["step"], best[y], "o", color=colour, markersize=7)
     ax.set(xlabel="training step", xlim=(0, None))
     if y == "val_accuracy":
-        ax.set_ylabel("validation accuracy (%)")
-        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
+        accuracy_axis(ax, "validation accuracy (%)")
     else:
         ax.set(ylabel="training loss (nats)", ylim=(0, None))
     ax.legend(title="training images", fontsize=9, title_fontsize=9)
@@ -136,8 +134,7 @@ def plot_data_scaling(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ax.scatter(rows["n_train"], rows["test_accuracy"], s=8, color=colour, alpha=0.7, zorder=3)
         ends[named[model]] = (at["mean"].iloc[-1], colour)
     size_axis(ax, sorted(table["n_train"].unique().tolist()))
-    ax.set_ylabel("test accuracy (%)")
-    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
+    accuracy_axis(ax)
     name_ends(ax, ends)
     return ax
 

@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, UInt8
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
 
 from vitlab.plots.families import FAMILIES, family, labels
-from vitlab.plots.style import COLOURS, MUTED, axes
+from vitlab.plots.style import COLOURS, MUTED, accuracy_axis, axes
 
 
 def plot_grid(image: UInt8[np.ndarray, "H W 3"], n_patches: int, ax: Axes | None = None) -> Axes:
@@ -69,8 +68,7 @@ def plot_learning(table: pd.DataFrame, ax: Axes | None = None, y: str = "val_acc
         ax.plot(mean.index, mean, line, color=colour, label=named[model])
     ax.set(xlabel="training step", xlim=(0, None), ylim=(0, None))
     if y == "val_accuracy":
-        ax.set_ylabel("validation accuracy (%)")
-        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
+        accuracy_axis(ax, "validation accuracy (%)")
     else:
         ax.set_ylabel("training loss (nats)")
     ax.legend(fontsize=9)

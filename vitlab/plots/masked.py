@@ -10,9 +10,9 @@ from jaxtyping import Int, UInt8
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
-from vitlab.plots.style import COLOURS, MUTED, axes, paper_line
+from vitlab.plots.style import COLOURS, MUTED, accuracy_axis, axes, paper_line
 
 _BLOCKS = (("blue", "o"), ("vermilion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 _KINDS = (("another patch", "vermilion"), ("itself", "sky"))  # of what takes a corrupted patch's place, beside the mask
@@ -123,10 +123,10 @@ def plot_local_shares(table: pd.DataFrame, ax: Axes | None = None, by: str = "ob
     for number, (name, rows) in enumerate(table.groupby(by, sort=False)):
         colour, marker = _ARMS.get(str(name), _BLOCKS[number % len(_BLOCKS)])
         _seeds_and_mean(ax, rows, "local", COLOURS[colour], marker, str(name))
-    ax.set(xlabel="training images seen (thousands)", ylabel="local heads (% of all)")
+    ax.set_xlabel("training images seen (thousands)")
     ax.set_ylim(-0.02, min(1.02, max(0.3, 1.25 * table["local"].max())))
     ax.set_xlim(0, table["samples"].max() / 1000)
-    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
+    accuracy_axis(ax, "local heads (% of all)")
     ax.legend(fontsize=9)
     return ax
 

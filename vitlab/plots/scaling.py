@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator
 
 from vitlab.plots.families import FAMILIES, family, labels
 from vitlab.plots.lines import name_ends, over_seeds, size_axis
-from vitlab.plots.style import COLOURS, MUTED, axes
+from vitlab.plots.style import COLOURS, MUTED, accuracy_axis, axes
 
 # A frontier: accuracy (0…1) for a compute in FLOPs, and the range of computes it was fitted on.
 _LINES = (("blue", "o"), ("vermilion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
@@ -42,8 +42,8 @@ def plot_compute_scaling(
     ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     ax.xaxis.set_major_formatter(LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(3, 3)))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set(xlabel="training compute (FLOPs, log scale)", ylabel="accuracy (%)")
-    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
+    ax.set_xlabel("training compute (FLOPs, log scale)")
+    accuracy_axis(ax, "accuracy (%)")
     ax.legend(loc="upper left")
     return ax
 

@@ -105,12 +105,14 @@ def axes(ax: Axes | None) -> Axes:
     return plt.subplots()[1] if ax is None else ax
 
 
-def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = True) -> None:
-    """The y axis of an accuracy (0…1), in per cent; `cut` at 0 and 100 %: an interval of few seeds goes on.
+def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = False, decimals: int | None = 0) -> None:
+    """The y axis of an accuracy (0…1), in per cent with so many decimals, None: as many as its range takes.
+
+    `cut`: at 0 and 100 %; an interval of few seeds may reach beyond, an accuracy does not.
 
     >>> ax = Figure().subplots()
     >>> lines = ax.plot([0.9, 1.4])
-    >>> accuracy_axis(ax)
+    >>> accuracy_axis(ax, cut=True)
     >>> float(ax.get_ylim()[1])
     1.03
     """
@@ -118,7 +120,7 @@ def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = Tru
         low, high = ax.get_ylim()
         ax.set_ylim(max(low, 0.0), min(high, 1.03))
     ax.set_ylabel(label)
-    ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=decimals, symbol=""))
 
 
 def paper_line(ax: Axes, value: float, label: str, *, vertical: bool = False) -> None:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 from torch import nn
 
 from vitlab.data.loader import Batches
 from vitlab.plots.png import as_png, still
-from vitlab.plots.style import COLOURS, style
+from vitlab.plots.style import COLOURS, accuracy_axis, style
 from vitlab.training.interrupts import Stopped
 from vitlab.training.loop import train
 from vitlab.training.progress import in_words, progress, seconds_left
@@ -96,8 +95,8 @@ def chart(rows: Sequence[dict], steps: int) -> Figure:
         axes[0].plot(at, [row["val_loss"] for row in rows], **held_out)
         axes[0].legend()
         axes[1].plot(at, [row["val_accuracy"] for row in rows], **held_out)
-        axes[1].set(ylabel="held-out accuracy (%)", ylim=(0, 1))
-        axes[1].yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
+        axes[1].set_ylim(0, 1)
+        accuracy_axis(axes[1], "held-out accuracy (%)")
     axes[0].set(ylabel="loss (nats)", ylim=(0, None))
     for ax in axes:
         ax.set(xlabel="training step", xlim=(0, steps))
