@@ -64,7 +64,7 @@ def plot_head_rates(means: pd.DataFrame, ax: Axes | None = None, at: float | Non
     ax.minorticks_off()
     ax.set_xticks(rates, [f"{rate:g}" for rate in rates])
     ax.set_xlabel("learning rate (log scale)")
-    accuracy_axis(ax, cut=True, decimals=None)
+    accuracy_axis(ax, cut=True)
     ax.legend(loc="best")
     return ax
 
@@ -90,7 +90,7 @@ def plot_optimizers(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_xticks(range(len(cases)), list(cases))
     ax.set_xlim(-0.5, len(cases) - 0.5)
     ax.grid(axis="x", visible=False)
-    accuracy_axis(ax, "fine-tuned accuracy (%)", cut=True, decimals=None)
+    accuracy_axis(ax, "fine-tuned accuracy (%)", cut=True)
     ax.legend(loc="best")
     return ax
 
@@ -116,7 +116,7 @@ def plot_shapes(means: pd.DataFrame, ax: Axes | None = None, base: str = "base")
         _with_intervals(ax, own["flops"], own, COLOURS[colour], marker, name)
     _with_intervals(ax, start["flops"], start, COLOURS["black"], "*", base)
     _flops_axis(ax)
-    accuracy_axis(ax, cut=True, decimals=None)
+    accuracy_axis(ax, cut=True)
     ax.legend(loc="best", fontsize=9)
     return ax
 
@@ -136,7 +136,7 @@ def plot_accuracy_flops(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
         colour, marker = _MARKS[number % len(_MARKS)]
         _with_intervals(ax, rows["flops"], rows, COLOURS[colour], marker, str(arm))
     _flops_axis(ax)
-    accuracy_axis(ax, cut=True, decimals=None)
+    accuracy_axis(ax, cut=True)
     ax.legend(loc="best", fontsize=9)
     return ax
 

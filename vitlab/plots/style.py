@@ -11,7 +11,6 @@ import matplotlib.pyplot as plt
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 # Okabe & Ito's palette, told apart by every common form of colour blindness and in grey print.
 COLOURS = {
@@ -105,8 +104,8 @@ def axes(ax: Axes | None) -> Axes:
     return plt.subplots()[1] if ax is None else ax
 
 
-def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = False, decimals: int | None = 0) -> None:
-    """The y axis of an accuracy (0…1), in per cent with so many decimals, None: as many as its range takes.
+def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = False) -> None:
+    """The y axis of an accuracy (0…1), in per cent; a label says all digits of its tick.
 
     `cut`: at 0 and 100 %; an interval of few seeds may reach beyond, an accuracy does not.
 
@@ -115,12 +114,14 @@ def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = Fal
     >>> accuracy_axis(ax, cut=True)
     >>> float(ax.get_ylim()[1])
     1.03
+    >>> ax.yaxis.get_major_formatter().format_ticks([0.325, 0.35])
+    ['32.5', '35']
     """
     if cut:
         low, high = ax.get_ylim()
         ax.set_ylim(max(low, 0.0), min(high, 1.03))
     ax.set_ylabel(label)
-    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=decimals, symbol=""))
+    ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.6g}")
 
 
 def paper_line(ax: Axes, value: float, label: str, *, vertical: bool = False) -> None:

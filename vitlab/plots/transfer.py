@@ -32,7 +32,7 @@ def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes | None = 
     sides = sorted(means["image_size"].unique())
     ax.set_xticks(sides, [f"{side} px\n{(side // patch_size) ** 2} patches" for side in sides])
     ax.set_xlabel("image side in fine-tuning")
-    accuracy_axis(ax, cut=True, decimals=None)
+    accuracy_axis(ax, cut=True)
     ax.legend(loc="best")
     return ax
 
@@ -57,7 +57,7 @@ def plot_few_shots(means: pd.DataFrame, ax: Axes | None = None, chance: float | 
     ax.minorticks_off()
     ax.set_xticks(shots, [str(n) for n in shots])
     ax.set_xlabel("images per class (number, log scale)")
-    accuracy_axis(ax, "few-shot accuracy (%)", cut=True, decimals=None)
+    accuracy_axis(ax, "few-shot accuracy (%)", cut=True)
     ax.legend(loc="upper left", fontsize=9)
     return ax
 
@@ -81,7 +81,7 @@ def plot_pretrainings(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
                     markersize=7, label=named[model])  # fmt: skip
     ax.set_xticks(range(len(places)), list(places))
     ax.set_xlim(-0.5, len(places) - 0.5)
-    accuracy_axis(ax, "accuracy (%)", cut=True, decimals=None)
+    accuracy_axis(ax, "accuracy (%)", cut=True)
     ax.legend(loc="best")
     return ax
 
@@ -106,7 +106,7 @@ def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[fl
         ax.plot(mean.idxmax(), mean.max(), "o", color=COLOURS[colour], markersize=11, fillstyle="none")
     ax.set_xscale("log")
     ax.set_xlabel("learning rate for a batch of 512 (log scale)")
-    accuracy_axis(ax, "held-out accuracy (%)", decimals=None)
+    accuracy_axis(ax, "held-out accuracy (%)")
     ax.legend(fontsize=8, handlelength=4)
     return ax
 
@@ -128,6 +128,6 @@ def plot_epochs(rows: pd.DataFrame, ax: Axes | None = None, y: str = "test_accur
         ax.fill_between(at.min().index, at.min(), at.max(), color=COLOURS[colour], alpha=0.12, linewidth=0)
     ax.set_xlabel("epochs of fine-tuning")
     ax.set_xticks(np.unique(rows["epoch"]))
-    accuracy_axis(ax, "test accuracy (%)" if y == "test_accuracy" else "share of the final accuracy (%)", decimals=None)
+    accuracy_axis(ax, "test accuracy (%)" if y == "test_accuracy" else "share of the final accuracy (%)")
     ax.legend(loc="lower right", fontsize=9)
     return ax
