@@ -333,30 +333,37 @@ else:
 # %% [markdown]
 # ## 2 · Class token or global average pooling (C16)
 #
-# Both heads are trained at the same learning rates, each with five seeds at `full`. Where the runs
-# are neither made at this preset nor published, there is nothing to draw.
+# Both heads are trained at the same learning rates, each with five seeds at `full`: in a short
+# training, and in one four times as long. Where the runs are neither made at this preset nor
+# published, there is nothing to draw.
 
 # %%
 heads, where = ledger.live_or_published(head_rates.head_rates, PRESET, SEED, head_rates.CONFIGS)
 by_rate = pd.DataFrame()
-if heads.empty:
-    print(where)
-else:
-    by_rate = design_runs.summary(heads, ["arm", "learning_rate"])
+if len(heads):
+    by_rate = design_runs.summary(heads, ["steps", "arm", "learning_rate"])
+    lengths = dict(list(by_rate.groupby("steps")))
     alt = "Test accuracy by learning rate with intervals, a line for the class token and one for "
-    alt += "GAP; the best rate of each is ringed."
-    with plots.figure(study, "heads", alt=alt, figsize=(7, 4)) as ax:
-        plots.plot_head_rates(by_rate, ax).set_title(where)
+    alt += "GAP, a panel for each length of training; the best rate of each is ringed."
+    shape = {"figsize": (5 * len(lengths) + 1, 4), "sharey": True, "squeeze": False}
+    with plots.figure(study, "heads", 1, len(lengths), alt=alt, **shape) as axes:
+        for ax, (steps, rows) in zip(axes[0], lengths.items(), strict=True):
+            plots.plot_head_rates(rows, ax).set_title(f"{steps:,} steps")
+        for ax in axes[0, 1:]:
+            ax.set_ylabel("")
+print(where)
 
 # %% [markdown]
 # Turn the knob: one learning rate, both heads. At the best rate of the one, how far behind is the
-# other? That distance is what a paper reports that tunes one arm only.
+# other? That distance is what a paper reports that tunes one arm only. And compare the panels: what
+# looks like a property of a head may be one of the length of its training.
 
 # %%
 widgets.head_rates(by_rate) if len(by_rate) else print(where)
 
 # %% [markdown]
-# The verdict, and the unfair comparisons beside it:
+# The verdict is on the longest trainings. The short ones stand beside it, and so do the unfair
+# comparisons:
 
 
 # %%
@@ -367,16 +374,16 @@ def finished(rows, planned):
     return ledger.not_testable(why), {"finished": count}
 
 
-if heads.empty or heads["arm"].nunique() < len(head_rates.HEADS):
+leads = head_rates.leads(heads) if len(heads) else {}
+if not leads:
     ruling, numbers = finished(heads, head_rates.planned_runs("full"))
 else:
-    class_token, gap = head_rates.HEADS
-    fair = design_runs.difference(design_runs.chosen(heads), class_token, gap)
-    ruling, numbers = design_rules.heads_rule(fair), {"class token − GAP, each at its best": fair}
-    for arm, other in ((gap, class_token), (class_token, gap)):
-        unfair = design_runs.difference(
-            head_rates.at_other_rate(heads, arm, other), class_token, gap
-        )
+    difference = "class token − GAP, each at its best, {:,} steps".format
+    numbers = {difference(steps): lead for steps, lead in reversed(leads.items())}
+    ruling = design_rules.heads_rule(numbers[difference(max(leads))])
+    for arm, other in itertools.permutations(head_rates.HEADS):
+        unfair = head_rates.at_other_rate(head_rates.longest(heads), arm, other)
+        unfair = design_runs.difference(unfair, *head_rates.HEADS)
         numbers |= {f"class token − GAP, both at the best rate of {other}": unfair}
 ledger.conclude(study, "C16", ruling, numbers, note=f"runs: {where}")
 

@@ -240,10 +240,12 @@ def test_a_real_set_s_validation_images_are_not_trained_on():
 @each_study
 def test_arms_that_are_compared_are_tried_alike(study):
     table = pd.DataFrame(study.planned_runs("full", seed=2))
-    counts = table.groupby(["task", "arm"]).agg(rates=("learning_rate", "nunique"), seeds=("seed", "nunique"))
+    compared = ["task", "steps"] if study is head_rates else ["task"]  # heads are compared within a length
+    counts = table.groupby([*compared, "arm"]).agg(rates=("learning_rate", "nunique"), seeds=("seed", "nunique"))
     assert counts["seeds"].eq(5).all() and counts["rates"].nunique() == 1 and counts["rates"].iloc[0] >= 2
     assert set(table["seed"]) == {200, 201, 202, 203, 204}
-    assert table.groupby("task")[["steps", "batch_size", "n_train", "image_size"]].nunique().eq(1).all(axis=None)
+    alike = table.assign(length=table["steps"]).groupby(compared)
+    assert alike[["length", "batch_size", "n_train", "image_size"]].nunique().eq(1).all(axis=None)
     assert not table.duplicated().any()
 
 
@@ -366,6 +368,27 @@ def test_the_unfair_comparison_takes_the_other_s_rate():
     both = pd.concat([runs, runs.assign(learning_rate=0.2, validation_accuracy=[0.7, 0.1])])
     assert head_rates.at_other_rate(both, "a", "b")["learning_rate"].unique().tolist() == [0.1]
     assert head_rates.at_other_rate(both, "b", "a")["learning_rate"].unique().tolist() == [0.2]
+
+
+def test_heads_are_compared_within_each_length_of_training():
+    """By hand: after 9 steps 90 − 70 % and 80 − 60 %, each head at its own rate; after 2 steps none is ahead."""
+    short = runs_of({"class token": [0.2, 0.3], "GAP": [0.2, 0.3]}).assign(steps=2)
+    token = runs_of({"class token": [0.9, 0.8]}).assign(steps=9, learning_rate=0.4)
+    pooled = runs_of({"GAP": [0.7, 0.6]}).assign(steps=9)
+    worse = pooled.assign(learning_rate=0.4, validation_accuracy=0.0, test_accuracy=1.0)  # not chosen
+    found = head_rates.leads(pd.concat([worse, token, pooled, short]))
+    assert {steps: round(lead.value, 6) for steps, lead in found.items()} == {2: 0.0, 9: 20.0}
+    assert found[9].n == 2 and list(found) == [2, 9]
+    assert head_rates.leads(pooled) == {}  # one head alone
+
+
+def test_both_heads_are_tried_at_the_same_rates_in_every_length():
+    planned = pd.DataFrame(head_rates.planned_runs("full"))
+    tried = planned.groupby(["steps", "arm"])["learning_rate"].agg(lambda rates: tuple(sorted(set(rates))))
+    lengths = planned["steps"].unique()
+    assert len(lengths) > 1
+    for steps in lengths:
+        assert tried[steps].nunique() == 1 and set(tried[steps].index) == set(head_rates.HEADS)
 
 
 # ---- all five at smoke ----

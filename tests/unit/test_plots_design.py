@@ -124,12 +124,21 @@ def test_intervals_are_cut_where_no_accuracy_can_be(rates):
     assert low == 0 and 1 < high < 1.05
 
 
-def test_the_heads_knob_says_what_it_draws(rates):
-    assert widgets.head_rates(rates).picture(rate=0.004)[1] == (
-        "Learning rate 0.004: GAP 30.0%, class token 60.0%; GAP minus class token is -30.0 points."
+def test_the_heads_knob_says_what_it_draws_of_every_length(rates):
+    short, long = rates.assign(steps=500), rates.assign(steps=2_000, mean=rates["mean"] + 0.01)
+    means = pd.concat([long[long["learning_rate"] == 0.004], short])  # the longer was tried at one rate alone
+    knob = widgets.head_rates(means)
+    figure, words = knob.draw(rate=0.004)
+    assert words == (
+        "Learning rate 0.004, after 500 steps: GAP 30.0%, class token 60.0%; GAP minus class token is -30.0 points; "
+        "after 2,000 steps: GAP 31.0%, class token 61.0%; GAP minus class token is -30.0 points."
     )
+    assert [ax.get_title() for ax in figure.axes] == ["500 steps", "2,000 steps"]
+    drawn = {container.get_label(): container for container in figure.axes[1].containers}
+    np.testing.assert_allclose(drawn["GAP"].lines[0].get_ydata().astype(float), [0.31])
+    assert knob.draw(rate=0.001)[1].endswith("after 2,000 steps: not tried.")
     with pytest.raises(ValueError, match="no accuracies given"):
-        widgets.head_rates(rates.iloc[:0])
+        widgets.head_rates(means.iloc[:0])
 
 
 def test_the_positions_knob_draws_the_map_that_is_named_and_refuses_one_that_is_not_there():

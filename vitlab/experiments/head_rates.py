@@ -1,15 +1,17 @@
-"""Class token and global average pooling over the same grid of learning rates (App. D.3, Fig. 9; C16)."""
+"""Class token and global average pooling over the same learning rates, in short and longer trainings (Fig. 9; C16)."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
 from vitlab.experiments import design_runs
 from vitlab.experiments.design_runs import Config, Task, Training, run_one
+from vitlab.ledger.estimate import Estimate
 from vitlab.sweep import presets
 
 HEADS = {"class token": "class", "GAP": "gap"}  # arm → option `pool` of `zoo.create`
@@ -20,9 +22,9 @@ class StudyConfig:
     """One preset."""
 
     task: Task
-    training: Training
+    training: Training  # of the longest; the others differ in their steps alone
     model: str
-    rates: tuple[float, ...]  # learning rates, the same for both heads
+    rates: Mapping[int, tuple[float, ...]]  # steps of a training → learning rates, the same for both heads
     n_seeds: int
 
 
@@ -31,14 +33,14 @@ CONFIGS = {
         Task("mixed"),
         Training(steps=3, batch_size=8, n_train=24, n_validation=12, n_test=20, image_size=16),
         "Lab-Mu/4",
-        rates=(1e-3, 4e-3),
+        rates={2: (1e-3, 4e-3), 3: (1e-3, 4e-3)},
         n_seeds=2,
     ),
     "full": StudyConfig(
         Task("mixed", n_classes=100),
-        Training(steps=500, batch_size=128, n_train=64_000, n_validation=1_000, n_test=2_000, precision="bf16"),
+        Training(steps=2_000, batch_size=128, n_train=64_000, n_validation=1_000, n_test=2_000, precision="bf16"),
         "Lab-Ti/8",
-        rates=(5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 16e-3),
+        rates={500: (4e-3, 8e-3, 16e-3), 2_000: (2e-3, 4e-3, 8e-3)},
         n_seeds=5,
     ),
 }
@@ -47,7 +49,7 @@ CONFIGS = {
 def head_rates(
     preset: str = "full", seed: int = 0, jobs: int | None = None, folder: Path | None = None
 ) -> pd.DataFrame:
-    """Train with both heads at every learning rate with every seed; rows as of `design_runs.trained`."""
+    """Train with both heads for every length, at its learning rates, with every seed; rows: `design_runs.trained`."""
     return design_runs.run_study("head_rates", run_one, planned_runs(preset, seed), preset, jobs, folder)
 
 
@@ -55,14 +57,38 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
     """Every run of the study.
 
     >>> len(planned_runs("smoke"))
-    8
+    16
     """
     config = presets.choose(CONFIGS, preset)
-    cases = itertools.product(design_runs.seeds(seed, config.n_seeds), HEADS, config.rates)
-    return [
-        design_runs.planned(config.training, config.task, arm, config.model, rate, s, {"pool": HEADS[arm]})
-        for s, arm, rate in cases
+    trainings = [
+        (replace(config.training, steps=steps), rate) for steps, rates in config.rates.items() for rate in rates
     ]
+    cases = itertools.product(design_runs.seeds(seed, config.n_seeds), HEADS, trainings)
+    return [
+        design_runs.planned(training, config.task, arm, config.model, rate, s, {"pool": HEADS[arm]})
+        for s, arm, (training, rate) in cases
+    ]
+
+
+def leads(table: pd.DataFrame) -> dict[int, Estimate]:
+    """Class token − GAP in points, each at its best rate, by the steps of the trainings; the longest is the last.
+
+    >>> rows = {"task": "t", "arm": list(HEADS), "learning_rate": 0.1, "seed": 0, "n_test": 100, "n_classes": 2}
+    >>> table = pd.DataFrame(rows | {"steps": 9, "validation_accuracy": 0.5, "test_accuracy": [0.75, 0.5]})
+    >>> {steps: lead.value for steps, lead in leads(table).items()}
+    {9: 25.0}
+    """
+    found = {steps: design_runs.difference(design_runs.chosen(rows), *HEADS) for steps, rows in table.groupby("steps")}
+    return {steps: lead for steps, lead in found.items() if lead}
+
+
+def longest(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the longest trainings, by which the claim is judged.
+
+    >>> longest(pd.DataFrame({"steps": [2, 9, 9], "seed": [0, 0, 1]}))["seed"].tolist()
+    [0, 1]
+    """
+    return table[table["steps"] == table["steps"].max()].reset_index(drop=True)
 
 
 def at_other_rate(table: pd.DataFrame, arm: str, other: str) -> pd.DataFrame:

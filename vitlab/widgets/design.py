@@ -65,14 +65,14 @@ def head_rates(means: pd.DataFrame) -> Knobs:
     """Knob: learning rate → both heads' accuracy there, in the curves over all learning rates.
 
     Args:
-        means: a row for each head and learning_rate: arm, mean, low, high (0…1), of the seeds.
+        means: a row for each head, steps of its training and learning_rate: arm, mean, low, high (0…1), of the seeds.
 
     Raises:
         ValueError: there is no row.
 
     >>> rows = {"arm": ["class token", "GAP"], "learning_rate": 1e-3, "mean": [0.5, 0.625], "low": 0.4, "high": 0.7}
-    >>> head_rates(pd.DataFrame(rows)).picture()[1]
-    'Learning rate 0.001: class token 50.0%, GAP 62.5%; class token minus GAP is -12.5 points.'
+    >>> head_rates(pd.DataFrame(rows | {"steps": 2000})).picture()[1]
+    'Learning rate 0.001, after 2,000 steps: class token 50.0%, GAP 62.5%; class token minus GAP is -12.5 points.'
     """
     if means.empty:
         raise ValueError(
@@ -80,18 +80,30 @@ def head_rates(means: pd.DataFrame) -> Knobs:
         )
 
     def draw(rate: float) -> tuple[Figure, str]:
-        figure = Figure(figsize=(6.4, 3.8))
-        plots.plot_head_rates(means, figure.subplots(), at=rate)
-        at = means[means["learning_rate"] == rate].set_index("arm")["mean"]
-        each = ", ".join(f"{arm} {mean:.1%}" for arm, mean in at.items())
-        gap = ""
-        if len(at) > 1:
-            first, second = at.index[:2]
-            gap = f"; {first} minus {second} is {100 * (at[first] - at[second]):+.1f} points"
-        return figure, f"Learning rate {rate:g}: {each}{gap}."
+        lengths = dict(list(means.groupby("steps")))
+        figure = Figure(figsize=(4.8 * len(lengths) + 0.6, 3.8))
+        panels = figure.subplots(1, len(lengths), sharey=True, squeeze=False)[0]
+        words = []
+        for ax, (steps, rows) in zip(panels, lengths.items(), strict=True):
+            plots.plot_head_rates(rows, ax, at=rate).set_title(f"{steps:,} steps")
+            words.append(f"after {steps:,} steps: {_heads_at(rows, rate)}")
+        for ax in panels[1:]:
+            ax.set_ylabel("")
+        return figure, f"Learning rate {rate:g}, {'; '.join(words)}."
 
     rates = sorted(means["learning_rate"].unique().tolist())
     return knobs(draw, "Learning rate of both heads", rate=Knob("learning rate", rates, rates[0]))
+
+
+def _heads_at(means: pd.DataFrame, rate: float) -> str:
+    at = means[means["learning_rate"] == rate].set_index("arm")["mean"]
+    if at.empty:
+        return "not tried"
+    each = ", ".join(f"{arm} {mean:.1%}" for arm, mean in at.items())
+    if len(at) == 1:
+        return each
+    first, second = at.index[:2]
+    return f"{each}; {first} minus {second} is {100 * (at[first] - at[second]):+.1f} points"
 
 
 def shapes_film(means: pd.DataFrame, base: str = "base") -> Film:
