@@ -18,7 +18,7 @@
 # |---|---|---|
 # | `smoke` | six models, a handful of steps | seconds |
 # | `quick` | three families × two sizes × two lengths × three seeds, then speed | a minute or two, once; then seconds |
-# | `full` | three lengths, a million images | about half an hour, after notebook 04's |
+# | `full` | the same models, three lengths, 256,000 images of 100 classes, five seeds | about an hour, after notebook 04's; what is finished of it is committed, and shown at every preset |
 # | `gpu` | larger models, ten thousand steps | for a GPU, not run yet |
 
 # %% [markdown]
@@ -215,28 +215,41 @@ for limit in (0, 1, 37, 1000):
 # 04 on its largest set, and are made once for both.
 
 # %%
-table = compute_scaling.compute_scaling(PRESET, seed=SEED)
-points = compute_scaling.points(table)
-points["family"] = points["model"].map(plots.family)
-points.groupby(["model", "steps"], sort=False)[["flops", "test_accuracy", "few_shot"]].mean()
+def with_family(table):
+    points = compute_scaling.points(table)
+    return points.assign(family=points["model"].map(plots.family))
+
+
+points = with_family(compute_scaling.compute_scaling(PRESET, seed=SEED))
+measured = ["flops", "test_accuracy", "few_shot"]
+points.groupby(["model", "steps"], sort=False)[measured].mean()
+
+# %% [markdown]
+# The runs of `full` take an hour. Those that are finished are committed with the notebook and read
+# here: what can be decided is decided by them, and the live runs show how it is done.
+
+# %%
+table_of_full, where_from = ledger.published_runs("compute_scaling")
+of_full = points.iloc[:0] if table_of_full.empty else with_family(table_of_full)
+print(where_from)
+of_full.groupby(["model", "steps"], sort=False)[measured].mean()
 
 # %% [markdown]
 # One line per family and seed; where a seed's cheapest run is its best, the line is level.
 
 
 # %%
-def lines(points, value):
+def lines(points, value="few_shot"):
     groups = points.groupby(["family", "seed"])
     return {key: fitted_frontier(rows["flops"], rows[value]) for key, rows in groups}
 
-
-few_shot, in_distribution = (lines(points, value) for value in ("few_shot", "test_accuracy"))
 
 # %% [markdown]
 # ## Figure
 #
 # Left the measure of the verdicts: transfer to classes that were not trained on. Right, for
-# comparison, accuracy on unseen images of the classes that were.
+# comparison, accuracy on unseen images of the classes that were. First the runs of `full`, where
+# they are committed.
 
 
 # %%
@@ -248,34 +261,55 @@ def drawn(fitted):
     return frontiers
 
 
-alt = "Accuracy against training FLOPs on a log axis for ViT, ResNet and hybrid: runs, means and "
-alt += "fitted frontiers with bands over the seeds; few-shot left, test accuracy right."
-size = {"figsize": (11, 4.2)}
-with plots.figure(study, "compute_scaling", 1, 2, alt=alt, **size) as (left, right):
-    plots.plot_compute_scaling(points, drawn(few_shot), left)
-    plots.plot_compute_scaling(points, drawn(in_distribution), right, y="test_accuracy")
-    left.set(title="Other classes, few-shot", ylabel=f"{scaling.SHOTS}-shot accuracy (%)")
-    right.set(title="Trained classes, unseen images", ylabel="test accuracy (%)")
+def draw(points, name, title):
+    alt = "Accuracy against training FLOPs on a log axis for each family: runs, means and fitted "
+    alt += "frontiers with bands over the seeds; few-shot left, test accuracy right."
+    size = {"figsize": (11, 4.4)}
+    with plots.figure(study, name, 1, 2, alt=alt, **size) as (left, right):
+        plots.plot_compute_scaling(points, drawn(lines(points)), left)
+        by_test = drawn(lines(points, "test_accuracy"))
+        plots.plot_compute_scaling(points, by_test, right, y="test_accuracy")
+        left.set(title="Other classes, few-shot", ylabel=f"{scaling.SHOTS}-shot accuracy (%)")
+        right.set(title="Trained classes, unseen images", ylabel="test accuracy (%)")
+        left.figure.suptitle(title)
+
+
+draw(of_full, "full", where_from) if len(of_full) else print(where_from)
+
+# %% [markdown]
+# Now the live run.
+
+# %%
+draw(points, "compute_scaling", f"live, {PRESET}")
 
 # %% [markdown]
 # Small points are runs, large ones the mean of a model and length; a line is the mean of the seeds'
 # frontiers, its band their range. Two frontiers are compared along the horizontal axis: how much
 # more compute one family needs for the other's accuracy.
 
+
 # %%
-seeds = sorted(points["seed"].unique())
-
-
-def paired(compare, first, second):
+def paired(points, compare, first, second):
     """What `compare` says of two families' lines, for every seed in which they can be compared."""
-    both = [(few_shot[first, s], few_shot[second, s]) for s in seeds]
+    fitted = lines(points)
+    seeds = [seed for family, seed in fitted if family == first and (second, seed) in fitted]
+    both = [(fitted[first, seed], fitted[second, seed]) for seed in seeds]
     return [value for pair in both if (value := compare(*pair)) is not None]
 
 
-logs = np.log10(paired(compute_factor, "ViT", "ResNet"))
-differences = 100 * np.array(paired(advantages, "hybrid", "ViT")).reshape(-1, 2)  # [seeds, 2]
-print(f"ResNet's compute over ViT's, a seed each: {np.round(10**logs, 2)}")
-print(f"hybrid − ViT at the least and at the most compute, points:\n{differences.round(1)}")
+def factors(points):
+    return np.log10(paired(points, compute_factor, "ViT", "ResNet"))
+
+
+def leads(points):
+    """Hybrid − ViT in points at the least and at the most compute both spent, [seeds 2]."""
+    return 100 * np.array(paired(points, advantages, "hybrid", "ViT")).reshape(-1, 2)
+
+
+for name, runs in {"full": of_full, PRESET: points}.items():
+    if len(runs):
+        print(f"{name}: ResNet's compute over ViT's, a seed each: {np.round(10 ** factors(runs), 2)}")
+        print(f"{name}: hybrid − ViT, least and most compute, points:\n{leads(runs).round(1)}")
 
 # %% [markdown]
 # Speed on one core of this device: all models by turns in every round, so that a slow moment
@@ -302,7 +336,8 @@ with plots.figure(study, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, ri
 #
 # ## Verdict
 #
-# **C07**, the horizontal distance. The rule is applied to the factor's logarithm.
+# **C07**, the horizontal distance. The rule is applied to the factor's logarithm: to that of the
+# runs of `full`, where they are committed, and to that of the live run.
 
 
 # %%
@@ -313,25 +348,40 @@ def as_factor(log10s, counted):
     return ledger.Estimate(10**mean.value, low, high, mean.n, "×", counted)
 
 
-note = (
-    f"{', '.join(config.models)}; {config.steps[0]} and {config.steps[-1]} steps, few-shot "
-    "accuracy on the world's other classes. The paper: up to thousands of exaFLOPs on JFT-300M"
-)
-if len(logs):
+def told(points):
+    models, steps = (list(dict.fromkeys(points[name])) for name in ("model", "steps"))
+    return f"{', '.join(models)}; {', '.join(map(str, sorted(steps)))} steps"
+
+
+def apply_c07(points):
+    if not len(logs := factors(points)):
+        ruling = ledger.not_testable("no seed has accuracies that both families reach")
+        return ruling, {"seeds of ResNet and ViT": ledger.Estimate.exact(0)}, told(points)
     mean = ledger.Estimate.of(logs)
     cheaper = ledger.above(mean, name="above 1")
     ruling = ledger.judge(ledger.above(mean, math.log10(2), name="above 2"), must=[cheaper])
-    numbers = {"compute of ResNet over that of ViT for equal accuracy": as_factor(logs, "seeds")}
-else:
-    ruling = ledger.not_testable("no seed has accuracies that both families reach")
-    numbers = {"seeds in which ResNet and ViT can be compared": ledger.Estimate.exact(0)}
-ledger.conclude(study, "C07", ruling, numbers, note=note, table=points)
+    factor = as_factor(logs, "seeds")
+    numbers = {"compute of ResNet over that of ViT for equal accuracy": factor}
+    return ruling, numbers, told(points)
+
+
+# %% [markdown]
+# Both go into the ledger; the verdict is that of `full`, where there is one.
+
+# %%
+note = "Few-shot accuracy on the world's other classes. The paper: up to thousands of exaFLOPs on JFT"
+judged = apply_c07(of_full) if {"ViT", "ResNet"} <= set(of_full["family"]) else None
+ledger.conclude_by_full(study, "C07", apply_c07(points), judged, where_from, note=note, table=points)
 
 # %% [markdown]
 # **C06**, the hybrid's lead at the least compute that both families spent, and its decline.
 
+
 # %%
-if len(differences):
+def apply_c06(points):
+    if not len(differences := leads(points)):
+        ruling = ledger.not_testable("no seed in which both families spent as much")
+        return ruling, {"seeds of hybrid and ViT": ledger.Estimate.exact(0)}, told(points)
     least, most = (ledger.Estimate.of(column, "points") for column in differences.T)
     fall = ledger.Estimate.of(differences[:, 0] - differences[:, 1], "points")
     lead = ledger.above(least, margin=1, name="lead")
@@ -340,10 +390,11 @@ if len(differences):
         "hybrid − ViT at the least compute both spent": least,
         "hybrid − ViT at the most compute both spent": most,
     }
-else:
-    ruling = ledger.not_testable("no seed in which both families spent as much")
-    numbers = {"seeds in which hybrid and ViT can be compared": ledger.Estimate.exact(0)}
-ledger.conclude(study, "C06", ruling, numbers, note=note, table=points)
+    return ruling, numbers, told(points)
+
+
+judged = apply_c06(of_full) if {"ViT", "hybrid"} <= set(of_full["family"]) else None
+ledger.conclude_by_full(study, "C06", apply_c06(points), judged, where_from, note=note, table=points)
 
 # %% [markdown]
 # **C20**, the first ViT of the timings beside the ResNet of its compute. The ratio of speeds is
@@ -383,8 +434,8 @@ if PRESET == "smoke":
 # %% [markdown]
 # **How we differ from the paper.** A painted world and classes of the same kind instead of
 # photographs and five transfer sets; two sizes of each family over little more than a factor of ten
-# in compute, where the paper has a factor of a hundred; the frontier of a seed is two to four
-# points. Inference runs on a CPU core instead of a TPU core, whose hardware is made for matrix
+# in compute at `quick` and two hundred at `full`, where the paper has a factor of a hundred; the
+# frontier of a seed is two to six points. Inference runs on a CPU core instead of a TPU core, whose hardware is made for matrix
 # products.
 
 # %% [markdown]

@@ -25,11 +25,14 @@ def plot_compute_scaling(
 
     `table` has a row per run: model, seed, steps, flops, and `y` (0…1). `frontiers` holds, for every family as
     `family` names it, one frontier per seed: their mean is the line, the band goes from the lowest to the highest.
+    A family without runs is left out.
     """
     ax = axes(ax)
     for name, fits in frontiers.items():
         colour, marker = FAMILIES[name]
         rows = table[table["model"].map(family) == name]
+        if rows.empty:
+            continue
         ax.scatter(rows["flops"], rows[y], s=8, color=COLOURS[colour], alpha=0.6, zorder=3)
         mean = rows.groupby(["model", "steps"])[["flops", y]].mean()
         ax.scatter(mean["flops"], mean[y], s=45, marker=marker, color=COLOURS[colour], zorder=4, label=name)
