@@ -209,3 +209,14 @@ def test_two_sizes_of_a_family_can_be_told_apart():
     assert large.get_color() == small.get_color() != other.get_color()
     assert [line.get_linestyle() for line in (large, small, other)] == ["-", "--", "-"]
     assert small.get_markerfacecolor() == "white" != large.get_markerfacecolor()
+
+
+def test_compute_frontiers_are_drawn_for_the_families_that_have_runs():
+    rows = {"model": "Lab-Ti/8", "seed": [0, 1], "steps": 60, "flops": 1e9, "few_shot": [0.3, 0.5]}
+    level = (lambda flops: 0.4), (1e9, 1e11)
+    ax = plots.plot_compute_scaling(pd.DataFrame(rows), {"ViT": [level], "hybrid": []})
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ViT"]
+    (line,) = ax.lines
+    np.testing.assert_allclose(line.get_ydata(), 0.4)
+    means = max(ax.collections, key=lambda drawn: max(drawn.get_sizes(), default=0))
+    np.testing.assert_allclose(means.get_offsets()[0], [1e9, 0.4])
