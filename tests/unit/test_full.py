@@ -10,6 +10,7 @@ import pytest
 from vitlab import experiments
 from vitlab.cli import full, main
 from vitlab.data import datasets
+from vitlab.experiments import transfer
 
 pytestmark = pytest.mark.slow
 
@@ -20,14 +21,26 @@ def test_every_experiment_is_a_part_and_each_part_has_a_name_of_its_own():
     assert len(names) == len(set(names))
 
 
+def test_transfer_asks_for_every_set_that_its_runs_load():
+    (part,) = (part for part in full.PARTS if part.name == "transfer")
+    config = transfer.CONFIGS["full"]
+    assert set(part.data) == {*config.sources, *config.targets} & {*datasets.NAMES}
+
+
 def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path):
     monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
     assert "cifar10" not in [part.name for part in full.chosen([], "full")]
-    with pytest.raises(ValueError, match="cifar10: needs cifar10, which is not in"):
+    with pytest.raises(ValueError, match="cifar10: needs cifar10, not found in"):
         full.chosen(["cifar10"], "full")
     (tmp_path / "cifar10").mkdir()
     assert datasets.present("cifar10")
     assert "cifar10" in [part.name for part in full.chosen([], "full")]
+    with pytest.raises(ValueError, match="transfer: needs imagenette, not found in"):
+        full.chosen(["transfer"], "full")
+    (tmp_path / "cifar10").rmdir()
+    (tmp_path / "imagenette").mkdir()
+    with pytest.raises(ValueError, match="transfer: needs cifar10, not found in"):
+        full.chosen(["transfer"], "full")
     with pytest.raises(ValueError, match="no part sped: choose among model_checks, "):
         full.chosen(["sped"], "full")
     with pytest.raises(ValueError, match="who_wins: has no preset 'quick'"):

@@ -29,7 +29,7 @@ class Part:
 
     experiment: str
     settings: Mapping[str, str] = field(default_factory=dict)
-    data: str | None = None  # a data set that it needs
+    data: tuple[str, ...] = ()  # data sets that it needs
 
     @property
     def name(self) -> str:
@@ -57,12 +57,12 @@ PARTS = (
     Part("data_scaling"),
     Part("compute_scaling"),
     Part("local_heads"),
-    Part("transfer", data="imagenette"),
-    Part("masked_pretraining", data="imagenette"),
-    Part("cifar10", data="cifar10"),
-    Part("lab_weights", {"which": "lab-masked"}, data="imagenette"),
-    Part("lab_weights", {"which": "lab"}, data="imagenette"),
-    Part("lab_weights", {"which": "lab-hybrid"}, data="imagenette"),
+    Part("transfer", data=("imagenette", "cifar10")),
+    Part("masked_pretraining", data=("imagenette",)),
+    Part("cifar10", data=("cifar10",)),
+    Part("lab_weights", {"which": "lab-masked"}, data=("imagenette",)),
+    Part("lab_weights", {"which": "lab"}, data=("imagenette",)),
+    Part("lab_weights", {"which": "lab-hybrid"}, data=("imagenette",)),
     Part("lab_weights", {"which": "lab-world"}),
 )
 
@@ -92,8 +92,8 @@ def _impossible(part: Part, preset: str) -> str:
     settings = importlib.import_module(f"vitlab.experiments.{part.experiment}").CONFIGS
     if preset not in settings:
         return f"has no preset {preset!r}"
-    if part.data and not datasets.present(part.data):
-        return f"needs {part.data}, which is not in {files.data_dir()} ($VITLAB_DATA)"
+    if absent := [name for name in part.data if not datasets.present(name)]:
+        return f"needs {' and '.join(absent)}, not found in {files.data_dir()} ($VITLAB_DATA)"
     return ""
 
 
