@@ -78,7 +78,7 @@ def test_rates_ring_the_best_of_the_mean_over_seeds_and_shade_the_papers():
         }
     )
     ax = plots.plot_rates(trials, published=(0.001, 0.03))
-    rings = [(line.get_xdata(), line.get_ydata()) for line in ax.lines if line.get_fillstyle() == "none"]
+    rings = [(line.get_xdata(), line.get_ydata()) for line in ax.lines if len(line.get_xdata()) == 1]
     np.testing.assert_allclose(np.ravel(rings), [1.0, 0.7, 3.0, 0.3])
     lines = [line for line in ax.lines if len(line.get_xdata()) == 2]
     np.testing.assert_allclose(lines[0].get_ydata(), [0.7, 0.65])
@@ -88,21 +88,41 @@ def test_rates_ring_the_best_of_the_mean_over_seeds_and_shade_the_papers():
     assert "batch of 512" in ax.get_xlabel() and "Table 4's learning rates" in labels(ax)
 
 
+def test_an_arm_has_the_same_line_in_every_panel_and_scratch_is_hollow():
+    def drawn(*arms):
+        rows = itertools.product(arms, (1.0, 3.0))
+        trials = pd.DataFrame({"model": VIT, "arm": a, "learning_rate": r, "held_out_accuracy": r / 4} for a, r in rows)
+        lines = [line for line in plots.plot_rates(trials).lines if len(line.get_xdata()) == 2]
+        return {arm: (line.get_linestyle(), line.get_fillstyle()) for arm, line in zip(arms, lines, strict=True)}
+
+    few, many = drawn("1x", "scratch"), drawn("1x", "1.5x", "2x", "scratch")
+    assert few == {"1x": ("-", "full"), "scratch": ("--", "none")} and few.items() < many.items()
+    assert len({line for line, _ in many.values()}) == 4
+
+
 @pytest.mark.parametrize(
     "y, label", [("test_accuracy", "test accuracy (%)"), ("share", "share of the final accuracy (%)")]
 )
 def test_epochs_draw_the_mean_the_band_and_scratch_dashed(y, label):
     rows = pd.DataFrame(
-        {"model": m, "arm": arm, "seed": s, "epoch": k, y: k / 10 + s / 5}
-        for m, arm, s, k in itertools.product((VIT, BIT), ("1x", "scratch"), (0, 1), (0, 1, 2))
+        {"model": m, "arm": arm, "seed": s, "epoch": k, y: (1 + k) / 10 + s / 100}
+        for m, arm, s, k in itertools.product((VIT, BIT), ("1x", "scratch"), (-1, 0, 1), (0, 1, 8))
     )
     ax = plots.plot_epochs(rows, y=y)
     assert [line.get_linestyle() for line in ax.lines] == ["-", "--", "-", "--"]
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.1, 0.2, 0.3])
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.1, 0.2, 0.9])
+    half = 4.302653 * 0.01 / 3**0.5  # Student's t with two degrees of freedom
     band = ax.collections[0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max()) == pytest.approx((0.0, 0.4))
+    assert (band.min(), band.max()) == pytest.approx((0.1 - half, 0.9 + half))
     assert labels(ax) == ["ViT-Ti/8", "ViT-Ti/8, from scratch", "ResNet", "ResNet, from scratch"]
-    assert ax.get_ylabel() == label and list(ax.get_xticks()) == [0, 1, 2]
+    assert ax.get_ylabel() == label and list(ax.get_xticks()) == [0, 1, 8]
+
+
+def test_bands_of_epochs_are_cut_where_no_accuracy_can_be_and_shares_are_not():
+    for y, top in (("test_accuracy", 1.0), ("share", 0.98 + 12.7062 * 0.01)):  # t with one degree of freedom
+        rows = pd.DataFrame({"model": VIT, "arm": "1x", "seed": [0, 1], "epoch": 1, y: [0.97, 0.99]})
+        band = plots.plot_epochs(rows, y=y).collections[0].get_paths()[0].vertices[:, 1]
+        assert band.max() == pytest.approx(top)
 
 
 def test_nothing_is_cut_off_where_two_axes_share_their_scale():

@@ -7,9 +7,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from vitlab.plots.families import FAMILIES, family, labels
+from vitlab.plots.lines import over_seeds
 from vitlab.plots.style import COLOURS, MUTED, accuracy_axis, axes
 
-_LINES = ("-", "--", ":", "-.")
+_LINES = ("-", "--")
+_ARMS = {"scratch": "--", "1.5x": "-.", "2x": ":"}  # lines of fine-tunings, in every panel the same
 
 
 def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes | None = None, patch_size: int = 8) -> Axes:
@@ -81,6 +83,7 @@ def plot_pretrainings(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
                     markersize=7, label=named[model])  # fmt: skip
     ax.set_xticks(range(len(places)), list(places))
     ax.set_xlim(-0.5, len(places) - 0.5)
+    ax.set_xlabel("pre-training")
     accuracy_axis(ax, "accuracy (%)", cut=True)
     ax.legend(loc="best")
     return ax
@@ -89,20 +92,19 @@ def plot_pretrainings(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[float, float] | None = None) -> Axes:
     """Held-out accuracy by learning rate, a line per model and arm (mean of the seeds); the best of each is ringed.
 
+    Each arm has a line of its own, the same whatever other arms there are; scratch is dashed with hollow markers.
+
     `trials` has a row per trial: model, arm, learning_rate, held_out_accuracy (0…1). `published` (lowest, highest) is
     shaded: the learning rates of the paper.
     """
     ax, named = axes(ax), labels(trials["model"])
     if published is not None:
         ax.axvspan(*published, color=MUTED, alpha=0.2, linewidth=0, label="Table 4's learning rates")
-    arms = list(trials["arm"].unique())
     for (model, arm), rows in trials.groupby(["model", "arm"], sort=False):
         colour, marker = FAMILIES[family(model)]
         mean = rows.groupby("learning_rate")["held_out_accuracy"].mean()
-        shown = (*_LINES, *_LINES)[arms.index(arm)]
-        ax.plot(
-            mean.index, mean, shown, color=COLOURS[colour], marker=marker, markersize=4, label=f"{named[model]}, {arm}"
-        )
+        ax.plot(mean.index, mean, _ARMS.get(arm, "-"), color=COLOURS[colour], marker=marker, markersize=4,
+                fillstyle="none" if arm == "scratch" else "full", label=f"{named[model]}, {arm}")  # fmt: skip
         ax.plot(mean.idxmax(), mean.max(), "o", color=COLOURS[colour], markersize=11, fillstyle="none")
     ax.set_xscale("log")
     ax.set_xlabel("learning rate for a batch of 512 (log scale)")
@@ -112,7 +114,7 @@ def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[fl
 
 
 def plot_epochs(rows: pd.DataFrame, ax: Axes | None = None, y: str = "test_accuracy") -> Axes:
-    """Accuracy by epoch of fine-tuning: mean of the seeds, a band from worst to best; from scratch dashed.
+    """Accuracy by epoch of fine-tuning: mean of the seeds, a band for its 95 % interval; from scratch dashed.
 
     `rows` has a row per evaluation: model, arm ("scratch" or another word), seed, epoch, and `y`, test_accuracy or
     share (both 0…1).
@@ -120,12 +122,12 @@ def plot_epochs(rows: pd.DataFrame, ax: Axes | None = None, y: str = "test_accur
     ax, named = axes(ax), labels(rows["model"])
     for (model, arm), evaluations in rows.groupby(["model", "arm"], sort=False):
         colour, marker = FAMILIES[family(model)]
-        at = evaluations.groupby("epoch")[y]
+        at = over_seeds(evaluations, "epoch", y, bounds=(0, 1) if y == "test_accuracy" else (0, np.inf))
         dashed = arm == "scratch"
         name = f"{named[model]}, from scratch" if dashed else named[model]
-        ax.plot(at.mean().index, at.mean(), _LINES[dashed], color=COLOURS[colour], marker=marker, markersize=4,
+        ax.plot(at.index, at["mean"], _LINES[dashed], color=COLOURS[colour], marker=marker, markersize=4,
                 fillstyle="none" if dashed else "full", label=name)  # fmt: skip
-        ax.fill_between(at.min().index, at.min(), at.max(), color=COLOURS[colour], alpha=0.12, linewidth=0)
+        ax.fill_between(at.index, at["low"], at["high"], color=COLOURS[colour], alpha=0.12, linewidth=0)
     ax.set_xlabel("epochs of fine-tuning")
     ax.set_xticks(np.unique(rows["epoch"]))
     accuracy_axis(ax, "test accuracy (%)" if y == "test_accuracy" else "share of the final accuracy (%)")
