@@ -128,7 +128,8 @@ Markdown("\n".join(lines))
 # ## What runs where
 #
 # Every experiment comes in several sizes, called *presets*. Nothing has to be downloaded for
-# `smoke`, `quick` and `full`, and they need no GPU.
+# `smoke` and `quick`. At `full` some studies need photographs, Imagenette and CIFAR-10, in the
+# folder that `VITLAB_DATA` names. None of the three needs a GPU.
 
 # %%
 lines = ["| preset | what it is for | time | needs |", "|---|---|---|---|"]
@@ -146,10 +147,10 @@ Markdown("\n".join(lines))
 # ```sh
 # make run                                   # every notebook at the preset quick, then a report
 # vitlab run 02 08 --preset smoke            # two notebooks, in seconds
-# vitlab run 08 --set WEIGHTS=vit_base_patch16_224 --set SEED=1
+# vitlab run 08 --set SEED=1 --set WEIGHTS=vit_base_patch16_224   # downloads these weights once
 # vitlab experiment model_checks             # an experiment without its notebook: prints a table
 # vitlab doctor                              # what is installed, and what can run here
-# papermill 08_attention_distance.ipynb out.ipynb -p PRESET smoke -p SEED 1
+# papermill notebooks/08_attention_distance.ipynb out.ipynb -p PRESET smoke -p SEED 1
 # ```
 #
 # The program `vitlab` is in `.venv/bin`. Results go to `figures/<preset>/`: for each notebook its
@@ -163,9 +164,9 @@ Markdown("\n".join(lines))
 #
 # Three families of models are compared: the ViT, the ResNet that the paper compares it with (BiT),
 # and the hybrid, a ResNet whose last feature map is the input of a ViT. They are small enough to be
-# trained on a laptop. Those with the same ending (Mu, Ti, S, M, B) belong together: the ResNet takes
-# about as many floating-point operations (FLOPs) as the ViT. The number after the slash is the
-# patch size in pixels; for a ResNet and a hybrid it is the stride that matches it.
+# trained on a laptop. Those with the same ending (Mu, Ti, S, M, B) belong together: the ResNet
+# takes about as many floating-point operations (FLOPs) as the ViT. The number after the slash is
+# the patch size in pixels; for a ResNet and a hybrid it is the stride that matches it.
 
 # %%
 Markdown(plots.sizes_table(lab_sizes()))
@@ -175,8 +176,8 @@ Markdown(plots.sizes_table(lab_sizes()))
 # the first and the last stage of a ResNet, and the length of a token's vector in an encoder;
 # *depth* is the number of residual blocks and of encoder blocks; FLOPs are those of a forward pass
 # for one image, where a multiply-add counts as two. A figure with a single ResNet or a single
-# hybrid calls it just "ResNet" or "hybrid". The paper's smallest model, ViT-B/16, has 86 million
-# parameters.
+# hybrid calls it just "ResNet" or "hybrid". The paper's smallest ViT, ViT-B/16, has 86.6 million
+# parameters with a head of 1000 classes (Table 1 says 86).
 
 # %% [markdown]
 # ## The ledger
@@ -207,7 +208,9 @@ entries = pd.DataFrame(
 ).sort_values(["claim", "metric"], ignore_index=True)
 
 # %% [markdown]
-# Every number with its 95 % interval, where it has one, and the verdict on its claim:
+# Every number with its 95 % interval, where it has one, and the verdict on its claim. A metric with
+# ", full" is of the committed runs of the preset `full`. Where a claim has such numbers, they
+# decide its verdict; those of the smaller run stand beside them and decide nothing:
 
 # %%
 values = zip(entries["value"], entries["unit"], strict=True)
@@ -218,8 +221,8 @@ with pd.option_context("display.max_colwidth", 80, "display.max_rows", 100):
     display(shown if len(shown) else Markdown("No results yet. Make some: `vitlab run`"))
 
 # %% [markdown]
-# The verdicts by claim. A claim can rest on several numbers; the figure has a mark for each of
-# them.
+# The verdicts by claim. A claim can have several numbers; the figure has a mark for each of them,
+# all with the verdict of the claim. A high column means many numbers, not more certainty.
 
 # %%
 missing = [claim for claim in CLAIMS if claim not in set(entries["claim"])]
@@ -249,12 +252,14 @@ with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
 #   may be true. The notebook says how many seeds would decide at the spread that was measured.
 #   Fewer than five seeds decide nothing, however well they agree.
 # - **not testable at this scale**: what the claim is about (more data, a larger model) is out of
-#   reach of this preset. The notebook says what is missing.
+#   reach of this preset, or its runs belong to a larger preset and none of them is committed yet.
+#   The notebook says what is missing.
 #
-# At `quick`, with its few seeds, many verdicts have to be *inconclusive*; those at `full` are the
-# evidence. The models here are tens to thousands of times smaller than the paper's, and they are
-# trained on synthetic images. *Reproduced* means that the effect is there at our scale too. *Not
-# reproduced* means that it is not there at our scale; it does not mean that the paper is wrong.
+# At `quick`, with its few seeds, many verdicts have to be *inconclusive*. The runs of `full` are
+# the evidence: where they are committed, they decide the verdict at every preset. The models here
+# are tens to thousands of times smaller than the paper's, and most are trained on synthetic images.
+# *Reproduced* means that the effect is there at our scale too. *Not reproduced* means that it is
+# not there at our scale; it does not mean that the paper is wrong.
 
 # %% [markdown]
 # ## The world
@@ -271,7 +276,7 @@ with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
 
 # %%
 def painted(worlds, indices):
-    """The images of these numbers in several worlds and their masks, [world, image, height, width, …]."""
+    """Images of these numbers in several worlds, their masks, [world, image, height, width, …]."""
     rows = [scene(each, indices) for each in worlds]
     images = torch.stack([images for images, _, _ in rows]).permute(0, 1, 3, 4, 2)
     return images.numpy(), torch.stack([masks for _, _, masks in rows]).numpy()
@@ -279,7 +284,8 @@ def painted(worlds, indices):
 
 world = World(image_size=64, seed=SEED)
 strengths = (0.0, 0.5, 1.0, 1.5)
-images, masks = painted([with_difficulty(world, strength) for strength in strengths], torch.arange(8))
+worlds = [with_difficulty(world, strength) for strength in strengths]
+images, masks = painted(worlds, torch.arange(8))
 
 alt = "Images of the world, a column per class, a row per difficulty: from centred objects on an "
 alt += "empty background to rotated, shaded and partly hidden ones. Outlines mark the masks."
@@ -293,11 +299,11 @@ with plots.figure(study, "world", alt=alt, figsize=(9, 4.9)) as ax:
 # mask covers only the part that can be seen. Image number $i$ is the same image on every machine,
 # and its class is $i$ modulo the number of classes.
 #
-# What tells the classes can be set as well. There are four *cues*: contour, texture, colour, and the
-# arrangement of parts (discs that are alike in all classes, so that only where they stand to one
-# another tells the class). Texture is local: a single patch shows it. Contour and arrangement are
-# global. Below, a row for each cue alone: eight images of *one* class, which have nothing but that
-# cue in common.
+# What distinguishes the classes can be set as well. There are four *cues*: contour, texture,
+# colour, and the arrangement of parts (discs that are alike in all classes: only their positions
+# relative to one another tell the class). Texture is local: a single patch shows it. Contour and
+# arrangement are global. Below, a row for each cue alone: eight images of *one* class, which have
+# nothing but that cue in common.
 
 # %%
 cues = ("contour", "texture", "colour", "arrangement")
@@ -325,6 +331,7 @@ with plots.figure(study, "cues", alt=alt, figsize=(9, 4.9)) as ax:
 # | MLP | two dense layers with a GELU between them, applied to each token by itself |
 # | encoder | the L blocks, and the LayerNorm after the last |
 # | head (of the model) | the dense layer, or two, that computes the logits from the class token |
+# | GAP | global average pooling: the head reads the mean of the patches' outputs, no class token |
 # | logits | the scores of the classes, before the softmax |
 # | pre-training, fine-tuning | training on a large data set, and then on a smaller one of interest |
 # | few-shot accuracy | that of a linear classifier on a frozen model's features, fitted to a few images per class |
@@ -333,6 +340,7 @@ with plots.figure(study, "cues", alt=alt, figsize=(9, 4.9)) as ax:
 # | hybrid | a ViT whose tokens are the positions of a ResNet's last feature map |
 # | attention rollout | attention multiplied through all blocks: from which patches the class token took its information |
 # | world | our synthetic images: unlimited in number, labelled, with masks |
+# | seed | the number that fixes a run's random draws: initial weights, order of the images |
 # | preset | a size of all experiments: smoke, quick, full, gpu, paper |
 # | claim | a statement of the paper that is tested here, C01 to C21 |
 # | verdict | what a run says of a claim: one of the five above |
@@ -359,7 +367,7 @@ print(f"numbers behind them: {len(entries)}")
 # ### 1 · How long is the sequence? (★, 2 minutes)
 #
 # The paper fine-tunes at 384 px, still with patches of 16 px. How many tokens go into the encoder,
-# class token included?
+# class token included? Set `n_tokens`.
 #
 # <details><summary>Hint</summary>How many patches fit along one side? Then square, and add
 # one.</details>
@@ -375,9 +383,10 @@ assert n_tokens == numbers[::16, ::16].size + 1
 # %% [markdown]
 # ### 2 · The same image again (★★, 5 minutes)
 #
-# An experiment that cannot be repeated proves little. Show that image 1234 of a world is the same
-# when it is rendered alone, in a batch, and in a batch in another order; and set `label` to its
-# class without rendering it.
+# An experiment that cannot be repeated proves little. Show that image 1234 of the world `small` is
+# the same in three renderings. Set `alone` to the image rendered by itself, `batch` to the same
+# image taken out of a batch with others, and `reversed_batch` to it taken out of that batch in
+# reversed order; each is one image, [3, 32, 32]. Set `label` to its class without rendering it.
 #
 # <details><summary>Hint</summary><code>scene(world, indices)</code> takes a tensor of integers in
 # any order, and returns images, labels and masks.</details>

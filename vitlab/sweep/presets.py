@@ -30,7 +30,12 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         for preset in (
             Preset("smoke", "the tests: every line runs, no number counts", "≤ 20 s a notebook", "2 CPU cores"),
             Preset("quick", "a laptop, offline: the claims at lab scale", "≤ 15 min in all", "2 CPU cores, 4 GB"),
-            Preset("full", "the evidence: larger sets, more seeds, resumable", "a night", "2 CPU cores, 4 GB"),
+            Preset(
+                "full",
+                "the evidence: larger sets, more seeds, resumable",
+                "a night",
+                "2 CPU cores, 4 GB; some studies Imagenette and CIFAR-10",
+            ),
             Preset("gpu", "larger worlds and models; written for a GPU, not run yet", "about an hour", "one GPU"),
             Preset(
                 "paper",
