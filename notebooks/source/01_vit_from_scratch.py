@@ -420,7 +420,8 @@ counts.map(as_text)
 # %% [markdown]
 # ## Figure
 #
-# The logits. A dot is the largest difference in one draw of weights and images.
+# The logits. A dot is the largest difference in one draw of weights and images. timm's class has no
+# hidden layer in its head: the architecture that has one is compared with the equations alone.
 
 # %%
 logits = table[table["check"].isin(["logits", "deviation"])].copy()
@@ -486,9 +487,13 @@ ledger.conclude(study, "C02", ruling, metrics, note=note, table=table)
 
 # %% [markdown]
 # The model is the paper's; the weights are random, and the paper's own code was not run. The ε in
-# LayerNorm comes from that code, since the text does not give it. The open question is Table 1: no
-# single choice of patch size and head gives all of its three numbers. Exercise 2 looks for the
-# ViT-L that has 307 million parameters.
+# LayerNorm comes from that code, since the text does not give it. Table 1 remains unexplained: no
+# one patch size for all three models gives its three numbers, whichever head is counted (none, the
+# linear one for 1000 classes, the hidden layer of the head for pre-training, or both). With
+# different patch sizes there are such readings. One has patch sizes of the paper: counted with the
+# hidden layer and without the classifier, ViT-B/16, L/32 and H/14 have 86.39, 306.56 and 632.40
+# million. The paper does not say that it counts so. Exercise 2 looks for the ViT-L that has 307
+# million parameters with a linear head.
 
 # %% [markdown]
 # ## Exercises
@@ -496,8 +501,8 @@ ledger.conclude(study, "C02", ruling, metrics, note=note, table=table)
 # ### 1 · ViT-S by hand (★, 5 minutes)
 #
 # ViT-S/16 (from later work) has width 384, 12 blocks, MLPs of hidden width 1536, and patches of 16
-# at 224 px; take 1000 classes. How many parameters does it have? Find out by hand or with a formula
-# of your own, without building a model.
+# at 224 px; take 1000 classes. How many parameters does it have? Set `answer` to their number,
+# found by hand or with a formula of your own, without building a model.
 #
 # <details><summary>Hint</summary>Per block: 4 D² + 4 D for attention, 8 D² + 5 D for the MLP, 4 D
 # for the two LayerNorms. Do not forget the last LayerNorm, the class token and the
@@ -516,8 +521,8 @@ assert answer == 22_050_664  # what timm reports for vit_small_patch16_224
 # ### 2 · Which ViT-L has 307 million parameters? (★★, 10 minutes)
 #
 # Table 1 does not say for which patch size it counts. Among the patch sizes from 8 px up that
-# divide 224, find the one for which a ViT-L with 1000 classes has 307 million parameters when
-# rounded, and set `patch` to it.
+# divide 224, find the one for which a ViT-L with a linear head for 1000 classes has 307 million
+# parameters when rounded, and set `patch` to it.
 #
 # <details><summary>Hint</summary>A larger patch has a larger projection and fewer position
 # embeddings: which effect is stronger? <code>parameter_parts(1024, 24, 4096, P)</code> gives the
@@ -643,8 +648,8 @@ assert (linear(torch.randn(4, 3, 32, 32)) == first_logit).all()
 #   which are compared with timm's and with those of a second version that shares no code with it.
 # - Two thirds of the parameters are in the MLPs, one third in attention. The patch size sets the
 #   number of operations, and hardly changes the number of parameters.
-# - Table 1's three counts, rounded to millions, do not follow from one choice of patch size and
-#   head.
+# - Table 1's three counts, rounded to millions, do not follow from one patch size for all three
+#   models, whichever head is counted.
 #
 # ## References
 #

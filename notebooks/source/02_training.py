@@ -9,7 +9,7 @@
 #
 # **In one sentence.** Adam with decoupled weight decay, a linear warm-up, a decaying learning rate
 # and gradient clipping train a small ViT, a small ResNet (BiT) of equal compute and a hybrid of the
-# two from scratch, on scanned digits and on our painted world.
+# two from scratch, on scanned digits and on the *world*, our synthetic images (notebook 00).
 #
 # Paper: §3.1 (hybrid), §4.1 and Table 3, Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR
 # 2021.
@@ -17,9 +17,9 @@
 # | preset | what runs | time on 2 CPU cores |
 # |---|---|---|
 # | `smoke` | a handful of steps | seconds |
-# | `quick` | two data sets × three models × three seeds | about four minutes, once; then seconds |
-# | `full` | five seeds | about 10 min |
-# | `gpu` | larger models, a million painted images, five seeds | for a GPU, not run yet |
+# | `quick` | two data sets × three models × three seeds | about four minutes, once; then under a minute |
+# | `full` | 600 and 450 training steps instead of 400 and 270, five seeds | about 10 min |
+# | `gpu` | larger models, a million images of the world, five seeds | for a GPU, not run yet |
 
 # %% [markdown]
 # ## What you will learn
@@ -153,7 +153,8 @@ with plots.figure(study, "schedules", alt=alt, figsize=(6.4, 3.2)) as ax:
 # %% [markdown]
 # All three have the same warm-up. The cosine schedule stays above the linear one in the first half
 # of the decay and below it in the second; the linear one falls by the same amount at every step. We
-# use the cosine throughout.
+# use the cosine throughout. (In the authors' code, and in ours, the linear schedule ends at a rate
+# of 1e-5 instead of 0.)
 #
 # ### The training step
 #
@@ -278,6 +279,10 @@ for name, shape in {"feature map": features.shape, "tokens": in_the_open.shape}.
 # PyTorch while the model runs. The three families do not have the same number of parameters, and
 # multiply-adds of different operations do not take the same time; the table shows the first, a
 # figure below the second.
+#
+# `Lab-Ti` is a ViT small enough for a laptop, `BiT-Lab-Ti` the ResNet (BiT) of about equal compute,
+# `R+Lab-Ti` the hybrid. The number after the slash is the patch size in pixels, or the stride that
+# matches it. Legends call them ViT-Ti, ResNet and hybrid; notebook 00 lists all sizes.
 
 # %%
 cost = pd.DataFrame(
@@ -318,12 +323,12 @@ for task in tasks.values():
 
 # %% [markdown]
 # Learning rate and weight decay were chosen beforehand by a sweep with the same trials for all
-# families, on validation images that are not in the test set, with a seed that no experiment uses
-# (`training_curves.sweep` repeats it). The sweep on the digits had two weight decays, the one on
-# the world a single one; both were made on 2026-11-21, when these trainings were longer by half and
-# the objects of the world smaller. The table shows validation accuracy in %, the chosen trial bold. If the
-# best rate lay at the edge of the grid, a better one might lie beyond it; the line above the table
-# names any such case:
+# families, on validation images that are not in the test set, with a seed that no experiment uses.
+# The sweep on the digits had two weight decays, the one on the world a single one. Both were made
+# on 2026-11-21, with 600 steps on the digits, 450 on the world, and smaller objects in the world;
+# `training_curves.sweep` makes the same trials with today's world and a preset's steps. The table
+# shows validation accuracy in %, the chosen trial bold. If the best rate lay at the edge of the
+# grid, a better one might lie beyond it; the line above the table names any such case:
 
 # %%
 sweep, of_each = trials.stored_trials("training_curves"), ["data", "model"]
@@ -380,11 +385,11 @@ print(f"{len(starts)} runs, first loss {starts.min():.5f} … {starts.max():.5f}
 # %% [markdown]
 # ## Figures
 #
-# Test accuracy during training: the line is the mean over the seeds, the band its 95 % interval, cut
-# at 0 and 100 %. Nothing is chosen by these curves; no run was stopped early.
+# Test accuracy during training: the line is the mean over the seeds, the band its 95 % interval,
+# cut at 0 and 100 %. Nothing is chosen by these curves; no run was stopped early.
 
 # %%
-titles = {"digits": "Digits (real scans)", "world": "World (painted)"}
+titles = {"digits": "Digits (real scans)", "world": "World (synthetic images)"}
 alt = "Test accuracy of ViT, BiT and hybrid by training images seen, on the digits and the world, "
 alt += "bands for the 95 % intervals over seeds."
 size = {"figsize": (9.5, 3.8)}
@@ -411,8 +416,8 @@ ends.insert(0, "first evaluation", early.groupby(of_each)["test_accuracy"].mean(
 # A convolution is local by construction; a ViT has to learn from its training images that
 # neighbouring pixels belong together. On the digits the first column shows what this is worth early
 # in training, and the second what is left of it at the end. The hybrid has a ResNet before its
-# transformer, and the table shows whether it resembles the one or the other. Predictions 3 and 4
-# are about these differences.
+# transformer; the table shows whether it ends between the two, ahead of both, or behind both.
+# Predictions 3 and 4 are about these differences.
 #
 # The band says what the choice of the seed alone can do to the mean. Where the worst seed of the
 # table is near guessing, it did not train at that learning rate. The sweep had one
@@ -482,8 +487,8 @@ with plots.figure(study, "confusion", 1, 3, alt=alt, **wider) as axes:
 
 # %% [markdown]
 # If all families confuse the same pairs of classes, those classes are hard to tell apart in this
-# world; where the families differ, the difficulty lies in the model. Next, digits that the ViT
-# classified wrongly, from all seeds, each shown once:
+# world; where the families differ, the difficulty lies in the model. Next, the first eight digits
+# that the ViT classified wrongly, in the order of seeds and then of test images, each shown once:
 
 # %%
 wrong = training_curves.mistakes(table, "digits", vit_name)
@@ -567,9 +572,9 @@ if PRESET == "smoke":
 
 # %% [markdown]
 # **How we differ from the paper.** Images of 8 and 32 pixels instead of 224; tens of thousands of
-# samples instead of hundreds of millions; no dropout; models a thousand times smaller. The
-# optimizer, the schedule, the clipping and the choice of decayed parameters are those of the paper
-# (its authors' code).
+# samples instead of hundreds of millions; no dropout; models hundreds to thousands of times
+# smaller. The optimizer, the schedule, the clipping and the choice of decayed parameters are those
+# of the paper (its authors' code).
 #
 # **Earlier runs.** The predictions and their bounds were written before any run. The margin of 1
 # percentage point, the pairing by seed and the answer *undecided* were added later, for all
@@ -599,8 +604,8 @@ assert math.isclose(half_right, math.log(1000) / 2, rel_tol=1e-9)
 # %% [markdown]
 # ### 2 · Find the bug: an accuracy that depends on the batch size (★★, 10 min)
 #
-# A colleague's function returns another accuracy for every batch size. Which one is right? Write it
-# correctly.
+# The accuracy that a colleague's function returns depends on the batch size. Which value is right?
+# Write the function correctly.
 #
 # <details><summary>Hint</summary>How large is the last batch, and how much does each of its images
 # weigh?</details>
@@ -626,11 +631,17 @@ assert all(math.isclose(accuracy(right, b), 6 / 7) for b in (1, 2, 3, 6, 7))
 # %% [markdown]
 # ### 3 · AdamW by hand (★★★, 20 min)
 #
-# One parameter $w$, gradient $g_t$: $m_t = \beta_1 m_{t-1} + (1-\beta_1) g_t$, $v_t = \beta_2
-# v_{t-1} + (1-\beta_2) g_t^2$, both start at 0, and their bias towards 0 is corrected: $\hat m_t =
-# m_t / (1 - \beta_1^t)$, $\hat v_t = v_t / (1 - \beta_2^t)$. Then $w \leftarrow w - \eta \lambda w
-# - \eta\, \hat m_t / (\sqrt{\hat v_t} + \epsilon)$. Why is the first step of size $\eta$ (for
-#   $\lambda = 0$), however small the gradient?
+# One parameter $w$, gradient $g_t$. Both running means start at 0:
+#
+# $$m_t = \beta_1 m_{t-1} + (1-\beta_1)\, g_t, \qquad v_t = \beta_2 v_{t-1} + (1-\beta_2)\, g_t^2 .$$
+#
+# Their bias towards 0 is corrected, $\hat m_t = m_t / (1 - \beta_1^t)$ and
+# $\hat v_t = v_t / (1 - \beta_2^t)$, and then
+#
+# $$w \leftarrow w - \eta \lambda w - \eta\, \hat m_t / (\sqrt{\hat v_t} + \epsilon) .$$
+#
+# Why is the first step of size $\eta$ (for $\lambda = 0$), however small the gradient, as long as
+# it is much larger than $\epsilon$? Write `adamw_by_hand`, which returns $w$ after all gradients.
 #
 # <details><summary>Hint</summary>After the correction, the first estimates are the gradient and its
 # square.</details>
