@@ -92,6 +92,18 @@ def test_prefix_mass(heads):
     assert ax.get_ylabel() == "attention to the class token"
     assert ax.get_xlabel() == "block (1 = first)"
     assert labels(ax) == ["trained head", "untrained head"]
+    assert plots.plot_prefix_mass(heads, plt.figure().gca(), legend=False).get_legend() is None
+
+
+def test_a_legend_below_leaves_two_panels_their_width(heads):
+    fig, axes = plt.subplots(1, 2, layout="constrained", figsize=(10, 4.2))
+    plots.plot_attention_distances(heads, axes[0], uniform=33.0, legend=False)
+    plots.plot_prefix_mass(heads, axes[1], legend=False)
+    plots.legend_below(axes)
+    fig.draw_without_rendering()
+    assert all(ax.get_position().width > 0.35 for ax in axes)
+    box = fig.legends[0].get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= fig.bbox.width
 
 
 def test_query_attention_frames_the_query_and_glows_where_attention_is():

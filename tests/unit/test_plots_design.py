@@ -84,6 +84,15 @@ def test_optimizers_stand_side_by_side_in_each_case():
     assert (adam.lines[0].get_xdata() < sgd.lines[0].get_xdata()).all()
     np.testing.assert_allclose(adam.lines[0].get_xdata().astype(float), [-0.1, 0.9])
     assert labels(ax) == ["Adam", "SGD"] and ax.get_ylabel() == "fine-tuned accuracy (%)"
+    assert adam.has_yerr and sgd.has_yerr
+
+
+def test_optimizers_without_intervals_have_none_drawn():
+    rows = {"case": "R50\nPets", "optimizer": ["Adam", "SGD"], "mean": [0.9, 0.8], "low": np.nan, "high": np.nan}
+    ax = plots.plot_optimizers(pd.DataFrame(rows))
+    assert not any(container.has_yerr for container in ax.containers)
+    low, high = ax.get_ylim()
+    assert 0.7 < low < 0.8 and 0.9 < high < 1.0
 
 
 def test_shapes_go_out_from_the_base_in_order_of_flops():

@@ -81,11 +81,12 @@ def plot_attention_distances(
     return ax
 
 
-def plot_prefix_mass(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_prefix_mass(data: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True) -> Axes:
     """Share of the patches' attention that goes to prefix tokens (the class token), per head and block.
 
     Args:
         data: one row per `model`, `block` and `head` with `prefix_mass`, 0…1.
+        legend: whether it stands above the axes.
 
     >>> rows = [{"model": "trained", "block": 1, "head": 1, "prefix_mass": 0.1}]
     >>> plot_prefix_mass(pd.DataFrame(rows)).get_ylabel()
@@ -99,7 +100,8 @@ def plot_prefix_mass(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="block (1 = first)", ylabel="attention to the class token")
     ax.set_ylim(bottom=0)
     _block_ticks(ax, data["block"].max())
-    legend_above(ax)
+    if legend:
+        legend_above(ax)
     return ax
 
 

@@ -72,7 +72,8 @@ def plot_head_rates(means: pd.DataFrame, ax: Axes | None = None, at: float | Non
 def plot_optimizers(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Table 7: accuracy after fine-tuning by what a ResNet was pre-trained with, side by side for each case.
 
-    `means` has a row for each case (a label: model and data set) and optimizer: mean, low, high (0…1).
+    `means` has a row for each case (a label: model and data set) and optimizer: mean, low, high (0…1; low and high NaN
+    where there is no interval).
 
     >>> from matplotlib.figure import Figure
     >>> rows = {"case": "R50\\nPets", "optimizer": ["Adam", "SGD"], "mean": [0.9, 0.8], "low": 0.7, "high": 0.95}
@@ -171,7 +172,7 @@ def plot_forward_times(times: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def _with_intervals(
     ax: Axes, x: pd.Series, rows: pd.DataFrame, colour: str, marker: str, label: str, line: str = "none"
 ) -> None:
-    errors = [rows["mean"] - rows["low"], rows["high"] - rows["mean"]]
+    errors = [rows["mean"] - rows["low"], rows["high"] - rows["mean"]] if rows["low"].notna().any() else None
     options = {"color": colour, "marker": marker, "markersize": 6, "capsize": 4, "linestyle": line}
     ax.errorbar(x, rows["mean"], yerr=errors, label=label, **options)
 

@@ -106,7 +106,7 @@ def plot_distances_by_views(
         ax.axvline(at / 1000, color=COLOURS["black"], linewidth=1)
     ax.set_xlabel("training images seen (thousands)")
     ax.set_xlim(0, heads["samples"].max() / 1000)
-    ax.legend(fontsize=9, loc="lower left", frameon=True, framealpha=0.9, edgecolor="none")
+    ax.legend(fontsize=9, loc="lower left", ncols=2, frameon=True, framealpha=0.9, edgecolor="none")
     return ax
 
 
@@ -122,7 +122,7 @@ def plot_local_shares(table: pd.DataFrame, ax: Axes | None = None, by: str = "ob
     ax = axes(ax)
     for number, (name, rows) in enumerate(table.groupby(by, sort=False)):
         colour, marker = _ARMS.get(str(name), _BLOCKS[number % len(_BLOCKS)])
-        _seeds_and_mean(ax, rows, "local", COLOURS[colour], marker, str(name))
+        _seeds_and_mean(ax, rows, "local", COLOURS[colour], marker, f"{name}, mean of the seeds")
     ax.set_xlabel("training images seen (thousands)")
     ax.set_ylim(-0.02, min(1.02, max(0.3, 1.25 * table["local"].max())))
     ax.set_xlim(0, table["samples"].max() / 1000)

@@ -81,7 +81,8 @@ def distance_modes(heads: pd.DataFrame, image_px: int) -> Knobs:
     def draw(mode: str, block: int) -> tuple[Figure, str]:
         figure = Figure(figsize=(9, 3.8))
         left, right = figure.subplots(1, 2)
-        plots.plot_attention_distances(heads, left, column=MODES[mode], image_px=image_px)
+        plots.plot_attention_distances(heads, left, column=MODES[mode], image_px=image_px, legend=False)
+        plots.legend_below([left])
         left.set_ylim(0, top)
         left.axvspan(block - 0.5, block + 0.5, color=plots.MUTED, alpha=0.15, linewidth=0)
         rows = trained[trained["block"] == block]
