@@ -50,9 +50,10 @@ def attention_distances(
         seed: which held-out images of the world, and of the untrained controls' fresh weights.
         jobs: worker processes; None: in this process, because a run takes less time than starting a worker.
         weights: whatever `zoo.load` takes.
-        images: "world": held-out images at the model's size; "photographs": those of `datasets.photographs`, each
-            once; the name or folder of a data set; "auto": the world for lab models, which were trained on it, else
-            photographs. No more than the preset's number, and fewer where there are fewer.
+        images: "crops": many small ones of three photographs; "world": held-out images at the model's size;
+            "photographs": those of `datasets.photographs`, each once; the name or folder of a data set; "auto": as
+            `subjects.image_source` says, for lab models crops or the world, as each was trained, else photographs. No
+            more than the preset's number, and fewer where there are fewer.
 
     Returns:
         One row per model ("trained", "untrained"), `model_seed`, `image`, `block` and `head` (both from 1), with
