@@ -126,9 +126,9 @@ def open_rollout(maps, grid, n_prefix):
 
 
 # %% [markdown]
-# Six images of the world, and the model that was trained on it. The package carries only the class token's row, from the last block down: a row vector times a
-# matrix, in place of a matrix times a matrix. The result must be the same, and every row of $R$
-# must be a distribution.
+# Six images of the world, and the model that was trained on it. The package carries only the class
+# token's row, from the last block down: a row vector times a matrix, in place of a matrix times a
+# matrix. The result must be the same, and every row of $R$ must be a distribution.
 
 # %%
 world = subjects.world_at(of_world.image_size, 6, SEED)
@@ -285,12 +285,12 @@ with plots.figure(study, "variants", 2 + count, 1 + len(both), alt=alt, **option
     plots.plot_overlays_beside(views[:count], {n: of_four[n] for n in both}, axes[2:], FLOOR)
 
 # %% [markdown]
-# Two columns can be compared with the paper's Fig. 6 and 14: the first two, which are one map drawn
-# twice. Maximum and minimum over heads answer another question (what *any* head, or *every* head,
-# looks at), and discarding makes a map look sharp by construction, whatever the model has learned.
-# The raw attention leaves out all blocks but one, and the gradient-weighted map belongs to a class.
-# How far each is from the paper's, patch by patch, and how much of it lies on the object of the six
-# images of the world:
+# Two columns can be compared with the paper's Fig. 6 and 14: the two beside the input, which are
+# one map drawn twice. Maximum and minimum over heads answer another question (what *any* head, or
+# *every* head, looks at), and discarding makes a map look sharp by construction, whatever the model
+# has learned. The raw attention leaves out all blocks but one, and the gradient-weighted map
+# belongs to a class. How far each is from the paper's, patch by patch, and how much of it lies on
+# the object of the six images of the world:
 
 
 # %%
@@ -444,7 +444,9 @@ widgets.occlusion(of_world, world.images[0], world.classes)
 #
 # The same notebook, run once with the weights of a ViT-Ti/16 for photographs and world alike: its
 # photographs, committed with the project, beside this run's, and what the ledger has of both. The
-# painted world is out of that model's domain, and still rollout can be scored there.
+# painted world is out of that model's domain, and still rollout can be scored there. Its scores are
+# from an earlier version of the painted world, with smaller objects: they can be judged by the
+# rule, but not compared with this run's.
 
 # %%
 pictured, words = ledger.beside_imagenet(study, "photographs")
@@ -527,8 +529,9 @@ for where, rolled_wrongly in (("alone", alone), (f"among {len(x)}", wrong)):
 
 # %% [markdown]
 # Both mistakes in pictures: the first on the image of the six where it changes the map most, the
-# second on the first image, the only one that it treats at all. The patch that differs most is
-# framed.
+# second on the first image, the only one that it treats at all. Each map is divided by its maximum.
+# The difference is the wrong map minus the right one: blue where the wrong map is lower, red where
+# it is higher; the ends of its scale are in the title. The patch that differs most is framed.
 
 # %%
 alt = (
