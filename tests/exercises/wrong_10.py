@@ -75,6 +75,20 @@ red, green, blue = (means / 32).floor().long().flatten(2).unbind(1)
 codes = 64 * red + 8 * green + blue
 logits = tokens[:, :-1] @ weight.T
 return F.cross_entropy(logits[plan != -1], codes[plan != -1])""",
+    (5, "the loss over the patches with the mask alone"): """\
+means = F.avg_pool2d(images.float(), side)
+red, green, blue = (means / 32).floor().long().flatten(2).unbind(1)
+codes = 64 * red + 8 * green + blue
+logits = tokens[:, 1:] @ weight.T
+masked = plan == plan.shape[1]
+return F.cross_entropy(logits[masked], codes[masked])""",
+    (5, "the loss without the patches that stay as they are"): """\
+means = F.avg_pool2d(images.float(), side)
+red, green, blue = (means / 32).floor().long().flatten(2).unbind(1)
+codes = 64 * red + 8 * green + blue
+logits = tokens[:, 1:] @ weight.T
+changed = (plan != -1) & (plan != torch.arange(plan.shape[1]))
+return F.cross_entropy(logits[changed], codes[changed])""",
     (5, "levels by rounding"): """\
 means = F.avg_pool2d(images.float(), side)
 red, green, blue = (means / 255 * 7).round().long().flatten(2).unbind(1)
