@@ -19,10 +19,10 @@
 # |---|---|---|
 # | `smoke` | all five studies in miniature | under 20 s |
 # | `quick` | C09: four kinds of position embeddings with five seeds each | about a minute, once; then seconds |
-# | `full` | all five studies, five seeds each, every arm tuned by the same trials | about two hours |
+# | `full` | all five studies, five seeds each, every arm tuned by the same trials | several hours |
 #
-# Only C09 is live at `quick`. Of the other four the published runs of `full` are drawn, with how
-# many of those planned they are; as long as there are none, that is said.
+# Only C09 is live at `quick`. Of the other four, the published runs of `full` are drawn, with their
+# number and the number planned; where none is published, the notebook says so.
 
 # %% [markdown]
 # ## What you will learn
@@ -134,7 +134,8 @@ for name in ("none", "1d", "2d", "relative"):
 #
 # *1-D* is Eq. 1: a learned vector for each place in the sequence. *2-D* learns a vector $X_c$ of
 # length $D/2$ for each column and $Y_r$ for each row, and the patch in row $r$ and column $c$ gets
-# both, one after the other: $[X_c; Y_r]$. So near and far need not be learned for each pair anew.
+# both, one after the other: $[X_c; Y_r]$. So what it means to be in a row or a column need not be
+# learned for each patch anew.
 
 # %%
 model = zoo.create("Lab-Mu/8", positions="2d", seed=SEED)
@@ -145,8 +146,8 @@ assert torch.equal(torch.stack(table), model.position_table()[0, 1:])  # after t
 
 # %% [markdown]
 # *Relative* embeddings belong to no patch but to an offset: for a query at place $p_q$ of the
-# sequence and a key at $p_k$, the embedding $r_{p_q - p_k}$ is asked by the query's content, and
-# the answer is added to the logit:
+# sequence and a key at $p_k$, the query's dot product with the embedding $r_{p_q - p_k}$ is added
+# to the logit:
 #
 # $$ \text{logit}_{qk} = \frac{\mathbf{q} \cdot \mathbf{k} + \mathbf{q} \cdot \mathbf{r}_{p_q - p_k}}{\sqrt{D_h}}. $$
 
@@ -227,8 +228,8 @@ shown["Table 8: ImageNet, 5-shot (%)"] = 100 * pd.Series(position_variants.TABLE
 shown.style.format("{:.1f}", na_rep="not run")
 
 # %% [markdown]
-# The same as differences from 1-D at the stem, with intervals; on the right the paper's, of which
-# none are given. Mind the scales.
+# The same as differences from 1-D at the stem, with intervals; on the right the paper's
+# differences, for which it gives no intervals. The panels have different scales.
 
 # %%
 paper = pd.Series(position_variants.TABLE_8).drop(position_variants.BASE)
@@ -244,8 +245,8 @@ with plots.figure(study, "positions", 1, panels, alt=alt, **shape) as axes:
     plots.plot_cell_differences(paper, axes[0, -1], "grey").set_title("the paper, Table 8")
 
 # %% [markdown]
-# Dots left of the dashed line are worse than 1-D. In the paper only *none* is; what this run says,
-# from its numbers:
+# Dots left of the dashed line are worse than 1-D. In the paper only *none* is worse by more than a
+# third of a point; what this run says, from its numbers:
 
 # %%
 over_none, kinds, places = position_variants.comparisons(runs)
@@ -262,7 +263,8 @@ Markdown("\n".join(lines))
 # Notebook 07 made the map of cosine similarities for one trained table. Here it is for each kind,
 # after the same training: tile $(i, j)$ belongs to the patch in row $i$, column $j$. Relative
 # embeddings belong to offsets, so their tile shows how similar the embedding of the offset to each
-# patch is to that of offset 0. The paper's Fig. 10 shows 1-D under three sets of hyper-parameters.
+# patch is to that of offset 0. Colours run from −1 (dark violet) to 1 (yellow), as in notebook 07.
+# The paper's Fig. 10 shows 1-D under three sets of hyper-parameters.
 
 # %%
 maps = position_variants.position_maps(table, tasks[0])
@@ -300,7 +302,7 @@ numbers = {name: each for name, each in (over_none | kinds | places).items() if 
 rates = ", ".join(f"{rate:g}" for rate in config.rates)
 note = f"{first['model']}, {first['image_size']} px, {first['steps']} steps; learning rates {rates}"
 absent = [name for name, each in places.items() if not each]
-note += f"; not run: {', '.join(absent)}" if absent else ""
+note += f"; not run: {' / '.join(absent)}" if absent else ""
 ledger.conclude(study, "C09", ruling, numbers, note=note, table=means)
 if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
@@ -308,12 +310,12 @@ if PRESET == "smoke":
 # %% [markdown]
 # Where *relative* lags behind, two reasons are likely, and neither is tested here. The class token
 # is at no offset from any patch: in a model of two blocks, what the offsets tell has one block to
-# get into the patches' tokens before the class token reads them. And they act by being asked: at
-# the start of a training the queries ask nothing of them, where 1-D embeddings are added to every
-# token from the first step on. In a pilot with five times the views *relative* was still closer to
-# *none* than to 1-D.
+# get into the patches' tokens before the class token reads them. And they act only through their
+# dot product with the query. That product is close to 0 at the start of a training, whereas 1-D
+# embeddings are added to every token from the first step on. In a pilot with five times the views,
+# on a more varied task, *relative* was still closer to *none* than to 1-D.
 #
-# The night's runs beside it, with all cells of Table 8 and three tasks:
+# The runs of `full` beside it, with all cells of Table 8 and three tasks, where any are published:
 
 # %%
 night, where = ledger.live_or_published(position_variants.position_variants, "full", SEED, {})
@@ -374,6 +376,11 @@ def finished(rows, planned):
     return ledger.not_testable(why), {"finished": count}
 
 
+def marked(numbers, presets):
+    """The numbers by name, with a mark where they are of published runs: those are of full."""
+    return numbers if PRESET in presets else {f"{name}, full": n for name, n in numbers.items()}
+
+
 leads = head_rates.leads(heads) if len(heads) else {}
 if not leads:
     ruling, numbers = finished(heads, head_rates.planned_runs("full"))
@@ -385,6 +392,7 @@ else:
         unfair = head_rates.at_other_rate(head_rates.longest(heads), arm, other)
         unfair = design_runs.difference(unfair, *head_rates.HEADS)
         numbers |= {f"class token − GAP, both at the best rate of {other}": unfair}
+    numbers = marked(numbers, head_rates.CONFIGS)
 ledger.conclude(study, "C16", ruling, numbers, note=f"runs: {where}")
 
 # %% [markdown]
@@ -401,7 +409,7 @@ table, where = ledger.live_or_published(
     resnet_optimizers.resnet_optimizers, PRESET, SEED, resnet_optimizers.CONFIGS
 )
 cases = [
-    {"case": f"{model}\n{data}", "optimizer": name, "mean": value, "low": value, "high": value}
+    {"case": f"{model}\n{data}", "optimizer": name, "mean": value, "low": np.nan, "high": np.nan}
     for (model, data), pair in resnet_optimizers.TABLE_7.items()
     for name, value in zip(("Adam", "SGD"), pair, strict=True)
 ]
@@ -441,6 +449,7 @@ else:
     }
     ruling = design_rules.optimizers_rule(leads)
     numbers = {f"Adam − SGD, {model}": each for model, each in leads.items() if each}
+    numbers = marked(numbers, resnet_optimizers.CONFIGS)
     numbers = numbers or finished(table, resnet_optimizers.planned_runs("full"))[1]
 average = pd.Series(resnet_optimizers.TABLE_7).apply(lambda pair: 100 * (pair[0] - pair[1]))
 paper = ", ".join(f"{model} {lead:+.1f}" for model, lead in average.groupby(level=0).mean().items())
@@ -451,9 +460,9 @@ ledger.conclude(study, "C17", ruling, numbers, note=f"runs: {where}", paper=pape
 # ## 4 · Which shape spends FLOPs best? (C18)
 #
 # From one base model, one dimension at a time: depth, width, the MLP's width, the patch size; and
-# all but the patch in proportion. The paper's base has 8 blocks, width 1,024, an MLP of twice that
-# and patches of 32 px; ours is small and has the same proportions. What each costs is counted, not
-# measured:
+# depth, width and the MLP's width together. The paper's base has 8 blocks, width 1,024, an MLP of
+# twice that and patches of 32 px; ours has 2 blocks, width 64, an MLP of twice that and patches of
+# 8 px. What each costs is counted, not measured:
 
 # %%
 shapes = vit_shapes.CONFIGS["full"].shapes
@@ -509,6 +518,7 @@ else:
     )
     ruling = design_rules.shapes_rule(depth_over, width_over, slope["patch size"])
     numbers = {f"slope along {name}": each for name, each in slope.items() if each}
+    numbers = marked(numbers, vit_shapes.CONFIGS)
 longer = costs.set_index("dimension")["parameters"]
 fewer = ledger.Estimate.exact(int(longer["patch size"] - longer["base"]))
 numbers |= {"parameters, smaller patches − base": fewer}
@@ -520,7 +530,8 @@ ledger.conclude(study, "C18", ruling, numbers, note=f"runs: {where}")
 # What an axial model costs is counted exactly: each of its blocks is two, so it has about twice the
 # parameters of full attention *of the same depth*, and more FLOPs as long as the grid is small. Of
 # full attention with *equal parameters* it needs fewer FLOPs, and the more patches there are the
-# fewer. Whether fewer FLOPs are less time is measured here, on this machine, both taking turns.
+# fewer. Whether fewer FLOPs are less time is measured here, on this machine, the two models taking
+# turns.
 
 # %%
 size = PRESET if PRESET in axial_attention.CONFIGS else "full"
@@ -537,8 +548,9 @@ share = pd.DataFrame(
 share.style.format("{:.0f}").set_caption("axial attention's share of full attention's cost")
 
 # %% [markdown]
-# Left, milliseconds over the size of the grid. Right, where the trainings are there, accuracy
-# against FLOPs: the paper's comparison is between *axial* and *full, same depth*.
+# Left, milliseconds for a forward pass of eight images over the size of the grid. Right, where the
+# trainings are there, accuracy against FLOPs: the paper's comparison is between *axial* and *full,
+# same depth*.
 
 # %%
 table, where = ledger.live_or_published(
@@ -575,12 +587,13 @@ else:
     gains = {arm: design_runs.difference(by_arm, axial_attention.AXIAL, arm) for arm in others}
     ruling = design_rules.axial_rule(gains[axial_attention.PLAIN], ratio)
     numbers = {f"axial − {arm}": each for arm, each in gains.items() if each}
+    numbers = marked(numbers, axial_attention.CONFIGS)
 numbers |= {"FLOPs, axial / full of the same depth": ledger.Estimate.exact(round(ratio, 3))}
 ledger.conclude(study, "C19", ruling, numbers, note=f"runs: {where}")
 
 # %% [markdown]
 # **How we differ from the paper.** Models a thousand times smaller, a painted world in place of
-# JFT-300M and ImageNet, some hundred steps. C09 is accuracy on held-out images of the task itself,
+# JFT-300M and ImageNet, 160 to 2,000 steps. C09 is accuracy on held-out images of the task itself,
 # not few-shot accuracy after pre-training. In C17 fine-tuning is with Adam, for both arms; Table 7's
 # is with SGD. The paper says nothing of a class token in axial attention, or of how it takes part
 # in relative attention: here the former has none, and in the latter it is at no offset from any
@@ -669,7 +682,7 @@ assert torch.equal(whole, model.sequence(embedded_patches))
 # ### 3 · The mean of the patches (★, 5 minutes)
 #
 # Global average pooling is over the *patches*. Write it for a model whose first `n_prefix` tokens
-# are none.
+# are not patches.
 #
 # <details><summary>Hint</summary>Where do the prefix tokens stand? And by how many tokens does a
 # mean divide?</details>
@@ -754,8 +767,10 @@ assert torch.allclose(ones, torch.ones(6, 4), atol=1e-5)  # shares of each query
 #   that; how soon each is learned is another question than what it can express.
 # - A design choice is compared fairly where everything else is equal and every arm is tuned alike,
 #   by images that are not reported.
-# - FLOPs, parameters and time are three costs. Smaller patches cost FLOPs and no parameters; axial
-#   attention costs parameters, saves FLOPs, and saves time only on large grids.
+# - FLOPs, parameters and time are three costs. Smaller patches cost FLOPs and no parameters. Axial
+#   attention has about twice the parameters of full attention of the same depth and, on small
+#   grids, more FLOPs; of full attention with equal parameters it needs fewer FLOPs, and less time
+#   only on large grids.
 # - The other four studies take hours; what has been run of them is shown, and what has not is not
 #   judged.
 #
