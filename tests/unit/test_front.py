@@ -39,8 +39,16 @@ HALF = made(
 def test_claims_are_counted_by_verdict_not_numbers():
     words = front.findings(HALF)
     assert words == (
-        "Of the paper's 21 claims, 1 is reproduced here, 2 are partly reproduced and 1 is not reproduced; "
-        "17 are still open: 1 inconclusive, 0 not testable at this scale, 16 not yet measured."
+        "Of 21 claims, 1 is reproduced here, 2 are partly reproduced and 1 is not reproduced; "
+        "17 are still open: 1 inconclusive, 16 not yet measured."
+    )
+
+
+def test_verdicts_that_no_claim_has_are_not_counted_among_the_open_ones():
+    open_ones = made(a=[entry(claim, "not testable at this scale") for claim in CLAIMS])
+    assert front.findings(open_ones).endswith("; 21 are still open: 21 not testable at this scale.")
+    assert front.findings(made(a=[entry(claim) for claim in CLAIMS])) == (
+        "Of 21 claims, 21 are reproduced here, 0 are partly reproduced and 0 are not reproduced; none is open."
     )
 
 

@@ -28,9 +28,10 @@ _INTRODUCTION = """\
 
 Every number behind the verdicts in the [README](../README.md), claim by claim: what the paper says, what was measured
 here, with its 95 % interval and what *n* counts, and the verdict, by a rule that the notebook wrote down before the
-run. A number without *n* was counted or computed, with nothing left to chance. All are those of the committed run
-([figures/reference/quick](../figures/reference/quick/)). [Notebook 00](../notebooks/00_start_here.ipynb) explains how
-to read a verdict.
+run. A number without *n* was counted or computed; C02's are the largest of several random draws. Numbers marked *full*
+come from larger committed runs ([figures/reference/full](../figures/reference/full/)), all others from the committed
+run of the preset `quick` ([figures/reference/quick](../figures/reference/quick/)).
+[Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict.
 """
 Entries = Sequence[tuple[str, Mapping[str, Any]]]  # notebook and entry of its result.json
 
@@ -38,7 +39,7 @@ Entries = Sequence[tuple[str, Mapping[str, Any]]]  # notebook and entry of its r
 def write(root: Path) -> list[Path]:
     """Write what is generated into the pages of the checkout `root`, from the results at quick; returns the pages.
 
-    Between markers in README and the site's index: the picture and the counts of verdicts, and in README one row a
+    Between markers in README and the site's index: the picture and the counts of verdicts, and in README one row per
     claim and the sizes of the models. docs/ledger.md is written whole.
 
     Raises:
@@ -92,18 +93,17 @@ def by_claim(results: Mapping[str, report.Result]) -> dict[str, Entries]:
 def findings(results: Mapping[str, report.Result]) -> str:
     """How many claims have which verdict, in a sentence. A claim with several numbers counts once.
 
-    >>> findings({})[-50:]
-    '0 not testable at this scale, 21 not yet measured.'
+    >>> findings({})[-39:]
+    '21 are still open: 21 not yet measured.'
     """
     counts = Counter(_counted(verdicts_of(entries)) for entries in by_claim(results).values())
     decided = [f"{_are(counts[verdict])} {verdict}" for verdict in _DECIDED]
     decided[0] += " here"
-    words = {verdict: verdict for verdict in VERDICTS[3:]} | {NOT_YET: "not yet measured"}
-    words |= {_MIXED: _MIXED} if counts[_MIXED] else {}
-    still = ", ".join(f"{counts[verdict]} {said}" for verdict, said in words.items())
+    words = {verdict: verdict for verdict in VERDICTS[3:]} | {NOT_YET: "not yet measured", _MIXED: _MIXED}
+    still = ", ".join(f"{counts[verdict]} {said}" for verdict, said in words.items() if counts[verdict])
     left = sum(counts[verdict] for verdict in words)
     told = f"{decided[0]}, {decided[1]} and {decided[2]}"
-    return f"Of the paper's {len(CLAIMS)} claims, {told}; {_are(left)} still open: {still}."
+    return f"Of {len(CLAIMS)} claims, {told}; " + (f"{_are(left)} still open: {still}." if left else "none is open.")
 
 
 def _are(count: int) -> str:
@@ -124,7 +124,7 @@ def verdicts_of(entries: Entries) -> list[str]:
 
 
 def claims_table(results: Mapping[str, report.Result]) -> str:
-    """A table with one row a claim: the first number that its notebook recorded, and the verdict.
+    """A table with one row per claim: the first number that its notebook recorded, and the verdict.
 
     >>> claims_table({}).splitlines()[0]
     "| claim | ours | the paper's | verdict | notebook |"
