@@ -17,6 +17,7 @@ from test_notebooks_runner import folder, make
 from vitlab import experiments, files, notebooks
 from vitlab.cli import doctor, execute, full, values
 from vitlab.cli import main as cli
+from vitlab.data import datasets
 from vitlab.models import zoo
 from vitlab.sweep import identity, results
 from vitlab.training import session
@@ -371,9 +372,20 @@ def test_the_doctor_says_what_is_there(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
     assert cli.main(["doctor"]) == 0
     text = capsys.readouterr().out
-    assert f"cifar10    found in {tmp_path}" in text and "pets       not found, looked at" in text
+    assert f"cifar10    found in {tmp_path}\n" in text and f"pets       not found in {tmp_path}\n" in text
     for word in ("python 3.", "torch 2.", "processors", "GiB free", "smoke", "paper     not run from here"):
         assert word in text
+
+
+def test_the_doctor_finds_every_set_that_can_be_loaded_wherever_it_lies(monkeypatch, tmp_path):
+    monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
+    for layout in ("cifar-10-batches-py", "flowers-102", "imagenette-128"):
+        (tmp_path / layout).mkdir()
+    lines = [line.split() for line in doctor.describe().splitlines()]
+    found = {line[0] for line in lines if line[1:3] == ["found", "in"]}
+    missing = {line[0] for line in lines if line[1:3] == ["not", "found"] or line[1:3] == ["not", "found,"]}
+    assert found == {"cifar10", "flowers102", "imagenette"} and missing == {"cifar100", "pets", "photos"}
+    assert found | missing == {*datasets.TORCHVISION, "photos"}
 
 
 def test_the_doctor_counts_stored_runs_and_those_of_older_code(figures, monkeypatch):

@@ -18,8 +18,7 @@ from vitlab.sweep import committed, identity, presets, results
 
 _PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scikit-learn")
 _LAB = ("matplotlib", "jupyterlab", "ipywidgets", "papermill")  # of the extra `lab`
-_DATA_SETS = ("cifar10", "cifar100", "flowers102", "pets", "photos")
-_VARIABLES = tuple(f"VITLAB_{name}" for name in ("FIGURES", "DATA", "JOBS", "SCHEDULER", "DEVICE"))
+_VARIABLES = tuple(f"VITLAB_{name}" for name in ("FIGURES", "DATA", "JOBS", "SCHEDULER", "DEVICE", "TORCH"))
 _HUB_VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE")
 _OLDER, _ELSEWHERE, _DAMAGED = "of older code", "of another torch or device", "that cannot be read"
 _GIB = 2**30
@@ -82,11 +81,14 @@ def _existing(path: Path) -> Path:
 
 
 def _data_sets() -> Iterator[str]:
-    yield "world    made on the spot"
-    yield "digits   come with scikit-learn"
-    for name in _DATA_SETS:
-        folder = files.data_dir() / name
-        yield f"{name:<10} {'found in' if folder.is_dir() else 'not found, looked at'} {folder}"
+    from vitlab.data import datasets
+
+    yield "world      painted on demand"
+    yield "digits     come with scikit-learn"
+    for name in datasets.TORCHVISION:  # in a folder of this name, or in torchvision's own layout
+        yield f"{name:<10} {'found in' if datasets.present(name) else 'not found in'} {files.data_dir()}"
+    photos = files.data_dir() / "photos"
+    yield f"{'photos':<10} {'found in' if photos.is_dir() else 'not found, looked at'} {photos}"
     yield "to use a copy of your own: VITLAB_DATA=FOLDER, one folder per set in it"
 
 

@@ -12,8 +12,8 @@ import vitlab
 # Nothing here may import at the top what takes long, as torch and pandas do: `vitlab --help` answers at once.
 
 _EPILOG = """\
-presets: smoke (the tests'), quick (a laptop, offline), full (a night on two CPU cores: the evidence),
-  gpu (written for one GPU, not run yet), paper (shown, not run from here)
+presets: smoke (the tests'), quick (a laptop, offline), full (the evidence: about a day on two CPU cores,
+  by estimate), gpu (written for one GPU, not run yet), paper (shown, not run from here)
 examples:
   vitlab run                          every notebook at the preset quick, then figures/quick/REPORT.md
   vitlab run 02 08 --set SEED=1       two notebooks with another seed
@@ -23,7 +23,7 @@ examples:
   vitlab experiment data_scaling --preset full --scheduler tcp://host:8786    on a cluster: docs/cluster.md
   vitlab exercises check mine.ipynb   which exercises of your copy of a notebook are solved
 variables: VITLAB_FIGURES, VITLAB_DATA, VITLAB_JOBS, VITLAB_SCHEDULER, VITLAB_DEVICE (cpu or cuda), VITLAB_TORCH
-  (2.11: its results are read); VITLAB_DEBUG=1 shows the traceback of every error
+  (such as 2.11: read the stored runs of that torch); VITLAB_DEBUG=1 shows the traceback of every error
 """
 
 
@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help="train a model by name; under torchrun, on several GPUs or machines")
     train.add_argument("model", metavar="MODEL", help="such as Lab-Ti/8, ViT-B/16, or a timm name")
     train.add_argument(
-        "data", metavar="DATA", help="world, photographs, digits, cifar10 …, or a folder with train/ and test/"
+        "data",
+        metavar="DATA",
+        help="world or world-300, photographs, digits, cifar10, imagenette …, or a folder with train/ and test/",
     )
     train.add_argument(
         "--out", metavar="FOLDER", help="default: figures/training/MODEL-DATA; a killed run goes on there"
@@ -84,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--objective", choices=("labels", "masked"), help="masked: predict hidden patches; default: labels"
     )
-    train.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as steps=5000")
+    train.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="such as steps=5000"
+    )
     train.add_argument(
         "--parallel",
         default="ddp",
@@ -102,8 +106,10 @@ def _parser() -> argparse.ArgumentParser:
     exercises = commands.add_parser("exercises", help="check: which exercises of your copy of a notebook are solved")
     exercises.add_argument("what", choices=["check"])
     exercises.add_argument("files", nargs="+", metavar="FILE", help="notebooks in which you solved exercises")
-    exercises.add_argument("--seconds", type=float, default=60, help="for one exercise; default: 60")
-    exercises.add_argument("--memory", type=float, default=4, metavar="GB", help="for one exercise; default: 4")
+    exercises.add_argument("--seconds", type=float, default=60, help="time limit of one exercise; default: 60")
+    exercises.add_argument(
+        "--memory", type=float, default=4, metavar="GB", help="memory limit of one exercise; default: 4"
+    )
     exercises.set_defaults(command="exercises")
 
     doctor = commands.add_parser("doctor", help="what is installed, found, and possible here")
