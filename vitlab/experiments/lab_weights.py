@@ -134,7 +134,7 @@ _DATA = {
 _WHAT = {
     "lab": "the small Vision Transformer that notebooks 06–09 look at",
     "lab-masked": "the same ViT as `lab`, before its training with labels",
-    "lab-hybrid": "the hybrid twin of the ViT that was trained alike, with a ResNet in front",
+    "lab-hybrid": "the hybrid that goes with `lab`: as large an encoder behind a ResNet, trained in the same two steps",
     "lab-world": "a narrower ViT, trained on images whose objects have masks (notebook 09)",
 }
 
@@ -144,7 +144,9 @@ def model_card(which: str, model: str, about: dict) -> str:
     made, trainings = about["provenance"], about["trainings"]
     last = trainings[-1]
     setting = "" if which == "lab" else f" --set which={which}"
-    unseen = "has seen ten classes of objects" if last["data"] == "imagenette" else "has never seen a photograph"
+    unseen = "knows ten classes only" if last["data"] == "imagenette" else "has never seen a photograph"
+    if last["objective"] == "masked":
+        unseen = "was trained without labels and has no classifier"
     steps = "\n".join(f"{number}. {_training_told(each)}" for number, each in enumerate(trainings, 1))
     return f"""# {zoo.BUNDLED[which]}
 
