@@ -42,11 +42,11 @@ _SQUARE, _SIZE, _LEFT, _TOP = 268, (1600, 628), (56, 338, 742, 1034, 1322), (58,
 _AXIS = 34  # of a square with axes, what the numbers under it take
 _POINTS = {"title": 20, "name": 20, "label": 17, "tick": 16}
 _ALT = """\
-Two rows of pictures, above of the lab's ViT, below of a ViT-Ti/16 that was trained on ImageNet. Principal components of
-the embedding filters: coarse shades and noise above, waves and spots of opposed colours below. Maps of position
-similarity: a bright spot at each patch's own place, with a cross through it below. Mean attention distance of every
-head, which grows with depth. A photograph of a temple before a pale sky, and the same lit by attention rollout: the
-temple is brighter than the sky."""
+Two rows of pictures: above, the lab's ViT; below, a ViT-Ti/16 that was trained on ImageNet. Principal components of the
+embedding filters: coarse shades and noise above, waves and spots of opposed colours below. Maps of position similarity:
+a bright spot at each patch's own place, with a cross through it below. Mean attention distance of every head by block,
+larger in late blocks than in early ones. A photograph of a temple before a pale sky, and the same darkened where
+attention rollout is small: nearly all of the sky above, parts of it below, the temple least."""
 _CAPTION = """\
 *Above: `{ours}`, {millions:.1f} million parameters, {ours_about}. Below: {real_about}. Columns: principal components of
 the embedding filters; similarity of the position embeddings; mean attention distance of each head, by block; a
