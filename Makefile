@@ -29,7 +29,7 @@ help:
 $(READY):
 	@python=$$(sh .ci/find-python $(PYTHON)) && "$$python" .ci/install.py $@
 
-install: $(READY) ## build .venv from requirements.lock (every other target does it first)
+install: $(READY) ## build .venv from requirements.lock (what needs it does this first)
 
 run: $(READY) ## every notebook at PRESET, results and REPORT.md in figures/PRESET (ARGS: notebook numbers, --set)
 	@$(ALLOCATOR) $(BIN)/vitlab run --preset $(PRESET) $(if $(JOBS),--jobs $(JOBS)) $(ARGS)

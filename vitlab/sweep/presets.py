@@ -33,8 +33,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             Preset(
                 "full",
                 "the evidence: larger sets, more seeds, resumable",
-                "a night",
-                "2 CPU cores, 4 GB; some studies Imagenette and CIFAR-10",
+                "about a day (estimated)",
+                "2 CPU cores with bfloat16, 4 GB; some studies Imagenette and CIFAR-10",
             ),
             Preset("gpu", "larger worlds and models; written for a GPU, not run yet", "about an hour", "one GPU"),
             Preset(
