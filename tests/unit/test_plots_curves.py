@@ -220,3 +220,16 @@ def test_compute_frontiers_are_drawn_for_the_families_that_have_runs():
     np.testing.assert_allclose(line.get_ydata(), 0.4)
     means = max(ax.collections, key=lambda drawn: max(drawn.get_sizes(), default=0))
     np.testing.assert_allclose(means.get_offsets()[0], [1e9, 0.4])
+
+
+@pytest.mark.parametrize(
+    "plot, column, values",
+    [(plots.plot_speeds, "images_per_second", (4_100, 290)), (plots.plot_largest_batches, "largest_batch", (330, 29))],
+)
+def test_axes_of_speed_and_memory_can_be_read_off(plot, column, values):
+    ax = plot(pd.DataFrame({"model": "Lab-Ti/8", "image_size": [32, 128], column: values}))
+    ax.figure.draw_without_rendering()
+    low, high = ax.get_ylim()
+    shown = [label.get_text() for label in ax.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert shown == [f"{tick:,}" for tick in (20, 50, 100, 200, 500, 1_000, 2_000, 5_000) if low <= tick <= high]
+    assert len(shown) >= 3

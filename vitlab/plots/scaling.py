@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator, StrMethodFormatter
 
 from vitlab.plots.families import FAMILIES, family, labels
 from vitlab.plots.lines import name_ends, over_seeds, size_axis
@@ -113,6 +113,8 @@ def _input_sizes(ax: Axes, sizes: pd.Series) -> None:
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.minorticks_off()
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     ax.set_xticks(ticks, [str(size) for size in ticks])
     ax.set_xlabel("input size (pixels a side, log scale)")
     ax.legend()
