@@ -660,8 +660,8 @@ else:
 #
 # ### 1 · Where do they cross? (★, 5 min)
 #
-# ViT − ResNet is −8 points at 1,000 images and +2 points at 100,000. Where do the straight lines over $\log n$ cross? And
-# if the second were −1?
+# ViT − ResNet is −8 points at 1,000 images and +2 points at 100,000. Where does the straight line over $\log n$ cross zero?
+# And if the second were −1 (`None`, if it crosses nowhere between the two sizes)?
 #
 # <details><summary>Hint</summary>Which part of the way from −8 to +2 is 0? The way is two decades long.</details>
 
@@ -708,20 +708,22 @@ print(
 assert reported_with_a_bug(validation, test).mean() > 0.58  # knowledge out of nothing
 assert abs(reported(validation, test).mean() - 0.5) < 0.005  # chance, as it should be
 assert reported(validation, test).shape == (4_000,)
+one_hot, numbered = np.eye(20), np.arange(400.0).reshape(20, 20)  # study k is best at evaluation k
+assert np.array_equal(reported(one_hot, numbered), numbered.diagonal())
 
 # %% [markdown]
 # ### 3 · Pairs (★★, 15 min)
 #
 # Both families of a seed learn from the same images, so a lucky draw lifts both. Write the 95 % t interval of the mean
-# difference twice: from the pairs, and as if the two groups had nothing to do with each other (equal variances). Which one is
-# narrower here, and when is it not?
+# difference twice: `paired_interval(a, b)` from the pairs, and `unpaired_interval(a, b)` as if the two groups had nothing
+# to do with each other (equal variances). Which one is narrower here, and when is it not?
 #
 # <details><summary>Hint</summary>Pairs: the t interval of the differences, n − 1 degrees of freedom. Groups: pooled variance,
 # 2n − 2 degrees of freedom, standard error √(2 s² / n).</details>
 
 
 # %%
-def paired(a, b):
+def paired_interval(a, b):
     ### BEGIN SOLUTION
     d = a - b
     half = scipy.stats.t.ppf(0.975, len(d) - 1) * d.std(ddof=1) / math.sqrt(len(d))
@@ -729,7 +731,7 @@ def paired(a, b):
     ### END SOLUTION
 
 
-def unpaired(a, b):
+def unpaired_interval(a, b):
     ### BEGIN SOLUTION
     n, pooled = len(a), (a.var(ddof=1) + b.var(ddof=1)) / 2
     half = scipy.stats.t.ppf(0.975, 2 * n - 2) * math.sqrt(2 * pooled / n)
@@ -738,15 +740,17 @@ def unpaired(a, b):
 
 
 a, b = np.array([0.52, 0.58, 0.49, 0.61]), np.array([0.50, 0.55, 0.48, 0.57])
-assert np.allclose(paired(a, b), scipy.stats.ttest_rel(a, b).confidence_interval(0.95))
-assert np.allclose(unpaired(a, b), scipy.stats.ttest_ind(a, b).confidence_interval(0.95))
-print(f"paired {np.round(paired(a, b), 3)}, unpaired {np.round(unpaired(a, b), 3)}")
+assert np.allclose(paired_interval(a, b), scipy.stats.ttest_rel(a, b).confidence_interval(0.95))
+assert np.allclose(unpaired_interval(a, b), scipy.stats.ttest_ind(a, b).confidence_interval(0.95))
+print(f"paired {np.round(paired_interval(a, b), 3)}")
+print(f"unpaired {np.round(unpaired_interval(a, b), 3)}")
 
 # %% [markdown]
 # ### 4 · How sure is a crossing of three seeds? (★★★, 20 min)
 #
 # The bootstrap draws seeds with replacement. From three seeds it can make few different samples. Count them (order does not
-# matter), and list the crossings they give for three made-up seeds.
+# matter), and list the crossings (`crossing`, `None` where there is none) of the means of these samples, for three made-up
+# seeds at 100, 1,000 and 10,000 images.
 #
 # <details><summary>Hint</summary><code>itertools.combinations_with_replacement</code>.</details>
 

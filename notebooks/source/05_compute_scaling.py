@@ -482,7 +482,7 @@ def compute_ratio(vit_flops, resnet_published):
 
 assert math.isclose(ratio_with_a_bug(vit_flops, resnet_published), 4.0, rel_tol=0.01)
 assert math.isclose(compute_ratio(vit_flops, resnet_published), 2.0, rel_tol=0.01)
-# A ViT of 1 multiply-add is 2 FLOPs.
+# Equal multiply-adds (2 FLOPs, 1 published): the epochs alone are left.
 assert math.isclose(compute_ratio(2.0, 1.0), epochs_vit / epochs_resnet)
 
 # %% [markdown]
@@ -514,8 +514,9 @@ print(f"{factor_at(0.5):.2f} times at 50 %, {factor_at(0.9):.2f} at 90 %")
 # ### 4 · When does attention take over? (★★★, 15 min)
 #
 # Of a ViT's multiply-adds, those of the two products of attention grow with $T^2$. From which
-# number of tokens on are they more than half of a block, for an MLP of four times the width? At
-# which input size is that for ViT-B/16?
+# number of tokens on are they at least half of a block's in ViT-B/16, whose MLP has four times the
+# width $D = 768$? What is the smallest side in pixels, a multiple of the patch's, at which the
+# image has so many patches?
 #
 # <details><summary>Hint</summary>$2T^2D = 4TD^2 + 2TD\cdot 4D$.</details>
 

@@ -313,6 +313,7 @@ Markdown(words)
 # ### 1 · How many are enough? (★, 5 minutes)
 #
 # How many components are needed to explain at least 90 % of the variance of the filters?
+# Call the number `enough`.
 #
 # <details><summary>Hint</summary>The variance along each component is an eigenvalue of the filters'
 # covariance; the shares are already in <code>s</code>, for all components. <code>cumsum</code>,

@@ -406,10 +406,10 @@ def neighbour_similarity(S):
     ### END SOLUTION
 
 
-# On a 2 × 3 grid, a made-up "similarity" of i and j that tells the pair: 10 i + j.
-counting = torch.arange(6.0)
-pairs = (10 * counting[:, None] + counting).reshape(2, 3, 2, 3)
-pairs[0, 2, 1, 0] = 1000  # patches 2 and 3: neighbours in the table, not in the picture
+# On a 2 × 3 grid, a made-up similarity that tells the pair: 12 for patches 1 and 2, either way.
+i, j = torch.meshgrid(torch.arange(6.0), torch.arange(6.0), indexing="ij")
+pairs = (10 * torch.minimum(i, j) + torch.maximum(i, j)).reshape(2, 3, 2, 3)
+pairs[0, 2, 1, 0] = pairs[1, 0, 0, 2] = 1000  # patches 2 and 3: neighbours in the table alone
 assert neighbour_similarity(pairs) == (23.0, 14.0)  # means of 01 12 34 45, and of 03 14 25
 print("trained, along a row and a column: {:.2f} {:.2f}".format(*neighbour_similarity(S)))
 
@@ -446,9 +446,9 @@ assert torch.allclose(answer[1, 2], torch.tensor([[0.0, 0.0, 0.5], [0.5, 0.5, 1.
 # %% [markdown]
 # ### 3 · Build a table (★★, 15 minutes)
 #
-# Make a table for a grid of 6 × 5 patches in which *only nearness* counts: no row excess, no column
-# excess, and the farther the less similar. (The cross from above is the opposite: no nearness at
-# all beyond the row and the column.)
+# Make a table `bumps`, a row for each patch of a grid of 6 × 5, in which *only nearness* counts: no
+# row excess, no column excess, and the farther the less similar. (The cross from above is the
+# opposite: no nearness at all beyond the row and the column.)
 #
 # <details><summary>Hint</summary>Give patch i the values of a Gaussian bump around it, at all
 # points of a fine grid that reaches well beyond the picture: two such vectors overlap by a function

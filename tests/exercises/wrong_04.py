@@ -9,6 +9,10 @@ cross = 1_000 * 100**0.8
 no_cross = 1_000 * 100 ** (8 / 7)""",
     (2, "the best of the test set, again"): "return test.max(axis=1)",
     (2, "the best of the validation set"): "return validation.max(axis=1)",
+    (2, "the mean of all evaluations, none chosen"): "return test.mean(axis=1)",
+    (2, "the first evaluation, none chosen"): "return test[:, 0]",
+    (2, "chosen by the test, reported from the validation"): """\
+return validation[np.arange(len(test)), test.argmax(axis=1)]""",
     (2, "one evaluation for all studies"): "return test[:, validation.mean(axis=0).argmax()][:1]",
     (3, "the standard deviation of the population"): """\
 d = a - b
