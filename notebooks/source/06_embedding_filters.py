@@ -104,10 +104,11 @@ assert (W.flatten(1) @ torch.ones(3 * P * Q)).shape == (D,)  # a patch goes in, 
 print(f"{trained.name}: {D} filters of {P} × {Q} pixels")
 
 # %% [markdown]
-# Single filters are not unique: the next layer is linear in all of them, and can undo any rotation
-# of the $D$ numbers. So the paper looks at the **principal components**, the orthogonal pictures
-# $\mathbf{c}_1, \mathbf{c}_2 …$ along which the filters vary most. The $D$ filters are the samples,
-# the $3P^2$ pixel values are the variables:
+# Single filters are not unique: all that comes after reads the $D$ numbers through a LayerNorm and
+# matrices, and the matrices can undo any rotation that leaves the numbers' mean alone. So the paper
+# looks at the **principal components**, the orthogonal pictures $\mathbf{c}_1, \mathbf{c}_2 …$ along
+# which the filters vary most. The $D$ filters are the samples, the $3P^2$ pixel values are the
+# variables:
 #
 # $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad
 # \text{explained}_k = \frac{s_k^2}{\sum_j s_j^2}.$$
@@ -142,10 +143,10 @@ assert np.allclose(pca.explained_variance_ratio_, explained, atol=1e-5)
 # %% [markdown]
 # The picture of Fig. 7 left. The components are *sorted* by the variance they explain, row by row,
 # as singular values are; the number of a row's first component stands before it. Each is
-# *contrast-normalised* on its own: its lowest value becomes black and its highest white, both taken
-# over the three channels together, so that colours stay as they are to each other. (The paper does
-# not say how it scales; this is our choice.) Beside it, smaller, the **control**: the same model
-# with fresh random weights.
+# *contrast-normalised* on its own: its lowest value becomes 0 and its highest 1, both taken over the
+# three channels together, so that colours keep their relation to each other. (The paper does not
+# say how it scales; this is our choice.) Beside it, smaller, the **control**: the same model with
+# fresh random weights.
 
 # %%
 untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
@@ -176,7 +177,7 @@ with plots.figure(study, "components", 1, 2, alt=alt, **size) as axes:
 # `PCA(28).fit_transform(E)` on $\mathbf{E}$ as Eq. 1 writes it, $3P^2 \times D$, also returns an
 # array of $3P^2 \times 28$, which reshapes into 28 fine-looking tiles. But there the *pixels* are
 # the samples. What gets subtracted is then not the mean filter but each filter's own mean over its
-# pixels, so that uniform brightness, the lowest frequency, can never appear; and the result are
+# pixels, so that uniform brightness, the lowest frequency, can never appear; and the results are
 # scores, scaled by the variance, not unit pictures. There is no error message.
 
 # %%
@@ -300,7 +301,9 @@ ledger.conclude(study, "C11", ruling, numbers, note=note, table=measures.reset_i
 #
 # The same notebook, run once with the weights of a ViT-Ti/16: its figure, committed with the
 # project, under this run's, and what the ledger has of both. Patches of 16 pixels have room for
-# finer waves than patches of 8.
+# longer waves than patches of 8, and for more different ones. The explained variances do not
+# compare: 28 components are a larger share of fewer, smaller filters. Each belongs beside its own
+# untrained models.
 
 # %%
 pictures, words = ledger.beside_imagenet(study, "components")

@@ -137,8 +137,7 @@ assert torch.allclose(cross[0, 0], expected)
 
 # %% [markdown]
 # Trained, untrained, and the hand-made cross, in the layout and on the colour scale of the paper.
-# The trained map is drawn large: on a grid of twelve or fourteen rows there are as many tiles, each
-# as fine.
+# The trained map is drawn large: a grid of 12 × 12 patches makes 144 tiles of 12 × 12 squares each.
 
 # %%
 untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
@@ -205,7 +204,7 @@ pd.DataFrame({name: described(each) for name, each in versions.items()}).T.round
 # %%
 second = min(1, rows - 1)
 tiles = {name: (each / each.max())[second, 0].numpy() for name, each in versions.items()}
-shift = "difference of the\nsecond from the first"
+shift = "second\nminus first"
 tiles[shift] = tiles["cosine, [:-1]"] - tiles["cosine, [1:]"]
 alt = "One tile of the similarity map three times, right, shifted by one patch, and as a dot product, "
 alt += "with its patch framed; and the difference that the shift makes."
@@ -315,8 +314,8 @@ Markdown(words)
 #
 # Fine-tuning on larger images keeps the patch size, so there are more patches than embeddings. The
 # paper interpolates the table in two dimensions, according to the patches' places in the original
-# image. The authors' code does so with a spline zoom of order 1, which is linear interpolation
-# between the four neighbours with the corners of the two grids on each other: new row $i$ of $R'$
+# image. The authors' code does so with a spline zoom of order 1, which is bilinear interpolation
+# between the four neighbours, with the corners of the two grids aligned: new row $i$ of $R'$
 # samples the old rows at $u_i = i\,\frac{R - 1}{R' - 1}$. Three ways to write it:
 
 # %%
@@ -331,9 +330,9 @@ assert torch.allclose(ours, opened, atol=1e-6)
 assert np.abs(zoomed.reshape(-1, D) - ours.numpy()).max() < 1e-5 * max(1, pos.abs().max())
 
 # %% [markdown]
-# Libraries differ in how the two grids are aligned, in the order of the spline, and in whether they
-# smooth. The same table, and one of white noise for the worst case, resized by each convention and
-# compared with the paper's.
+# Libraries differ in how the two grids are aligned, in the interpolation kernel (bilinear, bicubic),
+# and in whether they smooth. The same table, and one of white noise for the worst case, resized by
+# each convention and compared with the paper's.
 
 # %%
 noise = torch.randn(pos.shape, generator=torch.Generator().manual_seed(SEED))
@@ -362,19 +361,21 @@ maps = {f"{rows} × {cols}": ((pos @ strongest) - offset).reshape(rows, cols).nu
 for convention in CONVENTIONS:
     resized = resize_positions(pos, (rows, cols), new, convention)
     maps[convention] = ((resized @ strongest) - offset).reshape(new).numpy()
-alt = "Top: one map of the position table resized by five conventions. Bottom: their relative "
-alt += "difference from the paper's."
+alt = "Top: the table's first principal component as a map, as stored and resized by five "
+alt += "conventions. Bottom: the conventions' relative difference from the paper's."
 size = {"figsize": (9, 5.4), "height_ratios": [1, 1.6]}
 with plots.figure(study, "resize", 2, 1, alt=alt, **size) as (top, bottom):
     plots.plot_maps(maps, top)
     plots.plot_resize_differences(conventions[conventions.convention != "paper"], bottom)
 
 # %% [markdown]
-# The maps look the same; the numbers differ. On noise, whose neighbours are independent, the
-# alignment matters most. The smoother a table is, the less the convention matters; the first part
-# of this notebook measured that smoothness. To reproduce the paper's fine-tuning, or to compare two
-# libraries' accuracy at a new resolution, the convention has to be the same: `vitlab` uses the
-# paper's unless another is named.
+# The maps look the same; the numbers differ. "timm-npz" differs from the paper by the alignment
+# alone, "torchvision" by the kernel alone (bicubic, not bilinear): the kernel matters more here.
+# "timm" and "hf" differ even where the grid grows and nothing is smoothed: with smoothing torch
+# takes another bicubic kernel (coefficient −0.5, not −0.75). The smoother a table is, the less the
+# convention matters. To reproduce the paper's fine-tuning, or to compare two libraries' accuracy at
+# a new resolution, the convention has to be the same: `vitlab` uses the paper's unless another is
+# named.
 #
 # Turn the knobs (this takes a kernel). The last map is the difference, on the scale of the others:
 # look where it is, in the middle or at the edges, and how that changes from "timm" to
