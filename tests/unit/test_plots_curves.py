@@ -212,14 +212,18 @@ def test_two_sizes_of_a_family_can_be_told_apart():
 
 
 def test_compute_frontiers_are_drawn_for_the_families_that_have_runs():
-    rows = {"model": "Lab-Ti/8", "seed": [0, 1], "steps": 60, "flops": 1e9, "few_shot": [0.3, 0.5]}
+    rows = {"model": ["Lab-Ti/8"] * 2 + ["Lab-Mu/8"] * 2, "seed": [0, 1, 0, 1], "steps": 60}
+    rows |= {"flops": [1e10, 1e10, 1e9, 1e9], "few_shot": [0.3, 0.5, 0.1, 0.2]}
     level = (lambda flops: 0.4), (1e9, 1e11)
     ax = plots.plot_compute_scaling(pd.DataFrame(rows), {"ViT": [level], "hybrid": []})
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ViT"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ViT-Mu/8", "ViT-Ti/8"]
     (line,) = ax.lines
     np.testing.assert_allclose(line.get_ydata(), 0.4)
-    means = max(ax.collections, key=lambda drawn: max(drawn.get_sizes(), default=0))
-    np.testing.assert_allclose(means.get_offsets()[0], [1e9, 0.4])
+    small, large = (drawn for drawn in ax.collections if drawn.get_label() in ("ViT-Mu/8", "ViT-Ti/8"))
+    np.testing.assert_allclose(small.get_offsets()[0], [1e9, 0.15])
+    np.testing.assert_allclose(large.get_offsets()[0], [1e10, 0.4])
+    assert to_rgb(small.get_facecolor()[0]) == (1, 1, 1) != to_rgb(large.get_facecolor()[0])
+    assert to_rgb(small.get_edgecolor()[0]) == to_rgb(large.get_facecolor()[0]) == to_rgb(COLOURS["blue"])
 
 
 @pytest.mark.parametrize(

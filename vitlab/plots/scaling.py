@@ -25,17 +25,19 @@ def plot_compute_scaling(
 
     `table` has a row per run: model, seed, steps, flops, and `y` (0…1). `frontiers` holds, for every family as
     `family` names it, one frontier per seed: their mean is the line, the band goes from the lowest to the highest.
-    A family without runs is left out.
+    A family without runs is left out. Of a family's models the largest has filled marks, the others hollow ones.
     """
-    ax = axes(ax)
+    ax, named = axes(ax), labels(table["model"])
     for name, fits in frontiers.items():
         colour, marker = FAMILIES[name]
         rows = table[table["model"].map(family) == name]
-        if rows.empty:
-            continue
         ax.scatter(rows["flops"], rows[y], s=8, color=COLOURS[colour], alpha=0.6, zorder=3)
-        mean = rows.groupby(["model", "steps"])[["flops", y]].mean()
-        ax.scatter(mean["flops"], mean[y], s=45, marker=marker, color=COLOURS[colour], zorder=4, label=name)
+        cost = rows.groupby("model")["flops"].max().sort_values()
+        for model in cost.index:
+            mean = rows[rows["model"] == model].groupby("steps")[["flops", y]].mean()
+            face = COLOURS[colour] if model == cost.index[-1] else "white"
+            look = {"marker": marker, "facecolor": face, "edgecolor": COLOURS[colour], "linewidth": 1.5, "zorder": 4}
+            ax.scatter(mean["flops"], mean[y], s=45, label=named[model], **look)
         if fits:
             x = np.geomspace(min(low for _, (low, _) in fits), max(high for _, (_, high) in fits), 40)
             drawn = np.array([[at(flops) for flops in x] for at, _ in fits])
@@ -47,7 +49,7 @@ def plot_compute_scaling(
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("training compute (FLOPs, log scale)")
     accuracy_axis(ax, "accuracy (%)")
-    ax.legend(loc="upper left")
+    ax.legend(loc="best", fontsize=9)
     return ax
 
 
