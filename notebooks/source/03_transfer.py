@@ -16,7 +16,7 @@
 # |---|---|---|
 # | `smoke` | a handful of steps | seconds |
 # | `quick` | two models × three seeds: pre-trained, fine-tuned, probed | about two and a half minutes, once; then seconds |
-# | `full` | photographs: two models × two sources of pre-training, more seeds | about an hour; what is finished of it is committed, and shown at every preset |
+# | `full` | photographs: two models × two sources of pre-training, nine seeds | about two hours; what is finished of it is committed, and shown at every preset |
 # | `gpu` | larger models, a million images of the world, five seeds | for a GPU, not run yet |
 
 # %% [markdown]
@@ -102,8 +102,8 @@ n_classes = len(train_set.classes)
 # (notebook 00), and as another target CIFAR-10, whose images of 32 pixels hold no more detail when
 # they are enlarged: they are enlarged to the 64 pixels of pre-training, so that the grid of patches
 # stays. We expect a gain at both larger sides: a pilot with one seed, which no study uses, had one
-# before this was written (`docs/LOG.md` has its numbers). It takes about an hour and the data; its
-# finished runs are committed with the notebook. **Where they are there, they decide.**
+# before this was written (`docs/LOG.md` has its numbers). It takes about two hours and the data;
+# its finished runs are committed with the notebook. **Where they are there, they decide.**
 #
 # *Of the digits*, at `quick`: the offline case, live in two minutes. Models are pre-trained on ten
 # classes of the world and fine-tuned on scans of 8 × 8 pixels that are enlarged. An enlarged scan
@@ -323,8 +323,8 @@ for name in (vit, bit):
 # Where this difference is not above zero, pre-training was of no use for the final accuracy on the
 # target. The results below then say how models adapt to new data, not how well they transfer.
 #
-# The runs of `full`, on photographs, take an hour. Those that are finished are committed with the
-# notebook and read here.
+# The runs of `full`, on photographs, take about two hours. Those that are finished are committed
+# with the notebook and read here.
 
 # %%
 by_full, where_from = ledger.published_runs("transfer")

@@ -255,8 +255,8 @@ pd.DataFrame(covered).T.style.format("{:.0%}").set_caption("how often a 95 % int
 #
 # Learning rate and weight decay are chosen once, at the middle size so that neither end is favoured, and then serve
 # all sizes. All models had the same trials, judged on validation images, with seeds that no run below uses: for `quick` every
-# setting with three, for `full` every setting with one and the best three with two more. (The smaller ResNet and the hybrids
-# have no trials of `full` yet: they take the setting that `quick` chose.) What is chosen is high and steady: the mean of the
+# setting with three, for `full` every setting with one and the best three with two more. (The hybrids have no trials of
+# `full` yet: they take the setting that `quick` chose.) What is chosen is high and steady: the mean of the
 # seeds minus their standard deviation. The table has this score in %, the chosen trial bold.
 
 # %%

@@ -213,8 +213,8 @@ for limit in (0, 1, 37, 1000):
 # Every model is trained for every length, with a schedule of its own for each length (an evaluation
 # in the middle of a longer run has not decayed its learning rate yet). Hyper-parameters are those
 # that notebook 04 chose, by the same trials for all models; the longest runs are those of notebook
-# 04 on its largest set, and are made once for both. (At `full` the hybrids and the smaller ResNet
-# have no trials of that length yet: they take the setting that `quick` chose.)
+# 04 on its largest set, and are made once for both. (At `full` the hybrids have no trials of that
+# length yet: they take the setting that `quick` chose.)
 
 # %%
 def with_family(table):
