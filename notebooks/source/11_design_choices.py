@@ -19,7 +19,7 @@
 # |---|---|---|
 # | `smoke` | all five studies in miniature | under 20 s |
 # | `quick` | C09: four kinds of position embeddings with five seeds each | about a minute, once; then seconds |
-# | `full` | all five studies, five seeds each, every arm tuned by the same trials | several hours |
+# | `full` | all five studies, five to eight seeds each, every arm tuned by the same trials | several hours |
 #
 # Only C09 is live at `quick`. Of the other four, the published runs of `full` are drawn, with their
 # number and the number planned; where none is published, the notebook says so.
@@ -335,7 +335,7 @@ else:
 # %% [markdown]
 # ## 2 · Class token or global average pooling (C16)
 #
-# Both heads are trained at the same learning rates, each with five seeds at `full`: in a short
+# Both heads are trained at the same learning rates, each with eight seeds at `full`: in a short
 # training, and in one four times as long. Where the runs are neither made at this preset nor
 # published, there is nothing to draw.
 

@@ -5,6 +5,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from vitlab import plots
+from vitlab.plots.style import accuracy_axis
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +63,15 @@ def test_a_mosaic_gives_axes_by_name():
     with plots.figure(kept, "cells", mosaic=[["large", "a"], ["large", "b"]], alt="Three.", figsize=(6, 2)) as axes:
         assert set(axes) == {"large", "a", "b"}
     assert [name for name, *_ in kept.saved] == ["cells"]
+
+
+def test_an_axis_that_is_cut_hides_nothing_of_another_that_shares_it():
+    """Bounds of one panel must not stay when the next is drawn: a line would lie outside of what is shown."""
+    _, axes = plt.subplots(1, 2, sharey=True)
+    for ax, accuracies in zip(axes, ([-0.2, 0.4], [0.8, 1.4]), strict=True):
+        ax.plot(accuracies)
+        accuracy_axis(ax, cut=True)
+    low, high = axes[0].get_ylim()
+    assert low == 0 and high == pytest.approx(1.03) and axes[1].get_ylim() == (low, high)
+    axes[0].figure.draw_without_rendering()
+    assert axes[0].get_ylim() == (low, high)

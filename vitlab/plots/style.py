@@ -119,7 +119,7 @@ def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = Fal
     """
     if cut:
         low, high = ax.get_ylim()
-        ax.set_ylim(max(low, 0.0), min(high, 1.03))
+        ax.set_ylim(max(low, 0.0), min(high, 1.03), auto=None)  # a panel that shares the axis may still widen it
     ax.set_ylabel(label)
     ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.6g}")
 
