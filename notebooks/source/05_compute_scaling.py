@@ -263,20 +263,23 @@ def drawn(fitted):
     return frontiers
 
 
-def draw(points, name, title):
-    alt = "Accuracy against training FLOPs on a log axis for each family: runs, means and fitted "
-    alt += "frontiers with bands over the seeds; few-shot left, test accuracy right."
-    size = {"figsize": (11, 4.4)}
-    with plots.figure(study, name, 1, 2, alt=alt, **size) as (left, right):
-        plots.plot_compute_scaling(points, drawn(lines(points)), left)
-        by_test = drawn(lines(points, "test_accuracy"))
-        plots.plot_compute_scaling(points, by_test, right, y="test_accuracy")
-        left.set(title="Other classes, few-shot", ylabel=f"{scaling.SHOTS}-shot accuracy (%)")
-        right.set(title="Trained classes, unseen images", ylabel="test accuracy (%)")
-        left.figure.suptitle(title)
+def draw(points, left, right):
+    plots.plot_compute_scaling(points, drawn(lines(points)), left)
+    by_test = drawn(lines(points, "test_accuracy"))
+    plots.plot_compute_scaling(points, by_test, right, y="test_accuracy")
+    left.set(title="Other classes, few-shot", ylabel=f"{scaling.SHOTS}-shot accuracy (%)")
+    right.set(title="Trained classes, unseen images", ylabel="test accuracy (%)")
 
 
-draw(of_full, "full", where_from) if len(of_full) else print(where_from)
+alt = "Accuracy against training FLOPs on a log axis for each family: runs, means and fitted "
+alt += "frontiers with bands over the seeds; few-shot left, test accuracy right."
+size = {"figsize": (11, 4.4)}
+if of_full.empty:
+    print(where_from)
+else:
+    with plots.figure(study, "full", 1, 2, alt=alt, **size) as axes:
+        draw(of_full, *axes)
+        axes[0].figure.suptitle(where_from)
 
 # %% [markdown]
 # In the committed runs the ViT's line lies left of the ResNet's where few-shot accuracy is measured.
@@ -287,7 +290,9 @@ draw(of_full, "full", where_from) if len(of_full) else print(where_from)
 # Now the live run.
 
 # %%
-draw(points, "compute_scaling", f"live, {PRESET}")
+with plots.figure(study, "compute_scaling", 1, 2, alt=alt, **size) as axes:
+    draw(points, *axes)
+    axes[0].figure.suptitle(f"live, {PRESET}")
 
 # %% [markdown]
 # Small points are runs, large ones the mean of a model and length; a line is the mean of the seeds'
