@@ -151,7 +151,7 @@ def test_at_full_both_families_are_fine_tuned_alike():
     for config in transfer.planned_runs("full"):
         found = [each[:3] for each in transfer_runs.finetunings(config)]
         arms.setdefault((config["source"], config["seed"]), []).append((config["model"], found))
-    assert len(arms) == 2 * 5
+    assert len(arms) == 2 * transfer.CONFIGS["full"].n_seeds
     for (source, _), ((_, first), (_, second)) in arms.items():
         assert first == second
         sides = [64, 96, 128, 64] if source == "imagenette" else [64, 96, 128]
