@@ -344,15 +344,12 @@ heads, where = ledger.live_or_published(head_rates.head_rates, PRESET, SEED, hea
 by_rate = pd.DataFrame()
 if len(heads):
     by_rate = design_runs.summary(heads, ["steps", "arm", "learning_rate"])
-    lengths = dict(list(by_rate.groupby("steps")))
+    n_lengths = by_rate["steps"].nunique()
     alt = "Test accuracy by learning rate with intervals, a line for the class token and one for "
     alt += "GAP, a panel for each length of training; the best rate of each is ringed."
-    shape = {"figsize": (5 * len(lengths) + 1, 4), "sharey": True, "squeeze": False}
-    with plots.figure(study, "heads", 1, len(lengths), alt=alt, **shape) as axes:
-        for ax, (steps, rows) in zip(axes[0], lengths.items(), strict=True):
-            plots.plot_head_rates(rows, ax).set_title(f"{steps:,} steps")
-        for ax in axes[0, 1:]:
-            ax.set_ylabel("")
+    shape = {"figsize": (5 * n_lengths + 1, 4), "sharey": True, "squeeze": False}
+    with plots.figure(study, "heads", 1, n_lengths, alt=alt, **shape) as axes:
+        plots.plot_heads_by_length(by_rate, axes[0])
 print(where)
 
 # %% [markdown]

@@ -23,6 +23,7 @@ from vitlab.plots.design import (
     plot_cell_differences,
     plot_forward_times,
     plot_head_rates,
+    plot_heads_by_length,
     plot_optimizers,
     plot_shapes,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "plot_grid",
     "plot_head_maps",
     "plot_head_rates",
+    "plot_heads_by_length",
     "plot_heads",
     "plot_histories",
     "plot_largest_batches",

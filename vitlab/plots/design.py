@@ -69,6 +69,24 @@ def plot_head_rates(means: pd.DataFrame, ax: Axes | None = None, at: float | Non
     return ax
 
 
+def plot_heads_by_length(means: pd.DataFrame, panels: np.ndarray, at: float | None = None) -> None:
+    """`plot_head_rates` in a panel for each length of training, the shortest first; the first names the axis of all.
+
+    `means` has the steps of the training besides: steps, arm, learning_rate, mean, low, high (0…1).
+
+    >>> from matplotlib.figure import Figure
+    >>> rows = {"steps": [9, 5], "arm": "GAP", "learning_rate": 1e-3, "mean": [0.6, 0.5], "low": 0.4, "high": 0.7}
+    >>> panels = Figure().subplots(1, 2, sharey=True)
+    >>> plot_heads_by_length(pd.DataFrame(rows), panels)
+    >>> [(ax.get_title(), ax.get_ylabel()) for ax in panels]
+    [('5 steps', 'test accuracy (%)'), ('9 steps', '')]
+    """
+    for ax, (steps, rows) in zip(panels, means.groupby("steps"), strict=True):
+        plot_head_rates(rows, ax, at).set_title(f"{steps:,} steps")
+    for ax in panels[1:]:
+        ax.set_ylabel("")
+
+
 def plot_optimizers(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Table 7: accuracy after fine-tuning by what a ResNet was pre-trained with, side by side for each case.
 

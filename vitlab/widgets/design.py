@@ -80,15 +80,10 @@ def head_rates(means: pd.DataFrame) -> Knobs:
         )
 
     def draw(rate: float) -> tuple[Figure, str]:
-        lengths = dict(list(means.groupby("steps")))
-        figure = Figure(figsize=(4.8 * len(lengths) + 0.6, 3.8))
-        panels = figure.subplots(1, len(lengths), sharey=True, squeeze=False)[0]
-        words = []
-        for ax, (steps, rows) in zip(panels, lengths.items(), strict=True):
-            plots.plot_head_rates(rows, ax, at=rate).set_title(f"{steps:,} steps")
-            words.append(f"after {steps:,} steps: {_heads_at(rows, rate)}")
-        for ax in panels[1:]:
-            ax.set_ylabel("")
+        n_lengths = means["steps"].nunique()
+        figure = Figure(figsize=(4.8 * n_lengths + 0.6, 3.8))
+        plots.plot_heads_by_length(means, figure.subplots(1, n_lengths, sharey=True, squeeze=False)[0], at=rate)
+        words = [f"after {steps:,} steps: {_heads_at(rows, rate)}" for steps, rows in means.groupby("steps")]
         return figure, f"Learning rate {rate:g}, {'; '.join(words)}."
 
     rates = sorted(means["learning_rate"].unique().tolist())
