@@ -393,6 +393,13 @@ def test_both_heads_are_tried_at_the_same_rates_in_every_length():
         assert tried[steps].nunique() == 1 and set(tried[steps].index) == set(head_rates.HEADS)
 
 
+def test_both_optimizers_are_tried_at_equally_many_rates_for_each_resnet():
+    planned = pd.DataFrame(resnet_optimizers.planned_runs("full"))
+    tried = planned.groupby(["model", "optimizer"])["learning_rate"].nunique().unstack()
+    assert len(tried) == 2 and set(tried) == {"adam", "sgd"} and (tried["adam"] == tried["sgd"]).all()
+    assert (planned.groupby(["model", "optimizer", "learning_rate"])["seed"].nunique() == 5).all()
+
+
 # ---- all five at smoke ----
 
 
