@@ -261,6 +261,15 @@ def test_unknown_names():
         datasets.load("digits", "validation")
 
 
+@pytest.mark.parametrize("folders", [("train/cat", "test/cat"), ("cat",)])
+def test_a_split_that_is_not_there_is_named_whatever_the_folder_has(tmp_path, folders):
+    for folder in folders:
+        picture(tmp_path / folder / "0.png", (1, 2, 3))
+    for split in ("validation", ""):
+        with pytest.raises(ValueError, match=f"split is {split!r}; it is 'train' or 'test'"):
+            datasets.listing(tmp_path, split)
+
+
 def test_photographs(data):
     picture(data / "photos/my_cat.png", (7, 7, 7))
     found = datasets.photographs(image_size=24)

@@ -66,8 +66,7 @@ def load(
     >>> digits.images.shape, digits.classes[3]
     (torch.Size([360, 3, 8, 8]), '3')
     """
-    if split not in ("train", "test"):
-        raise ValueError(f"split is {split!r}; it is 'train' or 'test'")
+    _check_split(split)
     if image_size is not None:
         check_image_size(image_size)
     if name == "digits":
@@ -173,6 +172,7 @@ def listing(folder: Path, split: Split) -> tuple[list[Path], list[int], tuple[st
 
     Raises as `load` does.
     """
+    _check_split(split)
     parts = {part: _class_folders(folder / part) for part in ("train", "test")}
     if any(parts.values()):
         if not parts[split]:
@@ -190,6 +190,11 @@ def listing(folder: Path, split: Split) -> tuple[list[Path], list[int], tuple[st
     if not pairs:
         raise ValueError(f"no image in the class folders of {folder}; expected files ending in {', '.join(ENDINGS)}")
     return [path for path, _ in pairs], [label for _, label in pairs], tuple(classes)
+
+
+def _check_split(split: str) -> None:
+    if split not in ("train", "test"):
+        raise ValueError(f"split is {split!r}; it is 'train' or 'test'")
 
 
 def _class_folders(folder: Path) -> list[str]:
