@@ -248,6 +248,23 @@ def test_damaged_and_foreign_archives(tmp_path):
         zoo.load(tmp_path / "none.npz")
 
 
+def test_an_archive_whose_list_of_entries_hides_some_is_refused(tmp_path):
+    """One bit flipped in the length of an entry's comment: the entries behind it, the head's, pass for the comment."""
+    path = saved(tmp_path / "ViT.npz", released())
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        names, place = archive.namelist(), archive.start_dir
+        head = min(names.index(name) for name in names if name.startswith("head"))
+        for info in archive.infolist()[: head - 1]:
+            place += 46 + len(info.filename) + len(info.extra)
+    content[place + 33] ^= 1 << 7  # 32,768 bytes of comment
+    path.write_bytes(content)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.namelist() == names[:head] and len(names) > head  # as Python reads it, without a word
+    with pytest.raises(ValueError, match=r"ViT.npz cannot be read.*corrupt.*entries.*again"):
+        zoo.load(path)
+
+
 def test_pickled_objects_are_never_opened(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

@@ -1,6 +1,7 @@
 """What a stranger's file, or a slip of the keyboard, asks for, looked at before there is memory for it. No section."""
 
 import math
+import struct
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,9 @@ MAX_IMAGE_SIZE = 4096  # pixels a side, the paper's largest is 518: a ViT makes 
 # What an .npz may hold, in bytes, by its size on disk: trained weights hardly compress, and little is no danger.
 MAX_EXPANSION = 16
 SMALL = 2**28
+# The last record of a zip: its mark, where in it the number of entries is, and its length with the longest comment.
+_LAST_RECORD, _COUNT_AT, _LONGEST = b"PK\x05\x06", 10, 22 + 2**16
+_COUNT_ELSEWHERE = 0xFFFF  # of archives with more entries than fit in two bytes
 
 
 def check_image_size(settings: Mapping[str, Any]) -> None:
@@ -58,12 +62,17 @@ def shapes(build: Callable[[], nn.Module]) -> nn.Module:
 def check_archive(path: Path) -> None:
     """Raises OverflowError where an .npz says that it holds more than it can; passes what is no zip.
 
+    Raises zipfile.BadZipFile where fewer entries can be read than the archive counts: damage in its list of entries
+    hides those that follow.
+
     >>> check_archive(Path("nowhere.npz"))
     """
     if not zipfile.is_zipfile(path):
         return
     most = max(SMALL, MAX_EXPANSION * path.stat().st_size)
     with zipfile.ZipFile(path) as archive:
+        if len(archive.infolist()) != (counted := _counted(path)) and counted != _COUNT_ELSEWHERE:
+            raise zipfile.BadZipFile(f"it counts {counted:,} entries and {len(archive.infolist()):,} can be read")
         total = sum(info.file_size for info in archive.infolist())
         if total > most:
             raise OverflowError(
@@ -77,6 +86,14 @@ def check_archive(path: Path) -> None:
                     f"it is corrupt or made up: {info.filename} has {info.file_size:,} bytes and says it needs "
                     f"{needed:,}; copy or download it again"
                 )
+
+
+def _counted(path: Path) -> int:
+    """The number of entries that the last record of a zip gives."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LONGEST))
+        end = file.read()
+    return struct.unpack_from("<H", end, end.rindex(_LAST_RECORD) + _COUNT_AT)[0]
 
 
 def _declared_bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
