@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import nn
 
-from vitlab.experiments import design_runs
+from vitlab.experiments import design_runs, frozen
 from vitlab.experiments.design_runs import Config, Task, Training
-from vitlab.experiments.scaling import Finetuning, fine_tuned_row, real_sets
+from vitlab.experiments.scaling import augmentation, real_sets
 from vitlab.sweep import presets
+from vitlab.training.finetune import finetune
+from vitlab.training.recipe import Recipe
 
 # Table 7: fine-tuned accuracy (0…1) by model and data set, of Adam and of SGD.
 TABLE_7 = {
@@ -28,6 +31,18 @@ TABLE_7 = {
     ("R152x2", "Flowers"): (0.9862, 0.9932),
 }
 WEIGHT_DECAY = {"adam": 0.1, "sgd": 1e-4}  # that of ViT's Table 3, and that of BiT
+_HELD_OUT = 0.2  # of the images of fine-tuning: by these its learning rate is chosen
+_N_TEST = 5_000  # images of a real set, at most
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """What all fine-tunings of a study share: SGD with momentum as in Table 4, whatever the pre-training had."""
+
+    n_images: int  # of each real set, at most
+    steps: int
+    batch_size: int
+    rates: tuple[float, ...]  # learning rates, of which each fine-tuning has the best on its held-out images
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,7 @@ CONFIGS = {
     "smoke": StudyConfig(
         Task("mixed"),
         Training(steps=3, batch_size=8, n_train=24, n_validation=12, n_test=20, image_size=16),
-        Finetuning(n_images=40, steps=3, batch_size=8),
+        Finetuning(n_images=40, steps=3, batch_size=8, rates=(0.03, 0.1)),
         rates={"BiT-Lab-Mu/4": {"adam": (1e-3, 4e-3), "sgd": (0.03, 0.1)}},
         n_seeds=2,
     ),
@@ -53,7 +68,7 @@ CONFIGS = {
         Task("mixed", n_classes=100),
         # After 500 steps the smaller ResNet was best at the largest rate of either optimiser: too short to compare.
         Training(steps=2_000, batch_size=128, n_train=64_000, n_validation=1_000, n_test=2_000, precision="bf16"),
-        Finetuning(n_images=2_000, steps=100),
+        Finetuning(n_images=2_000, steps=150, batch_size=64, rates=(0.1, 0.3, 1.0, 3.0)),
         # Around the best of a pilot with one other seed, which the larger model has at lower rates.
         rates={
             "BiT-Lab-Mu/8": {"adam": (32e-3, 64e-3, 128e-3), "sgd": (0.3, 1.0, 3.0)},
@@ -69,8 +84,9 @@ def resnet_optimizers(
 ) -> pd.DataFrame:
     """Pre-train every ResNet with both optimisers, at every learning rate with every seed, and fine-tune all alike.
 
-    A row for each run and target: that of `design_runs.trained`, of the pre-training, with `target` and `fine_tuned`
-    (accuracy, 0…1). Within a seed both optimisers begin with the same weights and see the same images.
+    A row for each run and target: that of `design_runs.trained`, of the pre-training, with `target`, `fine_tuned`
+    (accuracy on test images, 0…1) and `finetuning_rate`, the learning rate chosen on held-out images. Within a seed
+    both optimisers begin with the same weights and see the same images.
     """
     return design_runs.run_study("resnet_optimizers", run_one, planned_runs(preset, seed), preset, jobs, folder)
 
@@ -83,6 +99,7 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
     """
     config = presets.choose(CONFIGS, preset)
     rest = {f"finetuning_{name}": value for name, value in vars(config.finetuning).items()}
+    rest["finetuning_rates"] = " ".join(map(str, config.finetuning.rates))
     rest |= {"targets": real_sets() if preset == "full" else "digits"}
     return [
         _planned(config, model, optimizer, rate, s) | rest
@@ -99,10 +116,37 @@ def _planned(config: StudyConfig, model: str, optimizer: str, rate: float, seed:
 
 
 def run_one(config: Config) -> list[dict[str, Any]]:
-    """Pre-train one ResNet and fine-tune it on every target; a row for each."""
+    """Pre-train one ResNet, and fine-tune it on every target with the best of the learning rates; a row for each."""
     model, row = design_runs.trained(config)
-    found = (fine_tuned_row(model, name, config) for name in config["targets"].split())
-    return [row | {"target": each["target"], "fine_tuned": each["accuracy"]} for each in found]
+    return [row | _fine_tuned(model, target, config) for target in config["targets"].split()]
+
+
+def _fine_tuned(model: nn.Module, target: str, config: Config) -> dict[str, Any]:
+    side, steps = config["image_size"], config["finetuning_steps"]
+    images = frozen.target(target, "train", side, config["finetuning_n_images"])
+
+    def recipe(rate: float) -> Recipe:
+        return Recipe(
+            steps=steps,
+            batch_size=config["finetuning_batch_size"],
+            optimizer="sgd",
+            learning_rate=rate,
+            weight_decay=0.0,
+            warmup_steps=steps // 10,
+            precision=config["precision"],
+        )
+
+    done = finetune(
+        model,
+        images,
+        recipe,
+        [float(rate) for rate in config["finetuning_rates"].split()],
+        held_out=_HELD_OUT,
+        seed=config["seed"],
+        watch=frozen.target(target, "test", side, _N_TEST),
+        augmentation=augmentation(target, side),
+    )
+    return {"target": target, "fine_tuned": done.rows[-1]["val_accuracy"], "finetuning_rate": done.learning_rate}
 
 
 def averages(table: pd.DataFrame) -> pd.DataFrame:
@@ -114,5 +158,6 @@ def averages(table: pd.DataFrame) -> pd.DataFrame:
     """
     keys = ["task", "model", "arm", "learning_rate", "seed"]
     mean = table.groupby(keys, sort=False)["fine_tuned"].mean().rename("mean").reset_index()
-    first = table.drop_duplicates(keys).drop(columns=["target", "fine_tuned"])
+    of_target = ["target", "fine_tuned", "finetuning_rate"]
+    first = table.drop_duplicates(keys).drop(columns=of_target, errors="ignore")
     return first.merge(mean.rename(columns={"mean": "fine_tuned"}), on=keys)
