@@ -18,7 +18,11 @@ from typing import Any
 
 from vitlab import disk
 
-ROOT = Path(__file__).resolve().parent.parent
+_PACKAGE = Path(__file__).resolve().parent
+ROOT = _PACKAGE.parent  # the checkout, where vitlab runs from one
+_SHARE = _PACKAGE / "share"  # what an installed vitlab has of the checkout (see setup.py)
+
+NOTEBOOKS, FIRST = "notebooks", "00_start_here.ipynb"  # by which a copy of the notebooks is known
 
 # A file being written is called .partial-<host>-<pid>-<random>-<final name>: the name keeps its ending
 # (papermill looks at it) and says whose it is, so that what a killed writer left behind can be told.
@@ -28,48 +32,67 @@ _CLOCKS_APART = 3600  # seconds that the clocks of this machine and of a file se
 
 
 def figures_dir() -> Path:
-    """Folder every run writes to: `$VITLAB_FIGURES`, or `figures/` in the checkout.
-
-    Where vitlab was installed without its checkout, `figures/` in the working directory.
+    """Folder every run writes to: `$VITLAB_FIGURES`, or `figures/` in `home()`.
 
     >>> figures_dir().is_absolute()
     True
     """
-    return _folder("VITLAB_FIGURES", _home() / "figures")
+    return _folder("VITLAB_FIGURES", home() / "figures")
 
 
 def data_dir() -> Path:
-    """Folder of the user's own data sets: `$VITLAB_DATA`, or `data/downloads/` in the checkout.
-
-    Where vitlab was installed without its checkout, `data/downloads/` in the working directory.
+    """Folder of the user's own data sets: `$VITLAB_DATA`, or `data/downloads/` in `home()`.
 
     >>> data_dir().is_absolute()
     True
     """
-    return _folder("VITLAB_DATA", _home() / "data" / "downloads")
+    return _folder("VITLAB_DATA", home() / "data" / "downloads")
 
 
 def bundled_dir() -> Path:
-    """Folder of what comes with the checkout: small weights and their model cards.
+    """Folder of what comes with vitlab: small weights and their model cards.
 
     >>> bundled_dir().name
     'data'
     """
-    return ROOT / "data"
+    return shipped() / "data"
 
 
 def reference_dir(preset: str) -> Path:
     """Folder of the committed reference results of a preset; `$VITLAB_FIGURES` does not move it.
 
-    >>> reference_dir("quick").relative_to(ROOT).as_posix()
+    >>> reference_dir("quick").relative_to(shipped()).as_posix()
     'figures/reference/quick'
     """
-    return ROOT / "figures" / "reference" / preset
+    return shipped() / "figures" / "reference" / preset
 
 
-def _home() -> Path:
-    """The checkout, or where there is none, the working directory: nothing is written among installed packages."""
-    return ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()
+def shipped() -> Path:
+    """Folder of all that is shipped with vitlab besides its code: the checkout, or a part of the installed package.
+
+    >>> (shipped() / "notebooks").is_dir()
+    True
+    """
+    return ROOT if _in_checkout() else _SHARE
+
+
+def home() -> Path:
+    """Folder that notebooks are run from and results are written to: the checkout.
+
+    Where vitlab was installed without one, the copy of the notebooks (`vitlab copy`) that the working directory is in,
+    or the working directory: nothing is written among installed packages.
+
+    >>> home().is_absolute()
+    True
+    """
+    if _in_checkout():
+        return ROOT
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / NOTEBOOKS / FIRST).is_file()), here)
+
+
+def _in_checkout() -> bool:
+    return (ROOT / "pyproject.toml").exists()
 
 
 def _folder(variable: str, default: Path) -> Path:
