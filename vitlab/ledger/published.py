@@ -19,7 +19,7 @@ class Published:
     """The rows of a study's runs, and where they come from."""
 
     table: pd.DataFrame  # as the study's function returns it
-    about: Mapping[str, Any]  # study, preset, runs, planned, provenance
+    about: Mapping[str, Any]  # as `record` has it
 
     def __str__(self) -> str:
         """One sentence for a figure's caption: how many runs there are of those planned, and when they were made."""
@@ -30,18 +30,34 @@ class Published:
         )
 
 
-def write(study: str, preset: str, finished: Mapping[str, Mapping[str, Any]], planned: int) -> Path:
+def write(
+    study: str,
+    preset: str,
+    finished: Mapping[str, Mapping[str, Any]],
+    planned: int,
+    carried: Mapping[str, Any] | None = None,
+) -> Path:
     """Pack the results of finished runs, by the names of their files, of so many planned, and say what made them.
 
-    Into figures/reference/<preset>/runs; see `committed.write`. Raises ValueError where no run is finished.
+    Into figures/reference/<preset>/runs; see `committed.write`. `carried` says which runs of older code are among them
+    from now on, and how that was checked (see `publish.carry`); what was said of earlier ones stays.
+
+    Raises ValueError where no run is finished.
     """
     if not finished:
         raise ValueError(f"{study} at {preset} has no finished run here: vitlab full, or vitlab experiment {study}")
     path = committed.archive(study, preset)
+    earlier = record(study, preset).get("carried", []) if path.exists() else []
     committed.write(path, finished)
     about = {"study": study, "preset": preset, "runs": len(finished), "planned": planned, "provenance": provenance()}
+    about["carried"] = [*earlier, *([carried] if carried else [])]
     files.write_json(path.with_suffix(".json"), about)
     return path
+
+
+def record(study: str, preset: str) -> dict[str, Any]:
+    """What is said of a study's committed runs: study, preset, runs, planned, provenance, carried."""
+    return files.read_json(committed.archive(study, preset).with_suffix(".json"))
 
 
 def read(study: str, preset: str = "full") -> Published | None:
@@ -55,7 +71,7 @@ def read(study: str, preset: str = "full") -> Published | None:
         return None
     runs = committed.read(path).values()
     table = results.table([(result["config"], result) for result in runs])
-    return Published(table, files.read_json(path.with_suffix(".json")))
+    return Published(table, record(study, preset))
 
 
 def published_runs(study: str, preset: str = "full") -> tuple[pd.DataFrame, str]:

@@ -6,6 +6,7 @@ python -m vitlab.publish exercises                  the same without solutions �
 python -m vitlab.publish reference --preset quick   figures/quick → figures/reference/quick, and outputs
 python -m vitlab.publish imagenet --weights NAME    06–09 with a ViT of ImageNet → figures/reference/imagenet
 python -m vitlab.publish runs STUDY … --preset full   finished runs of studies → figures/reference/full/runs
+python -m vitlab.publish carry STUDY … --preset full  committed runs of older code, where both compute the same
 python -m vitlab.publish hero --weights NAME        the front page's picture → figures/reference/hero.png
 python -m vitlab.publish readme                     what README, site and docs/ledger.md say of the results
 python -m vitlab.publish assignment 08 --out DIR    the exercises of a notebook as an nbgrader course
@@ -27,21 +28,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from vitlab.publish import imagenet
 
     parser = argparse.ArgumentParser(prog="python -m vitlab.publish", description=__doc__.splitlines()[0])
-    commands = ("sync", "check", "exercises", "reference", "imagenet", "runs", "hero", "readme", "assignment", "colab")
+    commands = (
+        "sync",
+        "check",
+        "exercises",
+        "reference",
+        "imagenet",
+        "runs",
+        "carry",
+        "hero",
+        "readme",
+        "assignment",
+        "colab",
+    )
     parser.add_argument("command", choices=commands)
     parser.add_argument(
-        "notebooks", nargs="*", metavar="NN", help="reference, imagenet, assignment, colab: these only; runs: studies"
+        "notebooks",
+        nargs="*",
+        metavar="NN",
+        help="reference, imagenet, assignment, colab: these only; runs, carry: studies",
     )
-    parser.add_argument("--preset", default="quick", help="reference, imagenet, runs: of this preset")
+    parser.add_argument("--preset", default="quick", help="reference, imagenet, runs, carry: of this preset")
     parser.add_argument(
         "--weights", default=imagenet.WEIGHTS, help="imagenet, hero: a timm name, or NAME@FILE (%(default)s)"
     )
     parser.add_argument("--about", default="", help="imagenet, hero: where the weights come from, in words")
+    parser.add_argument("--revision", default="", help="carry: of git, with the older code (that of the provenance)")
     parser.add_argument("--out", metavar="DIR", help="assignment: the course's folder (course); colab: of the copies")
     parser.add_argument("--repository", metavar="OWNER/NAME", default="", help="colab: where the project is on GitHub")
     options = parser.parse_args(arguments)
     from vitlab.exercises import course
-    from vitlab.publish import colab, front, hero, reference, runs, source
+    from vitlab.publish import carry, colab, front, hero, reference, runs, source
 
     folder = notebooks.notebooks_dir()
     try:
@@ -57,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "hero": lambda: hero.hero(options.weights, options.about),
             "readme": lambda: front.write(files.ROOT),
             "runs": lambda: runs.publish(options.notebooks, options.preset),
+            "carry": lambda: carry.carry(options.notebooks, options.preset, options.revision),
             "assignment": lambda: [course.write(which, options.out or "course") for which in options.notebooks],
             "colab": lambda: colab.write(
                 options.repository, Path(options.out or files.ROOT / colab.FOLDER), options.notebooks
