@@ -4,23 +4,52 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitlab import files
+from vitlab import disk, files
 
 _NAME = re.compile(r"(\d\d)_[a-z0-9_]+\.ipynb")
 
 
 def notebooks_dir() -> Path:
-    """Folder of the notebooks in the checkout.
+    """Folder of the notebooks that are run: in the checkout, or in the copy of them that we are in (see `files.home`).
 
     >>> notebooks_dir().name
     'notebooks'
     """
-    return files.ROOT / "notebooks"
+    return files.home() / files.NOTEBOOKS
+
+
+def copy(folder: Path | str) -> Path:
+    """Copy the notebooks that come with vitlab, and the exercises, into `folder`/notebooks; returns that folder.
+
+    Raises:
+        FileExistsError: there is something of this name already.
+        FileNotFoundError: this vitlab came without notebooks.
+
+    >>> import tempfile
+    >>> [path.name for path in sorted(copy(tempfile.mkdtemp()).iterdir())][:2]
+    ['00_start_here.ipynb', '01_vit_from_scratch.ipynb']
+    """
+    source, target = files.shipped() / files.NOTEBOOKS, Path(folder).expanduser().resolve() / files.NOTEBOOKS
+    if target.exists() or target.is_symlink():
+        raise FileExistsError(f"{target} is there already: remove it, or give another folder")
+    if not (source / files.FIRST).is_file():
+        raise FileNotFoundError(f"no notebooks in {source}: install vitlab's wheel, or clone the repository")
+    with disk.explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = files.beside(target)
+        try:
+            shutil.copytree(source, temporary, ignore=shutil.ignore_patterns("source", "colab", "__pycache__", ".*"))
+            os.replace(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return target
 
 
 def all_notebooks() -> list[Path]:
@@ -37,11 +66,13 @@ def find(which: str | int) -> Path:
 
     Raises:
         ValueError: there is no such notebook; the message lists those there are.
-        FileNotFoundError: there are no notebooks: the package was installed without its checkout.
+        FileNotFoundError: there are no notebooks in or above the working directory.
     """
     known = all_notebooks()
     if not known:
-        raise FileNotFoundError(f"no notebooks in {notebooks_dir()}: run vitlab from a checkout of the repository")
+        raise FileNotFoundError(
+            f"no notebooks in {notebooks_dir()}: `vitlab copy FOLDER` puts them into a folder; run vitlab there"
+        )
     wanted = str(which).removesuffix(".ipynb")
     for path in known:
         number, _, slug = path.stem.partition("_")

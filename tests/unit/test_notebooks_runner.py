@@ -56,7 +56,7 @@ def test_notebooks_are_found_by_number_and_by_name(folder):
 
 
 def test_a_folder_without_notebooks_says_so(folder):
-    with pytest.raises(FileNotFoundError, match="run vitlab from a checkout"):
+    with pytest.raises(FileNotFoundError, match="vitlab copy FOLDER"):
         notebooks.find("08")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -174,6 +175,17 @@ def doctor(options: argparse.Namespace) -> int:
     from vitlab.cli import doctor
 
     print(doctor.describe())
+    return 0
+
+
+def copy(options: argparse.Namespace) -> int:
+    """Copy the notebooks into a folder, and say what can be done there."""
+    from vitlab import notebooks
+
+    made = notebooks.copy(options.folder)
+    print(f"{len(list(made.glob('*.ipynb')))} notebooks are in {made}, their exercises in {made / 'exercises'}")
+    print(f"next:  cd {shlex.quote(str(made.parent))}")
+    print("       jupyter lab notebooks/00_start_here.ipynb    or    vitlab run 08")
     return 0
 
 

@@ -115,6 +115,10 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="what is installed, found, and possible here")
     doctor.set_defaults(command="doctor")
 
+    copy = commands.add_parser("copy", help="put a copy of the notebooks and exercises into a folder of yours")
+    copy.add_argument("folder", metavar="FOLDER", help="they go to FOLDER/notebooks, their results to FOLDER/figures")
+    copy.set_defaults(command="copy")
+
     experiment = commands.add_parser("experiment", help="run one experiment without Jupyter")
     experiment.add_argument("name", metavar="NAME")
     experiment.add_argument("--seed", type=int, default=0, help="default: 0")

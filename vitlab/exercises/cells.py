@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitlab import notebooks
+from vitlab import files
 
 MARKER = re.compile(r"^(?P<indent>[ \t]*)### (?P<edge>BEGIN|END) SOLUTION[ \t]*$")
 _HEADING = re.compile(
@@ -136,11 +136,12 @@ def original(which: str | int) -> Original:
 
     Raises:
         ValueError: there is no such notebook; the message lists those there are.
-        FileNotFoundError: there are no sources: the package was installed without its checkout.
+        FileNotFoundError: there are no sources: this vitlab came without notebooks.
     """
-    known = sorted((notebooks.notebooks_dir() / "source").glob("[0-9][0-9]_*.py"))
+    folder = files.shipped() / files.NOTEBOOKS / "source"
+    known = sorted(folder.glob("[0-9][0-9]_*.py"))
     if not known:
-        raise FileNotFoundError(f"no notebook sources in {notebooks.notebooks_dir() / 'source'}: run in a checkout")
+        raise FileNotFoundError(f"no notebook sources in {folder}: install vitlab's wheel, or clone the repository")
     wanted = str(which).removesuffix(".ipynb")
     for path in known:
         if wanted == path.stem or wanted.isdecimal() and int(wanted) == int(path.stem[:2]):

@@ -80,7 +80,9 @@ def _no_file(path: Path) -> str:
     folder = notebooks.notebooks_dir() / "exercises"
     there = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
     if not there:
-        return f"{what}. There are no exercise notebooks in {folder} either: they come with a checkout"
+        return (
+            f"{what}. There are no exercise notebooks in {folder} either: `vitlab copy FOLDER` puts them into a folder"
+        )
     number = re.search(r"(?<!\d)(\d\d)_", path.name)
     first = next((each for each in there if number and each.name.startswith(number[1])), there[0])
     with contextlib.suppress(ValueError):
