@@ -29,13 +29,18 @@ def copy(folder: Path | str) -> Path:
     """Copy the notebooks that come with vitlab, and the exercises, into `folder`/notebooks; returns that folder.
 
     Raises:
+        ValueError: no folder is named.
         FileExistsError: there is something of this name already.
+        OSError: it cannot be written there.
         FileNotFoundError: this vitlab came without notebooks.
 
     >>> import tempfile
     >>> [path.name for path in sorted(copy(tempfile.mkdtemp()).iterdir())][:2]
     ['00_start_here.ipynb', '01_vit_from_scratch.ipynb']
     """
+    if not str(folder):
+        raise ValueError("no folder is given: `.` is this one")
+    disk.check_writable(Path(folder).expanduser(), "vitlab copy FOLDER")
     source, target = files.shipped() / files.NOTEBOOKS, Path(folder).expanduser().resolve() / files.NOTEBOOKS
     if target.exists() or target.is_symlink():
         raise FileExistsError(f"{target} is there already: remove it, or give another folder")

@@ -42,7 +42,7 @@ SMALL = {"steps": "2", "batch_size": "4", "image_size": "8", "eval_every": "2", 
 NOTEBOOK_VALUES = [("SEED", value) for value in NUMBERS] + [("WEIGHTS", value) for value in (*PATHS, *NAMES)]
 OTHERS = ("IMAGES", "REAL", "DATA", "RETRAIN", "foo", "")
 NOTEBOOK_VALUES += [(name, value) for name in OTHERS for value in (*PATHS, *NAMES)]
-COMMANDS = ("train",) * 8 + ("run",) * 3 + ("experiment",) * 2 + ("full", "exercises") * 2 + ("report",)
+COMMANDS = ("train",) * 8 + ("run",) * 3 + ("experiment",) * 2 + ("full", "exercises") * 2 + ("report", "copy")
 
 
 class Words:
@@ -109,6 +109,9 @@ class Words:
 
     def report(self) -> None:
         self.perhaps(0.8, "--preset", ["quick", *PRESETS])
+
+    def copy(self) -> None:
+        self.words += [self.some([path for path in PATHS if path != ".."], NUMBERS)]
 
     def exercises(self) -> None:
         self.words += [self.some(["check"], NAMES, 0.05), *self.pick.sample(PATHS, self.pick.choice((0, 1, 1, 2)))]

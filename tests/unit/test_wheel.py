@@ -94,6 +94,8 @@ def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     (tmp_path / "plain").touch()
     with pytest.raises(OSError, match="plain"):
         notebooks.copy(tmp_path / "plain")
+    with pytest.raises(ValueError, match="no folder is given"):
+        notebooks.copy("")
 
 
 def test_an_installed_vitlab_without_its_notebooks_says_so(tmp_path, monkeypatch):
