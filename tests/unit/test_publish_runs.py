@@ -105,10 +105,12 @@ def carried(folders, monkeypatch):
 def test_runs_of_older_code_are_carried_over_where_both_codes_compute_the_same(carried):
     path, attempt = carried
     before = [result["rows"] for result in committed.read(path).values()]
+    made = published.record("real_subsets", "smoke")["provenance"]
     status, archive = attempt(AN_EDIT)
     assert status == 0 and path.read_bytes() != archive
     there = published.read("real_subsets", "smoke")
     [note] = there.about["carried"]
+    assert there.about["provenance"] == made  # when and by what they were made
     assert note["runs"] == 3 and note["compared"] == len(planned()) + 1
     found = runner.stored(real_subsets.run_one, planned(), "nowhere")
     pd.testing.assert_frame_equal(found, there.table[found.columns])

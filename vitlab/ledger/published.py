@@ -30,28 +30,29 @@ class Published:
         )
 
 
-def write(
-    study: str,
-    preset: str,
-    finished: Mapping[str, Mapping[str, Any]],
-    planned: int,
-    carried: Mapping[str, Any] | None = None,
-) -> Path:
+def write(study: str, preset: str, finished: Mapping[str, Mapping[str, Any]], planned: int) -> Path:
     """Pack the results of finished runs, by the names of their files, of so many planned, and say what made them.
 
-    Into figures/reference/<preset>/runs; see `committed.write`. `carried` says which runs of older code are among them
-    from now on, and how that was checked (see `publish.carry`); what was said of earlier ones stays.
-
-    Raises ValueError where no run is finished.
+    Into figures/reference/<preset>/runs; see `committed.write`. Raises ValueError where no run is finished.
     """
     if not finished:
         raise ValueError(f"{study} at {preset} has no finished run here: vitlab full, or vitlab experiment {study}")
     path = committed.archive(study, preset)
-    earlier = record(study, preset).get("carried", []) if path.exists() else []
+    carried = record(study, preset).get("carried", []) if path.exists() else []
     committed.write(path, finished)
     about = {"study": study, "preset": preset, "runs": len(finished), "planned": planned, "provenance": provenance()}
-    about["carried"] = [*earlier, *([carried] if carried else [])]
-    files.write_json(path.with_suffix(".json"), about)
+    files.write_json(path.with_suffix(".json"), about | {"carried": carried})
+    return path
+
+
+def carry(study: str, preset: str, runs: Mapping[str, Mapping[str, Any]], note: Mapping[str, Any]) -> Path:
+    """Pack committed runs anew under the names that they have by today's code; `note` says how that was checked.
+
+    All else that is said of them stays: when and by what they were made.
+    """
+    path, about = committed.archive(study, preset), record(study, preset)
+    committed.write(path, runs)
+    files.write_json(path.with_suffix(".json"), about | {"carried": [*about.get("carried", []), note]})
     return path
 
 

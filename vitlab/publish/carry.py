@@ -71,8 +71,7 @@ def _carried(study: str, preset: str, revision: str) -> list[Path]:
                 f"{path} has runs of torch {result['torch']} on {result['device']}, here is {made_by['torch']} on "
                 f"{made_by['device']}: only what other code has computed is carried over"
             )
-    record = published.record(study, preset)
-    revision = revision or record["provenance"]["git"]["revision"]
+    revision = revision or published.record(study, preset)["provenance"]["git"]["revision"]
     quickest = min(old.values(), key=lambda result: result["wall_s"])
     compared = [*module.planned_runs("smoke"), quickest["config"]]
     task = {"module": module.__name__, "committed": [result["config"] for result in old.values()], "compared": compared}
@@ -85,7 +84,7 @@ def _carried(study: str, preset: str, revision: str) -> list[Path]:
     carried = {name: results.with_checksum({**result, "carried_from": name}) for name, result in old.items()}
     of_today = {f"{keys[name]}.json": result for name, result in (there | carried).items()}
     note = {"runs": len(old), "compared": len(compared), "revision": revision}
-    return [published.write(study, preset, of_today, record["planned"], note)]
+    return [published.carry(study, preset, of_today, note)]
 
 
 @contextmanager
