@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitlab import disk, files
+from vitlab import files
 
 _NAME = re.compile(r"(\d\d)_[a-z0-9_]+\.ipynb")
 
@@ -25,36 +23,13 @@ def notebooks_dir() -> Path:
     return files.home() / files.NOTEBOOKS
 
 
-def copy(folder: Path | str) -> Path:
-    """Copy the notebooks that come with vitlab, and the exercises, into `folder`/notebooks; returns that folder.
+def sources_dir() -> Path:
+    """Folder of the notebooks' sources, which hold the checks of the exercises: of those that come with vitlab.
 
-    Raises:
-        ValueError: no folder is named.
-        FileExistsError: there is something of this name already.
-        OSError: it cannot be written there.
-        FileNotFoundError: this vitlab came without notebooks.
-
-    >>> import tempfile
-    >>> [path.name for path in sorted(copy(tempfile.mkdtemp()).iterdir())][:2]
-    ['00_start_here.ipynb', '01_vit_from_scratch.ipynb']
+    >>> sources_dir().name
+    'source'
     """
-    if not str(folder):
-        raise ValueError("no folder is given: `.` is this one")
-    disk.check_writable(Path(folder).expanduser(), "vitlab copy FOLDER")
-    source, target = files.shipped() / files.NOTEBOOKS, Path(folder).expanduser().resolve() / files.NOTEBOOKS
-    if target.exists() or target.is_symlink():
-        raise FileExistsError(f"{target} is there already: remove it, or give another folder")
-    if not (source / files.FIRST).is_file():
-        raise FileNotFoundError(f"no notebooks in {source}: install vitlab's wheel, or clone the repository")
-    with disk.explained(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = files.beside(target)
-        try:
-            shutil.copytree(source, temporary, ignore=shutil.ignore_patterns("source", "colab", "__pycache__", ".*"))
-            os.replace(temporary, target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return target
+    return files.shipped() / files.NOTEBOOKS / "source"
 
 
 def all_notebooks() -> list[Path]:

@@ -84,6 +84,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     (folder / "source" / "01_sums.py").write_text(SOURCE)
     (folder / "source" / "02_other.py").write_text("# %% [markdown]\n# # 02 · Other\n")
     monkeypatch.setattr(notebooks, "notebooks_dir", lambda: folder)
+    monkeypatch.setattr(notebooks, "sources_dir", lambda: folder / "source")
     return folder
 
 
@@ -323,7 +324,7 @@ def test_of_a_file_that_is_not_there_the_exercise_notebooks_are_named(folder, tm
         assert (captured := capsys.readouterr()).out == ""
         return captured.err
 
-    none = f"vitlab: there is no file nope.ipynb. There are no exercise notebooks in {exercises} either: they come with"
+    none = f"vitlab: there is no file nope.ipynb. There are no exercise notebooks in {exercises} either: `vitlab copy"
     assert said("nope.ipynb").startswith(none)
     exercises.mkdir()
     for stem in ("01_sums", "02_other"):
@@ -608,7 +609,7 @@ def test_a_check_that_is_killed_leaves_no_answer_running(folder, tmp_path):
     program = f"""from pathlib import Path
 from vitlab import notebooks
 from vitlab.cli import main
-notebooks.notebooks_dir = lambda: Path({str(folder)!r})
+notebooks.sources_dir = lambda: Path({str(folder / "source")!r})
 main.main(["exercises", "check", {str(path)!r}])"""
     (tmp_path / "scratch").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch"), "PYTHONPATH": str(files.ROOT)}

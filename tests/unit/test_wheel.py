@@ -9,6 +9,7 @@ import zipfile
 import pytest
 
 from vitlab import files, notebooks
+from vitlab.cli import copies
 
 PACKED = ("vitlab", "notebooks", "data", "figures/reference", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 VITLAB = "import sys; from vitlab.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -72,13 +73,13 @@ def test_the_wheel_brings_all_that_a_checkout_reads(installed):
 
 
 def test_a_copy_has_the_notebooks_and_no_solutions(tmp_path):
-    made = notebooks.copy(tmp_path / "new" / "folder")
+    made = copies.copy(tmp_path / "new" / "folder")
     assert made == tmp_path / "new" / "folder" / "notebooks"
     assert sorted(path.name for path in made.glob("*.ipynb")) == [path.name for path in notebooks.all_notebooks()]
     assert (made / "exercises").is_dir() and not (made / "source").exists()
     kept = (made / "00_start_here.ipynb").write_text("mine")
     with pytest.raises(FileExistsError, match=r"notebooks is there already: remove it, or give another folder"):
-        notebooks.copy(tmp_path / "new" / "folder")
+        copies.copy(tmp_path / "new" / "folder")
     assert (made / "00_start_here.ipynb").stat().st_size == kept
 
 
@@ -89,16 +90,16 @@ def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(shutil, "copytree", full)
     with pytest.raises(OSError, match="No space left|full"):
-        notebooks.copy(tmp_path)
+        copies.copy(tmp_path)
     assert not list(tmp_path.iterdir())
     (tmp_path / "plain").touch()
     with pytest.raises(OSError, match="plain"):
-        notebooks.copy(tmp_path / "plain")
+        copies.copy(tmp_path / "plain")
     with pytest.raises(ValueError, match="no folder is given"):
-        notebooks.copy("")
+        copies.copy("")
 
 
 def test_an_installed_vitlab_without_its_notebooks_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "shipped", lambda: tmp_path)
     with pytest.raises(FileNotFoundError, match="no notebooks in .*: install vitlab's wheel, or clone"):
-        notebooks.copy(tmp_path / "copy")
+        copies.copy(tmp_path / "copy")

@@ -180,9 +180,9 @@ def doctor(options: argparse.Namespace) -> int:
 
 def copy(options: argparse.Namespace) -> int:
     """Copy the notebooks into a folder, and say what can be done there."""
-    from vitlab import notebooks
+    from vitlab.cli import copies
 
-    made = notebooks.copy(options.folder)
+    made = copies.copy(options.folder)
     print(f"{len(list(made.glob('*.ipynb')))} notebooks are in {made}, their exercises in {made / 'exercises'}")
     print(f"next:  cd {shlex.quote(str(made.parent))}")
     print("       jupyter lab notebooks/00_start_here.ipynb    or    vitlab run 08")

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitlab import files
+from vitlab import notebooks
 
 MARKER = re.compile(r"^(?P<indent>[ \t]*)### (?P<edge>BEGIN|END) SOLUTION[ \t]*$")
 _HEADING = re.compile(
@@ -138,7 +138,7 @@ def original(which: str | int) -> Original:
         ValueError: there is no such notebook; the message lists those there are.
         FileNotFoundError: there are no sources: this vitlab came without notebooks.
     """
-    folder = files.shipped() / files.NOTEBOOKS / "source"
+    folder = notebooks.sources_dir()
     known = sorted(folder.glob("[0-9][0-9]_*.py"))
     if not known:
         raise FileNotFoundError(f"no notebook sources in {folder}: install vitlab's wheel, or clone the repository")
