@@ -460,11 +460,11 @@ if table.empty:
 else:
     averaged = design_runs.chosen(resnet_optimizers.averages(table))
     leads, numbers = {}, {}
-    for model in dict.fromkeys(averaged["model"]):
+    for model, name in plots.labels(averaged["model"]).items():
         pair = f"{model}, adam", f"{model}, sgd"
-        leads[model] = design_runs.difference(averaged, *pair, "fine_tuned")
-        numbers[f"Adam − SGD, {model}"] = leads[model]
-        numbers[f"the same before fine-tuning, {model}"] = design_runs.difference(averaged, *pair)
+        leads[name] = design_runs.difference(averaged, *pair, "fine_tuned")
+        numbers[f"Adam − SGD, {name}"] = leads[name]
+        numbers[f"the same before fine-tuning, {name}"] = design_runs.difference(averaged, *pair)
     ruling = design_rules.optimizers_rule(leads)
     numbers = marked({name: lead for name, lead in numbers.items() if lead}, resnet_optimizers.CONFIGS)
     numbers = numbers or finished(table, resnet_optimizers.planned_runs("full"))[1]
