@@ -141,6 +141,13 @@ def test_runs_of_another_torch_are_not_carried_over(carried, capsys):
 
 
 @pytest.mark.slow
+def test_code_that_fails_is_said(carried):
+    _, attempt = carried
+    with pytest.raises(ValueError, match=r"a run with the code in .*older failed"):
+        attempt("\nraise ImportError\n")
+
+
+@pytest.mark.slow
 def test_runs_that_the_revision_did_not_compute_are_not_carried_over(carried, capsys):
     path, _ = carried
     committed.write(path, {f"{number}.json": run for number, run in enumerate(committed.read(path).values())})

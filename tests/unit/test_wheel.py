@@ -72,7 +72,7 @@ def test_the_wheel_brings_all_that_a_checkout_reads(installed):
     assert not (share / "data" / "downloads").exists() and not list(share.rglob("__pycache__"))
 
 
-def test_a_copy_has_the_notebooks_and_no_solutions(tmp_path):
+def test_a_copy_has_the_notebooks_and_exercises_and_no_sources(tmp_path):
     made = copies.copy(tmp_path / "new" / "folder")
     assert made == tmp_path / "new" / "folder" / "notebooks"
     assert sorted(path.name for path in made.glob("*.ipynb")) == [path.name for path in notebooks.all_notebooks()]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vitlab import disk, files
 
-_LEFT_OUT = shutil.ignore_patterns("source", "colab", "__pycache__", ".*")  # the sources hold the solutions
+_LEFT_OUT = shutil.ignore_patterns("source", "colab", "__pycache__", ".*")  # sources are for maintainers
 
 
 def copy(folder: Path | str) -> Path:

@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(command="doctor")
 
     copy = commands.add_parser("copy", help="put a copy of the notebooks and exercises into a folder of yours")
-    copy.add_argument("folder", metavar="FOLDER", help="they go to FOLDER/notebooks, their results to FOLDER/figures")
+    copy.add_argument("folder", metavar="FOLDER", help="they go to FOLDER/notebooks; run them from FOLDER")
     copy.set_defaults(command="copy")
 
     experiment = commands.add_parser("experiment", help="run one experiment without Jupyter")

@@ -109,7 +109,9 @@ def _computed(checkout: Path, task: Result) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rows.json"
         command = [sys.executable, "-c", _WORKER, str(out)]
-        subprocess.run(command, input=json.dumps(task), text=True, check=True, cwd=checkout, env=environment)
+        done = subprocess.run(command, input=json.dumps(task), text=True, cwd=checkout, env=environment)
+        if done.returncode:
+            raise ValueError(f"a run with the code in {checkout} failed; what it said is above")
         return files.read_json(out)
 
 
