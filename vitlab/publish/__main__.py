@@ -28,8 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from vitlab.publish import imagenet
 
     parser = argparse.ArgumentParser(prog="python -m vitlab.publish", description=__doc__.splitlines()[0])
-    commands = "sync check exercises reference imagenet runs carry hero readme assignment colab".split()
-    parser.add_argument("command", choices=commands)
+    commands = ("sync", "check", "exercises", "reference", "imagenet", "runs", "carry", "hero", "readme")
+    parser.add_argument("command", choices=(*commands, "assignment", "colab"))
     parser.add_argument(
         "notebooks",
         nargs="*",
