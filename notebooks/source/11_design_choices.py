@@ -408,9 +408,9 @@ ledger.conclude(study, "C16", ruling, numbers, note=f"runs: {where}")
 # sets. Above its numbers; below ours, where there are any: two ResNets, each optimiser with the same
 # number of learning rates, chosen by accuracy on the pre-training's validation images. All are then
 # fine-tuned on 2,000 real images of each target with SGD and momentum, as in the paper's Table 4,
-# each with the learning rate that is best on images held out of the 2,000. That grid matters: the
-# weights of the two optimisers differ in scale, and a rate that suits the one may be far too small
-# for the other.
+# each with the learning rate that is best on images held out of the 2,000. That grid matters:
+# weights from the two optimisers may fine-tune best at different rates, and one rate for both would
+# be tuned for one of them alone.
 
 # %%
 table, where = ledger.live_or_published(

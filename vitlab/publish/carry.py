@@ -75,9 +75,10 @@ def _carried(study: str, preset: str, revision: str) -> list[Path]:
     quickest = min(old.values(), key=lambda result: result["wall_s"])
     compared = [*module.planned_runs("smoke"), quickest["config"]]
     task = {"module": module.__name__, "committed": [result["config"] for result in old.values()], "compared": compared}
+    old_keys = [Path(name).stem for name in old]
     with _checkout(revision) as older:
-        before = _computed(older, {**task, "keys": [Path(name).stem for name in old]})
-    if before["keys"] != [Path(name).stem for name in old]:
+        before = _computed(older, task | {"keys": old_keys})
+    if before["keys"] != old_keys:
         raise ValueError(f"{revision} has not the code that computed the runs of {path}: name one with --revision")
     for config, *rows in zip(compared, before["rows"], _computed(files.ROOT, task)["rows"], strict=True):
         _check_equal(config, *rows)
