@@ -186,7 +186,6 @@ def test_every_head_has_a_row_at_every_evaluation_from_step_0_on(table):
 def test_a_finished_study_is_read_not_run(folder, table, monkeypatch):
     monkeypatch.setattr(local_heads, "train", lambda *args, **kwargs: pytest.fail("a run was repeated"))
     pd.testing.assert_frame_equal(local_heads.local_heads("smoke", jobs=1, folder=folder), table)
-    pd.testing.assert_frame_equal(local_heads.finished("smoke", folder=folder), table)
 
 
 @pytest.mark.slow
@@ -202,13 +201,13 @@ def test_the_other_targets_are_other_runs(target, tmp_path):
 
 def test_what_cannot_be_is_refused_before_any_run():
     with pytest.raises(ValueError, match="share"):
-        local_heads.study_runs("smoke", share=0.0)
+        local_heads.planned_runs("smoke", share=0.0)
     with pytest.raises(ValueError, match="colours"):
-        local_heads.study_runs("smoke", target="colours")
+        local_heads.planned_runs("smoke", target="colours")
 
 
 def test_full_compares_objectives_on_the_same_photographs():
-    runs = pd.DataFrame(local_heads.study_runs("full", seed=1)).query("data == 'imagenette'")
+    runs = pd.DataFrame(local_heads.planned_runs("full", seed=1)).query("data == 'imagenette'")
     assert set(runs["seed"]) == {100, 101, 102}
     sizes = runs.groupby("objective")["n_train"].apply(lambda values: sorted(set(values)))
     assert sizes["labels"] == sizes["masked"] == [300, 1000, 3000, 9469]
@@ -225,7 +224,7 @@ def test_each_seed_draws_photographs_of_its_own_and_all_are_tested_alike(monkeyp
 
     monkeypatch.setattr(local_heads.datasets, "load", load)
     local_heads.whole.cache_clear()
-    run = next(run for run in local_heads.study_runs("full") if run["n_train"] == 300)
+    run = next(run for run in local_heads.planned_runs("full") if run["n_train"] == 300)
     seen, tested = [], []
     for seed, n_train in ((0, 5), (1, 5), (0, 300)):
         feed, test = local_heads._images(run | {"seed": seed, "n_train": n_train, "n_test": 7})
@@ -271,7 +270,7 @@ def test_pre_trained_arms_have_a_pre_training_and_scratch_has_none(pretraining):
 
 
 def test_at_full_all_pre_trainings_see_as_many_images_and_the_fine_tuning_is_one():
-    runs = pd.DataFrame(masked_pretraining.study_runs("full", seed=2))
+    runs = pd.DataFrame(masked_pretraining.planned_runs("full", seed=2))
     assert set(runs["seed"]) == set(range(200, 205))
     pretrained = runs[runs["arm"] != "scratch"]
     assert (pretrained["steps"] * pretrained["batch_size"]).nunique() == 1
@@ -281,7 +280,7 @@ def test_at_full_all_pre_trainings_see_as_many_images_and_the_fine_tuning_is_one
 
 
 def test_the_arms_of_a_seed_begin_with_the_same_weights():
-    runs = [run for run in masked_pretraining.study_runs("smoke") if run["seed"] == 1]
+    runs = [run for run in masked_pretraining.planned_runs("smoke") if run["seed"] == 1]
     scratch = next(run for run in runs if run["arm"] == "scratch") | {"objective": "none"}
     _, fresh = masked_pretraining._pretrained(scratch)
     _, again = masked_pretraining._pretrained(scratch | {"arm": "world"})

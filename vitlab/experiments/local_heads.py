@@ -28,6 +28,7 @@ from vitlab.training.recipe import Recipe
 from vitlab.training.splits import subset
 
 CROPS = "photographs"  # as data: endless crops of the three photographs that come with the dependencies
+_MLP = 4  # times as wide as the tokens is the hidden layer of the MLPs
 _ALL = 0  # as number of training photographs: as many as there are
 CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)
 
@@ -133,29 +134,19 @@ def local_heads(
 
     Raises ValueError for an unknown preset or target or a share that cannot be.
     """
-    runs = study_runs(preset, seed, target=target, share=share)
+    runs = planned_runs(preset, seed, target=target, share=share)
     runs = [run for run in runs if run["data"] == CROPS or datasets.present(run["data"])]
     if jobs is None and preset == "smoke":
         jobs = 1  # its runs take less time than starting a worker
     return runner.run_all(run_one, runs, folder or runner.run_folder("local_heads", preset), jobs)
 
 
-def finished(preset: str = "full", seed: int = 0, folder: Path | None = None, **settings: Any) -> pd.DataFrame:
-    """What of `local_heads` is stored; without rows where nothing is. Needs no photographs, and computes nothing.
-
-    >>> finished("smoke", folder=Path("nowhere")).empty
-    True
-    """
-    runs = study_runs(preset, seed, **settings)
-    return runner.stored(run_one, runs, folder or runner.run_folder("local_heads", preset))
-
-
-def study_runs(
+def planned_runs(
     preset: str = "quick", seed: int = 0, *, target: str = Target.MEAN_COLOUR.value, share: float = 0.5
 ) -> list[dict[str, Any]]:
     """Every run of the study.
 
-    >>> len(study_runs("full"))
+    >>> len(planned_runs("full"))
     27
     """
     config = presets.choose(CONFIGS, preset)
@@ -173,6 +164,25 @@ def study_runs(
 
 
 _RECIPE = ("steps", "batch_size", "learning_rate", "warmup_steps", "decay", "eval_every", "precision")
+
+
+def trainings(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """The training of one run, as `vitlab experiment local_heads --plan` counts it.
+
+    >>> [each["model"] for each in trainings(planned_runs("full")[0])]
+    ['Lab-Ti/8']
+    """
+    return [as_sized(config) | {name: config[name] for name in ("steps", "batch_size", "eval_every", "n_test")}]
+
+
+def as_sized(config: dict[str, Any]) -> dict[str, Any]:
+    """The ViT of a run (see `vit_of`) as a size of the zoo with other options, and its images' side and precision.
+
+    >>> as_sized(planned_runs("full")[0])["mlp_dim"]
+    384
+    """
+    named = {name: config[name] for name in ("image_size", "dim", "depth", "n_heads", "precision")}
+    return {"model": f"Lab-Ti/{config['patch_size']}", "mlp_dim": _MLP * config["dim"]} | named
 
 
 def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -199,7 +209,7 @@ def vit_of(config: dict[str, Any], n_classes: int) -> ViT:
     3
     """
     body = {each.name: config[each.name] for each in dataclasses.fields(Body)}
-    return ViT(ViTConfig(**body, mlp_dim=4 * config["dim"], n_classes=n_classes), config["seed"])
+    return ViT(ViTConfig(**body, mlp_dim=_MLP * config["dim"], n_classes=n_classes), config["seed"])
 
 
 def _images(config: dict[str, Any]) -> tuple[Batches, ImageSet]:

@@ -15,7 +15,7 @@ from vitlab.data import datasets, photographs, world
 from vitlab.data.augment import Augmentation
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order
 from vitlab.data.world import World, with_difficulty
-from vitlab.experiments.local_heads import CROPPED, CROPS, Body, kept_px, vit_of, whole
+from vitlab.experiments.local_heads import CROPPED, CROPS, Body, as_sized, kept_px, vit_of, whole
 from vitlab.sweep import presets, runner
 from vitlab.training import masked
 from vitlab.training.finetune import finetune
@@ -109,7 +109,7 @@ def masked_pretraining(
     if jobs is None and preset == "smoke":
         jobs = 1  # its runs take less time than starting a worker
     absent = set(missing(preset)) - {presets.choose(CONFIGS, preset).data}
-    runs = [run for run in study_runs(preset, seed) if run["data"] not in absent]
+    runs = [run for run in planned_runs(preset, seed) if run["data"] not in absent]
     return runner.run_all(run_one, runs, folder, jobs)
 
 
@@ -124,20 +124,10 @@ def missing(preset: str = "full") -> tuple[str, ...]:
     return tuple(name for name in needed if name in datasets.NAMES and not datasets.present(name))
 
 
-def finished(preset: str = "full", seed: int = 0, folder: Path | None = None) -> pd.DataFrame:
-    """What of `masked_pretraining` is stored; without rows where nothing is. Computes nothing.
-
-    >>> finished("smoke", folder=Path("nowhere")).empty
-    True
-    """
-    folder = folder or runner.run_folder("masked_pretraining", preset)
-    return runner.stored(run_one, study_runs(preset, seed), folder)
-
-
-def study_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
+def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     """Every run of the study.
 
-    >>> len(study_runs("full"))
+    >>> len(planned_runs("full"))
     30
     """
     config = presets.choose(CONFIGS, preset)
@@ -158,6 +148,20 @@ def study_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
         for s in range(100 * seed, 100 * seed + config.n_seeds)
         for arm, pretraining in config.arms.items()
     ]
+
+
+def trainings(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """The trainings of one run, as `vitlab experiment masked_pretraining --plan` counts them.
+
+    Its pre-training, where it has one, and its fine-tunings: one for each rate tried, and the last with all images.
+
+    >>> [[each["steps"] for each in trainings(run)] for run in planned_runs("full")[:2]]
+    [[600, 600, 600], [6000, 600, 600, 600]]
+    """
+    sized, count = as_sized(config), len(config["rates"].split())
+    before = [{"steps": config["steps"], "batch_size": config["batch_size"]}] if config["steps"] else []
+    after = [{"steps": config["finetuning_steps"], "batch_size": config["finetuning_batch"]}] * (count + 1)
+    return [sized | each for each in before + after]
 
 
 def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
