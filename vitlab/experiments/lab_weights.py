@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from vitlab import files, ledger
-from vitlab.experiments.local_heads import CROPPED
+from vitlab.experiments.small_vits import CROPPED
 from vitlab.models import zoo
 from vitlab.sweep import presets
 from vitlab.training import checkpoint, session

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,9 @@ from torch import nn
 
 from vitlab.analysis.distance import pixel_distances
 from vitlab.data import datasets, photographs
-from vitlab.data.augment import Augmentation
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order
+from vitlab.experiments.small_vits import CROPPED, CROPS, Body, as_sized, kept_px, vit_of, whole
 from vitlab.experiments.watching import Watched
-from vitlab.models.vit import ViT, ViTConfig
 from vitlab.sweep import presets, runner
 from vitlab.training import masked
 from vitlab.training.loop import train
@@ -27,10 +25,7 @@ from vitlab.training.processes import Group, default_device
 from vitlab.training.recipe import Recipe
 from vitlab.training.splits import subset
 
-CROPS = "photographs"  # as data: endless crops of the three photographs that come with the dependencies
-_MLP = 4  # times as wide as the tokens is the hidden layer of the MLPs
 _ALL = 0  # as number of training photographs: as many as there are
-CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)
 
 
 @dataclass(frozen=True)
@@ -40,17 +35,6 @@ class Arm:
     objective: str  # "masked" or "labels"
     data: str  # CROPS, or a set that `datasets.load` knows
     n_train: int = _ALL  # photographs, drawn anew with every seed
-
-
-@dataclass(frozen=True)
-class Body:
-    """A ViT's size and its images; the hidden layer of its MLPs has four times its width."""
-
-    image_size: int  # pixels
-    patch_size: int  # pixels
-    dim: int
-    depth: int
-    n_heads: int
 
 
 @dataclass(frozen=True)
@@ -111,7 +95,7 @@ CONFIGS = {
         _recipe(6_000, 300, "bf16"),
         n_watched=128,
         n_test=500,
-        n_seeds=3,
+        n_seeds=5,
     ),
 }
 
@@ -147,7 +131,7 @@ def planned_runs(
     """Every run of the study.
 
     >>> len(planned_runs("full"))
-    27
+    45
     """
     config = presets.choose(CONFIGS, preset)
     n_patches = (config.body.image_size // config.body.patch_size) ** 2
@@ -175,16 +159,6 @@ def trainings(config: dict[str, Any]) -> list[dict[str, Any]]:
     return [as_sized(config) | {name: config[name] for name in ("steps", "batch_size", "eval_every", "n_test")}]
 
 
-def as_sized(config: dict[str, Any]) -> dict[str, Any]:
-    """The ViT of a run (see `vit_of`) as a size of the zoo with other options, and its images' side and precision.
-
-    >>> as_sized(planned_runs("full")[0])["mlp_dim"]
-    384
-    """
-    named = {name: config[name] for name in ("image_size", "dim", "depth", "n_heads", "precision")}
-    return {"model": f"Lab-Ti/{config['patch_size']}", "mlp_dim": _MLP * config["dim"]} | named
-
-
 def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     """Train one model; rows of its evaluations, and of its heads at each."""
     recipe = Recipe(**{name: config[name] for name in _RECIPE}, betas=_BETAS, seed=config["seed"])
@@ -202,16 +176,6 @@ def run_one(config: dict[str, Any]) -> list[dict[str, Any]]:
     return [told for row in rows for told in _told(row)]
 
 
-def vit_of(config: dict[str, Any], n_classes: int) -> ViT:
-    """The ViT of a run, whose config has the sizes of a `Body` and the seed of the fresh weights.
-
-    >>> vit_of(dataclasses.asdict(CONFIGS["smoke"].body) | {"seed": 0}, n_classes=3).head.out_features
-    3
-    """
-    body = {each.name: config[each.name] for each in dataclasses.fields(Body)}
-    return ViT(ViTConfig(**body, mlp_dim=_MLP * config["dim"], n_classes=n_classes), config["seed"])
-
-
 def _images(config: dict[str, Any]) -> tuple[Batches, ImageSet]:
     """Training batches, and held-out images of the model's size."""
     size, batch_size, seed = config["image_size"], config["batch_size"], config["seed"]
@@ -223,21 +187,6 @@ def _images(config: dict[str, Any]) -> tuple[Batches, ImageSet]:
         kept = subset(kept, epoch_order(len(kept), seed, epoch=0)[: config["n_train"]])
     few = subset(test, epoch_order(len(test), seed=0, epoch=0)[: config["n_test"]])
     return batches(kept, batch_size, seed, device, CROPPED, size), few
-
-
-def kept_px(data: str, image_size: int) -> int | None:
-    """Side in pixels at which a set is held in memory for crops of `image_size`; None: as it comes.
-
-    >>> kept_px("imagenette", 64), kept_px("imagenette", 224), kept_px("cifar10", 64)
-    (90, 128, None)
-    """
-    return min(datasets.SIDES[data], round(1.4 * image_size)) if data in datasets.SIDES else None
-
-
-@functools.lru_cache(maxsize=3)
-def whole(data: str, split: str, image_size: int | None = None) -> ImageSet:
-    """A set, kept in memory, for a worker process trains many models on it."""
-    return datasets.load(data, split, image_size=image_size)
 
 
 def _told(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from vitlab.data import datasets, photographs, world
 from vitlab.data.augment import Augmentation
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order
 from vitlab.data.world import World, with_difficulty
-from vitlab.experiments.local_heads import CROPPED, CROPS, Body, as_sized, kept_px, vit_of, whole
+from vitlab.experiments.small_vits import CROPPED, CROPS, Body, as_sized, kept_px, vit_of, whole
 from vitlab.sweep import presets, runner
 from vitlab.training import masked
 from vitlab.training.finetune import finetune
