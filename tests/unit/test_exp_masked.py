@@ -10,7 +10,7 @@ import torch
 from vitlab.analysis import positions
 from vitlab.analysis.distance import mean_attention_distance
 from vitlab.data.loader import to_float
-from vitlab.experiments import local_heads, masked_pretraining, small_vits, watching
+from vitlab.experiments import local_heads, local_rules, masked_pretraining, small_vits, watching
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.training import masked
 from vitlab.training.guesses import colours_of, corrupted, filled, guesses
@@ -311,3 +311,48 @@ def test_supervised_arms_without_their_images_are_left_out(monkeypatch, tmp_path
     asked = masked_pretraining.masked_pretraining("full", folder=tmp_path)
     assert set(asked["arm"]) == set(masked_pretraining.CONFIGS["full"].arms) - {"cifar10"}
     assert set(asked["finetuned_on"]) == {"imagenette"}
+
+
+# L01 and L02: which trainings make heads local
+
+
+def shares_of(**locals_by_arm):
+    rows = [
+        {"objective": arm.partition("_")[0], "n_train": int(arm.partition("_")[2]), "seed": seed, "local": local}
+        for arm, values in locals_by_arm.items()
+        for seed, local in enumerate(values)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_the_share_is_of_the_lower_blocks_at_the_end_of_trainings_on_photographs(table):
+    onto = table.assign(data="imagenette", n_train=300)
+    rows = local_heads.heads(onto)
+    last = rows[(rows["samples"] == rows["samples"].max()) & (rows["block"] == 1)]  # the lower of two blocks
+    by_hand = last.groupby("seed")["local"].agg(lambda each: sum(each) / len(each))
+    shares = local_rules.low_shares(pd.concat([table, onto]))
+    assert shares.set_index("seed")["local"].to_dict() == by_hand.to_dict()
+    assert set(shares["n_train"]) == {300}
+    assert local_rules.low_shares(table).empty  # crops of three photographs are not counted
+
+
+def test_few_labels_make_no_local_heads_where_five_seeds_have_none():
+    none, some = [0.0] * 5, [0.5, 0.5, 0.375, 0.5, 0.5]
+    thousands = {"none": none, "some": some, "one seed": none[:1], "one head": [0.125, 0, 0, 0, 0]}
+    ruled = {n: local_rules.labels_rule(shares_of(labels_300=none, labels_1000=rows)) for n, rows in thousands.items()}
+    verdicts = {name: str(ruling.verdict) for name, (ruling, _) in ruled.items()}
+    undecided = "inconclusive"
+    assert verdicts == {"none": "reproduced", "some": "not reproduced", "one seed": undecided, "one head": undecided}
+    assert ruled["some"][1]["local heads in the lower blocks, labels of 1,000 photographs"].value == pytest.approx(47.5)
+    assert local_rules.labels_rule(shares_of(labels_300=none)) is None  # the thousand is missing
+
+
+def test_masked_prediction_is_compared_with_labels_on_equal_photographs_by_seed():
+    none, some = [0.0] * 5, [0.5, 0.375, 0.5, 0.5, 0.5]
+    ruling, numbers = local_rules.masked_rule(
+        shares_of(masked_300=none, labels_300=none, masked_1000=some, labels_1000=none, masked_3000=some)
+    )
+    assert str(ruling) == "partly reproduced (300 photographs fails, 1,000 photographs holds)"
+    assert numbers["masked − labels, 1,000 photographs"].value == pytest.approx(47.5)
+    assert list(numbers) == ["masked − labels, 300 photographs", "masked − labels, 1,000 photographs"]
+    assert local_rules.masked_rule(shares_of(labels_300=none)) is None

@@ -6,7 +6,7 @@ import pytest
 
 from vitlab import files, ledger
 from vitlab.ledger import report
-from vitlab.ledger.claims import CLAIMS
+from vitlab.ledger.claims import ALL, CLAIMS, LATER
 from vitlab.publish import front
 
 
@@ -66,7 +66,7 @@ def row(table, claim):
 
 def test_a_row_has_the_first_number_of_its_claim():
     table = front.claims_table(HALF)
-    assert len(table.splitlines()) == 2 + len(CLAIMS)
+    assert len(table.splitlines()) == 2 + len(ALL)
     assert row(table, "C01") == (
         "| C01 ViT's parameters and sequence length | parameters of ViT-B/16: 86,567,656 | 86M | partly reproduced "
         "| [01](notebooks/01_vit.ipynb) |"
@@ -85,7 +85,7 @@ def test_a_claim_without_a_result_has_a_row_too():
 
 def test_every_claim_has_a_notebook_before_it_has_a_result():
     assert "| – |\n" not in front.claims_table({}) + "\n"
-    assert [line.split(" | ")[3] for line in front.claims_table({}).splitlines()[2:]] == ["not yet"] * len(CLAIMS)
+    assert [line.split(" | ")[3] for line in front.claims_table({}).splitlines()[2:]] == ["not yet"] * len(ALL)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,16 @@ def test_what_marks_a_number_of_the_larger_runs_is_never_cut():
     assert marked == {metric for metric in metrics if "full" in front.short_metric(metric).split(", ")} != set()
 
 
+def test_claims_of_later_work_have_rows_and_are_not_counted_among_the_papers():
+    results = made(a=[entry(claim) for claim in LATER])
+    assert front.findings(results) == front.findings({})
+    assert front.claims_table(results).splitlines()[-1].startswith(f"| {list(LATER)[-1]} ")
+    assert f"## {list(LATER)[0]} · " in front.ledger_page(results)
+
+
 def test_the_ledger_has_every_number_and_each_statement_once():
     page = front.ledger_page(HALF)
-    assert all(page.count(claim.statement) == 1 for claim in CLAIMS.values())
+    assert all(page.count(claim.statement) == 1 for claim in ALL.values())
     assert (
         "| tokens | 197 |" in page and "| ViT − ResNet at 300 images | +4.4 points [−1.6, 10.4], n = 3 seeds |" in page
     )
@@ -126,9 +133,9 @@ def test_a_bar_in_a_metric_does_not_end_its_cell():
 
 
 def test_every_claim_has_a_short_form_of_at_most_six_words():
-    for claim in CLAIMS.values():
+    for claim in ALL.values():
         assert 1 <= len(claim.short.split()) <= 6 and claim.short[-1] not in ".,;:", claim.id
-    assert len({claim.short for claim in CLAIMS.values()}) == len(CLAIMS)
+    assert len({claim.short for claim in ALL.values()}) == len(ALL)
 
 
 def test_the_picture_is_what_its_record_says_and_small():

@@ -207,7 +207,8 @@ def test_a_notebook_without_a_claim_finishes(figures):
 
 def test_the_claims_are_the_papers():
     assert list(claims.CLAIMS) == [f"C{number:02d}" for number in range(1, 22)]
-    for claim in claims.CLAIMS.values():
+    assert list(claims.ALL) == [*claims.CLAIMS, "L01", "L02"]
+    for claim in claims.ALL.values():
         assert claim.statement.endswith(".") and claim.where
     assert "86M" in claims.CLAIMS["C01"].paper
 

@@ -1,4 +1,4 @@
-"""The paper's claims under test, C01 to C21: what each says, where, and the paper's own number."""
+"""The claims under test: the paper's, C01 to C21, and two of later work, L01 and L02: what each says, and where."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of the paper that can be true or false."""
+    """One sentence of a paper that can be true or false."""
 
     id: str
     short: str  # in at most six words, for tables
     statement: str
-    where: str  # section, table or figure of the paper
+    where: str  # section, table or figure of the paper; of later work, which one
     paper: str = ""  # the paper's number, "" where it gives a picture only
 
     def __str__(self) -> str:
@@ -148,6 +148,25 @@ _CLAIMS = (
 
 CLAIMS: Mapping[str, Claim] = MappingProxyType({claim.id: claim for claim in _CLAIMS})
 
+# What others found later about the paper's Fig. 7 (right). They count apart from the paper's claims.
+_LATER = (
+    Claim(
+        "L01",
+        "few labels: no local heads",
+        "With labels alone and few images, heads of the lowest blocks do not become local.",
+        "Raghu et al. 2021, arXiv:2108.08810",
+    ),
+    Claim(
+        "L02",
+        "masked prediction makes heads local",
+        "Masked prediction makes heads of the lowest blocks local where labels do not.",
+        "Park et al. 2023, arXiv:2305.00729",
+    ),
+)
+
+LATER: Mapping[str, Claim] = MappingProxyType({claim.id: claim for claim in _LATER})
+ALL: Mapping[str, Claim] = MappingProxyType({**CLAIMS, **LATER})
+
 
 def check(claim: str) -> Claim:
     """The claim with this id.
@@ -159,8 +178,9 @@ def check(claim: str) -> Claim:
     '2–4×'
     >>> check("C99")
     Traceback (most recent call last):
-    ValueError: unknown claim 'C99': expected one of C01 to C21
+    ValueError: unknown claim 'C99': expected one of C01 to C21, L01, L02
     """
-    if claim not in CLAIMS:
-        raise ValueError(f"unknown claim {claim!r}: expected one of {_CLAIMS[0].id} to {_CLAIMS[-1].id}")
-    return CLAIMS[claim]
+    if claim not in ALL:
+        known = f"{_CLAIMS[0].id} to {_CLAIMS[-1].id}, {', '.join(LATER)}"
+        raise ValueError(f"unknown claim {claim!r}: expected one of {known}")
+    return ALL[claim]

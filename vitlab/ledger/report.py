@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from vitlab import files
-from vitlab.ledger.claims import CLAIMS
+from vitlab.ledger import claims
 from vitlab.ledger.estimate import counting
 from vitlab.sweep import presets
 
 BEGIN, END = "<!-- ledger:begin -->", "<!-- ledger:end -->"
 _ABSOLUTE = 1e-5  # numbers this small are rounding errors: equal for our purposes (claim C02)
 _RELATIVE = 0.02
-_COLUMNS = "claim,what the paper says,measured,value,interval,n,verdict,paper,reference,agrees"
+_COLUMNS = "claim,what it says,measured,value,interval,n,verdict,paper,reference,agrees"
 _INTRODUCTION = """\
 {purpose}. Built from the result.json files beside this one. *Reference* is our own committed run of this
 preset; *agrees* means that the intervals overlap, or that no more than {tolerance:.0%} lies between them.
@@ -142,7 +142,7 @@ def _comparable(result: Result, reference: Result | None) -> dict[tuple[str, str
 
 
 def _row(entry: Mapping[str, Any], reference: Mapping[str, Any] | None) -> str:
-    claim = CLAIMS.get(entry["claim"])
+    claim = claims.ALL.get(entry["claim"])
     return table_line(
         entry["claim"],
         f"{claim.statement} ({claim.where})" if claim else "",

@@ -11,7 +11,7 @@ from typing import Any
 
 from vitlab import files, notebooks
 from vitlab.ledger import report
-from vitlab.ledger.claims import CLAIMS
+from vitlab.ledger.claims import ALL, CLAIMS
 from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.study import VERDICTS
 
@@ -83,7 +83,7 @@ def by_claim(results: Mapping[str, report.Result]) -> dict[str, Entries]:
     >>> by_claim({})["C13"]
     []
     """
-    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {claim: [] for claim in CLAIMS}
+    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {claim: [] for claim in ALL}
     for notebook, result in results.items():
         for entry in result["results"]:
             found[entry["claim"]].append((notebook, entry))
@@ -91,12 +91,13 @@ def by_claim(results: Mapping[str, report.Result]) -> dict[str, Entries]:
 
 
 def findings(results: Mapping[str, report.Result]) -> str:
-    """How many claims have which verdict, in a sentence. A claim with several numbers counts once.
+    """How many of the paper's claims have which verdict, in a sentence. A claim with several numbers counts once.
 
     >>> findings({})[-39:]
     '21 are still open: 21 not yet measured.'
     """
-    counts = Counter(_counted(verdicts_of(entries)) for entries in by_claim(results).values())
+    entries = by_claim(results)
+    counts = Counter(_counted(verdicts_of(entries[claim])) for claim in CLAIMS)
     decided = [f"{_are(counts[verdict])} {verdict}" for verdict in _DECIDED]
     decided[0] += " here"
     words = {verdict: verdict for verdict in VERDICTS[3:]} | {NOT_YET: "not yet measured", _MIXED: _MIXED}
@@ -133,9 +134,9 @@ def claims_table(results: Mapping[str, report.Result]) -> str:
     for claim, entries in by_claim(results).items():
         first = entries[0][1] if entries else None
         cells = [
-            f"{claim} {CLAIMS[claim].short}",
+            f"{claim} {ALL[claim].short}",
             f"{short_metric(first['metric'])}: {estimate(first)}" if first else "–",
-            (first["paper"] if first else CLAIMS[claim].paper) or "–",
+            (first["paper"] if first else ALL[claim].paper) or "–",
             "; ".join(verdicts_of(entries)),
             ", ".join(f"[{stem[:2]}](notebooks/{stem}.ipynb)" for stem in _notebooks_of(claim, entries)),
         ]
@@ -150,7 +151,7 @@ def ledger_page(results: Mapping[str, report.Result]) -> str:
 
 
 def _section(claim: str, entries: Entries) -> str:
-    known = CLAIMS[claim]
+    known = ALL[claim]
     links = " and ".join(f"[notebook {s[:2]}](../notebooks/{s}.ipynb)" for s in _notebooks_of(claim, entries))
     paper = next((entry["paper"] for _, entry in entries), known.paper)
     said = f"*{known.statement}* ({known.where}{'; the paper: ' + paper if paper else ''}). Tested in {links}."
