@@ -52,7 +52,7 @@ from vitlab.data.loader import to_float
 from vitlab.data.world import HELD_OUT, World, image_set, scene
 from vitlab.data.world import with_cues, with_difficulty
 from vitlab.ledger import report
-from vitlab.ledger.claims import CLAIMS
+from vitlab.ledger.claims import ALL, CLAIMS
 from vitlab.models.sizes import lab_sizes
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.sweep.presets import PRESETS
@@ -105,7 +105,7 @@ chapters = """00|start here: the ledger, what runs where|all|
 05|compute scaling|§4.4, Fig. 5, 12|C06 C07 C20
 06|embedding filters|§4.5, Fig. 7 left|C11
 07|position embeddings|§4.5, Fig. 7 centre, Fig. 10|C10
-08|attention distance|§4.5, Fig. 7 right, Fig. 11|C12 C13
+08|attention distance|§4.5, Fig. 7 right, Fig. 11|C12 C13 L01 L02
 09|attention rollout|§4.5, Fig. 6, 14|C14
 10|masked patch prediction|§4.6|C15
 11|design choices|App. D, Table 7, 8, Fig. 8, 9, 10, 13|C09 C16 C17 C18 C19"""
@@ -114,14 +114,15 @@ lines = ["| | notebook | paper | claims |", "|---|---|---|---|"]
 for number, subject, paper, claims in (line.split("|") for line in chapters.splitlines()):
     lines.append(f"| {number} | [{subject}]({here[number]}) | {paper} | {claims} |")
 in_notebooks = {claim for line in chapters.splitlines() for claim in line.split("|")[3].split()}
-words = f"{len(in_notebooks & set(CLAIMS))} of {len(CLAIMS)} claims have a notebook."
+words = f"{len(in_notebooks & set(CLAIMS))} of the paper's {len(CLAIMS)} claims have a notebook."
 Markdown("\n".join(lines) + f"\n\n{words}")
 
 # %% [markdown]
-# The claims, as they are tested here:
+# The claims, as they are tested here; the last two, L01 and L02, are of later work on the paper's
+# Fig. 7, and are not counted among the paper's:
 
 # %%
-lines = [f"- **{claim.id}** {claim.statement} *({claim.where})*" for claim in CLAIMS.values()]
+lines = [f"- **{claim.id}** {claim.statement} *({claim.where})*" for claim in ALL.values()]
 Markdown("\n".join(lines))
 
 # %% [markdown]
@@ -225,12 +226,12 @@ with pd.option_context("display.max_colwidth", 80, "display.max_rows", 100):
 # all with the verdict of the claim. A high column means many numbers, not more certainty.
 
 # %%
-missing = [claim for claim in CLAIMS if claim not in set(entries["claim"])]
+missing = [claim for claim in ALL if claim not in set(entries["claim"])]
 missing = pd.DataFrame({"claim": missing, "verdict": "not yet"})
 verdicts = pd.concat([entries[["claim", "verdict"]], missing])
 verdicts = verdicts.sort_values("claim", kind="stable", ignore_index=True)
 counts = verdicts["verdict"].value_counts()
-alt = "Verdicts by claim, C01 to C21, a mark for each number: "
+alt = "Verdicts by claim, C01 to C21, L01 and L02, a mark for each number: "
 alt += ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + "."
 with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
     plots.plot_verdicts(verdicts, ax)
@@ -342,7 +343,7 @@ with plots.figure(study, "cues", alt=alt, figsize=(9, 4.9)) as ax:
 # | world | our synthetic images: unlimited in number, labelled, with masks |
 # | seed | the number that fixes a run's random draws: initial weights, order of the images |
 # | preset | a size of all experiments: smoke, quick, full, gpu, paper |
-# | claim | a statement of the paper that is tested here, C01 to C21 |
+# | claim | a statement that is tested here: of the paper, C01 to C21; of later work, L01 and L02 |
 # | verdict | what a run says of a claim: one of the five above |
 # | ledger | the list of all verdicts with their numbers |
 
@@ -355,7 +356,8 @@ with plots.figure(study, "cues", alt=alt, figsize=(9, 4.9)) as ax:
 
 # %%
 ledger.finish(study)
-print(f"claims with a verdict: {entries['claim'].nunique()} of {len(CLAIMS)}", end="; ")
+with_verdict = set(entries["claim"]) & set(CLAIMS)
+print(f"the paper's claims with a verdict: {len(with_verdict)} of {len(CLAIMS)}", end="; ")
 print(f"numbers behind them: {len(entries)}")
 
 # %% [markdown]

@@ -19,8 +19,8 @@
 # | `quick` | three trainings on crops of three photographs | about 1 to 2 min, once; then seconds |
 # | `full` | trainings on up to 9,469 photographs, and all arms of C15 with five seeds | hours |
 #
-# `full` needs the photographs of Imagenette and CIFAR-10 (see `vitlab.data.datasets`). What our run
-# of it found on C15 is shown here at every preset, once it is stored.
+# `full` needs the photographs of Imagenette and CIFAR-10 (see `vitlab.data.datasets`). What our runs
+# of it found on C15 is shown here at every preset.
 
 # %% [markdown]
 # ## What you will learn
@@ -56,11 +56,10 @@ import torch
 from IPython.display import Markdown, display
 from torch.nn import functional as F
 
-from vitlab import files, ledger, plots, widgets
+from vitlab import ledger, plots, widgets
 from vitlab.data import datasets, photographs
 from vitlab.data.loader import to_float
 from vitlab.experiments import local_heads, masked_pretraining, watching
-from vitlab.ledger.report import read_results
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.training import masked
 from vitlab.training.guesses import colours_of, corrupted, filled
@@ -89,8 +88,8 @@ study = ledger.begin(NAME, PRESET, SEED, target=TARGET, masked=MASKED)
 # Each holds if its whole interval lies above 0. Each fails if its whole interval lies below the
 # margin of 1 percentage point: so small a difference is none. Otherwise it is undecided, as it is
 # with fewer than five seeds. Both hold: *reproduced*. One holds, the other fails: *partly
-# reproduced*. Both fail: *not reproduced*. What remains is *inconclusive*. Without labelled
-# photographs, as at `quick`, C15 is *not testable*.
+# reproduced*. Both fail: *not reproduced*. What remains is *inconclusive*. At `quick`, whose live
+# run has no labels, C15 is judged by the committed runs of `full`.
 #
 # **Heads and positions** are no claim of §4.6; later work makes one (Park et al. 2023: masked
 # prediction makes heads local). A head is *local* where its mean attention distance (notebook 08,
@@ -422,67 +421,76 @@ for words, condition in conditions.items():
 # %% [markdown]
 # ### C15: better than scratch, below supervised
 #
-# The arms are run where the preset has them and their photographs are there.
+# The arms are run where the preset has them and their photographs are there. Elsewhere the runs of
+# `full` that are committed are read, and the words below say how many of those planned they are.
 
 # %%
 comes_here = PRESET in masked_pretraining.CONFIGS
 missing = masked_pretraining.missing(PRESET) if comes_here else ()
-finals = pd.DataFrame()
-if comes_here and not missing:
-    finals = masked_pretraining.accuracies(masked_pretraining.masked_pretraining(PRESET, seed=SEED))
-    print(f"{finals['seed'].nunique()} seeds of {finals['arm'].nunique()} arms")
-why = "it takes labelled photographs, and more time than this preset has"
 if missing:
-    why = f"the images of {' and '.join(missing)} are not here; set VITLAB_DATA"
-print("" if len(finals) else f"C15 is not tested by this run: {why}.")
+    print(f"The images of {' and '.join(missing)} are not here (set VITLAB_DATA).")
+arms, where_from = ledger.live_or_published(
+    masked_pretraining.masked_pretraining,
+    PRESET,
+    SEED,
+    {} if missing else masked_pretraining.CONFIGS,
+)
+finals = masked_pretraining.accuracies(arms) if len(arms) else pd.DataFrame()
+setup = masked_pretraining.CONFIGS[PRESET if comes_here and not missing else "full"]
+print(where_from)
 
 # %% [markdown]
-# The verdict, by the rule from above. Where the arms have not been run, the number that is entered
-# beside the verdict is how well this run's models predict hidden patches.
+# Accuracy on test photographs after equal fine-tuning. All differences are paired by seed, since
+# within a seed all arms begin with the same fresh weights and are fine-tuned on the same batches:
+
+
+# %%
+def gap(better, worse):
+    values = masked_pretraining.differences(finals, better, worse).dropna()
+    return ledger.Estimate.of(values, "points")
+
+
+if len(finals):
+    alt = "Test accuracy after fine-tuning in every arm: a dot for each seed, a line for the mean."
+    with plots.figure(study, "arms", alt=alt, figsize=(7, 3.2)) as ax:
+        title = f"Fine-tuned on {setup.data}, {setup.body.image_size} px"
+        plots.plot_arms(finals, ax).set_title(title)
+    accuracy = {
+        arm: ledger.Estimate.of(100 * rows["test_accuracy"], "%")
+        for arm, rows in finals.groupby("arm", sort=False)
+    }
+    over = {arm: gap(arm, masked_pretraining.SCRATCH) for arm in accuracy}
+    over[masked_pretraining.SCRATCH] = "–"
+    columns = {"accuracy": accuracy, "minus scratch": over}
+    display(pd.DataFrame(columns).map(str))
+else:
+    print("No run of full is committed yet: there are no arms to draw.")
+
+# %% [markdown]
+# The verdict, by the rule from above. Where no arm has been run, the number that is entered beside
+# the verdict is how well this run's models predict hidden patches.
 
 # %%
 if len(finals):
-    paper_arm, setup = "masked, mean-colour", masked_pretraining.CONFIGS[PRESET]
-    supervised = [arm for arm in (masked_pretraining.SUPERVISED, "world") if arm in setup.arms]
-
-    def gap(better, worse):
-        values = masked_pretraining.differences(finals, better, worse)
-        return ledger.Estimate.of(values, "points")
-
-    over_scratch, under = gap(paper_arm, "scratch"), gap(supervised[0], paper_arm)
-    numbers = {"masked − scratch": over_scratch, f"supervised ({supervised[0]}) − masked": under}
+    paper_arm, supervised = "masked, mean-colour", masked_pretraining.SUPERVISED
+    supervised = supervised if supervised in accuracy else "world"
+    over_scratch, under = gap(paper_arm, "scratch"), gap(supervised, paper_arm)
+    numbers = {"masked − scratch": over_scratch, f"supervised ({supervised}) − masked": under}
+    if setup is not masked_pretraining.CONFIGS.get(PRESET):
+        numbers = {f"{name}, full": number for name, number in numbers.items()}
     parts = [
         ledger.above(over_scratch, margin=1, name="better than scratch"),
         ledger.above(under, margin=1, name="below supervised"),
     ]
-    ruling, note = ledger.judge(*parts), f"fine-tuned on {setup.data}, {setup.body.image_size} px"
+    ruling = ledger.judge(*parts)
+    note = f"{where_from}; fine-tuned on {setup.data}, {setup.body.image_size} px"
 else:
-    ruling, note = ledger.not_testable(why), ""
+    ruling, note = ledger.not_testable("its runs belong to the preset full"), ""
     right = ledger.Estimate.of(100 * ends["accuracy"], "%")
     numbers = {f"{quality} ({TARGET}), held-out crops": right}
 ledger.conclude(study, "C15", ruling, numbers, note=note, table=finals if len(finals) else found)
 if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
-
-# %% [markdown]
-# Test accuracy of all arms, of this run, or else of our reference run at `full`, with what that
-# said of C15:
-
-# %%
-reference = read_results(files.reference_dir("full"))[0].get(NAME, {})
-shown, whose = finals, "this run"
-if finals.empty:
-    shown, whose = pd.DataFrame(reference.get("table", [])), "reference run at full"
-    for entry in reference.get("results", []):
-        low, high = entry["interval"] or (math.nan, math.nan)
-        number = f"{entry['value']:.1f} [{low:.1f}, {high:.1f}] {entry['unit']}, n = {entry['n']}"
-        print(f"reference, {entry['claim']}: {entry['verdict']}; {entry['metric']}: {number}")
-if "arm" in shown:
-    alt = "Test accuracy after fine-tuning in every arm: a dot for each seed, a line for the mean."
-    with plots.figure(study, "arms", alt=alt, figsize=(7, 3.2)) as ax:
-        plots.plot_arms(shown, ax).set_title(f"Fine-tuned accuracy, {whose}")
-else:
-    print("No run at full is stored yet: figures/reference/full has no arms to draw.")
 
 # %% [markdown]
 # **How we differ from the paper.** A ViT more than a hundred times smaller, images of 64 instead of

@@ -26,11 +26,12 @@ _INTRODUCTION = """\
 <!-- made by python -m vitlab.publish readme: change the results, or vitlab/publish/front.py -->
 # The ledger
 
-Every number behind the verdicts in the [README](../README.md), claim by claim: what the paper says, what was measured
-here, with its 95 % interval and what *n* counts, and the verdict, by a rule that the notebook wrote down before the
-run. A number without *n* was counted or computed; C02's are the largest of several random draws. Numbers marked *full*
-come from larger committed runs ([figures/reference/full](../figures/reference/full/)), all others from the committed
-run of the preset `quick` ([figures/reference/quick](../figures/reference/quick/)).
+Every number behind the verdicts in the [README](../README.md), claim by claim: what the paper says (of L01 and L02:
+what later work says), what was measured here, with its 95 % interval and what *n* counts, and the verdict, by a rule
+that the notebook wrote down before the run. A number without *n* was counted or computed; C02's are the largest of
+several random draws. Numbers marked *full* come from larger committed runs
+([figures/reference/full](../figures/reference/full/)), all others from the committed run of the preset `quick`
+([figures/reference/quick](../figures/reference/quick/)).
 [Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict.
 """
 Entries = Sequence[tuple[str, Mapping[str, Any]]]  # notebook and entry of its result.json
