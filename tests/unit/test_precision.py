@@ -1,5 +1,7 @@
 """Mixed precision: attention in the open on a CPU gives the gradients of the fused kernel, and all is put back."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -17,9 +19,10 @@ def fused(model: nn.Module) -> list[bool]:
     return [module.fused_attn for module in model.modules() if isinstance(module, Attention)]
 
 
-def gradients(model: nn.Module, precision: str) -> torch.Tensor:
-    images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(2))
-    with open_attention(model, CPU, precision), autocast(CPU, precision):
+def gradients(model: nn.Module, precision: str, draw: int, in_the_open: bool = True) -> torch.Tensor:
+    images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(draw))
+    opened = open_attention(model, CPU, precision) if in_the_open else contextlib.nullcontext()
+    with opened, autocast(CPU, precision):
         loss = model(images).float().square().sum()
     return torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, list(model.parameters()))])
 
@@ -27,13 +30,12 @@ def gradients(model: nn.Module, precision: str) -> torch.Tensor:
 def test_gradients_in_the_open_are_as_near_to_those_of_full_precision_as_the_fused_kernels():
     model = zoo.create("Lab-Ti/8")
     nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(1))
-    exact, ours = gradients(model, "fp32"), gradients(model, "bf16")
-    with autocast(CPU, "bf16"):
-        images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(2))
-        loss = model(images).float().square().sum()
-    kernels = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
-    apart, of_kernels = ((each - exact).norm() / exact.norm() for each in (ours, kernels))
-    assert 0 < apart < 0.05 and apart < 2 * of_kernels  # 1.0 to 1.6 times, by the processor
+    apart, of_kernels = [], []
+    for draw in range(10):  # a single draw is 0.7 to 1.6 times as far, by the processor
+        exact = gradients(model, "fp32", draw)
+        for found, in_the_open in ((apart, True), (of_kernels, False)):
+            found.append((gradients(model, "bf16", draw, in_the_open) - exact).norm() / exact.norm())
+    assert 0 < max(apart) < 0.05 and sum(apart) < 1.25 * sum(of_kernels)
 
 
 @pytest.mark.parametrize("precision, wanted", [("bf16", False), ("fp32", True)])
