@@ -279,6 +279,16 @@ def test_at_full_all_pre_trainings_see_as_many_images_and_the_fine_tuning_is_one
     assert set(runs["target"]) == {"", *(target.value for target in Target)}
 
 
+def test_for_every_supervised_arm_there_is_a_masked_one_on_the_same_images():
+    arms = masked_pretraining.CONFIGS["full"].arms
+    supervised = {name: arm for name, arm in arms.items() if arm.objective == "labels"}
+    assert set(supervised) == {"world", masked_pretraining.SUPERVISED}
+    for name, arm in supervised.items():
+        masks = arms[masked_pretraining.masked_on(name)]
+        assert (masks.data, masks.target) == (arm.data, "mean-colour")
+        assert masks.steps * masks.batch_size == arm.steps * arm.batch_size
+
+
 def test_the_arms_of_a_seed_begin_with_the_same_weights():
     runs = [run for run in masked_pretraining.planned_runs("smoke") if run["seed"] == 1]
     scratch = next(run for run in runs if run["arm"] == "scratch") | {"objective": "none"}

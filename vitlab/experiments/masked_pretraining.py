@@ -62,12 +62,26 @@ class StudyConfig:
 
 def _arms(data: str, supervised: tuple[str, ...], views: int, masked_batch: int, labels_batch: int) -> dict:
     """All arms see as many images; masked prediction takes smaller batches, for it needs many steps."""
-    masks = {
-        f"masked, {target}": Pretraining("masked", data, target.value, views // masked_batch, masked_batch, 3e-3)
-        for target in Target
-    }
-    labels = {name: Pretraining("labels", name, "", views // labels_batch, labels_batch, 1e-3) for name in supervised}
-    return {SCRATCH: Pretraining("none")} | masks | labels
+
+    def masks(images: str, target: Target) -> Pretraining:
+        return Pretraining("masked", images, target.value, views // masked_batch, masked_batch, 3e-3)
+
+    return (
+        {SCRATCH: Pretraining("none")}
+        | {f"masked, {target}": masks(data, target) for target in Target}
+        | {name: Pretraining("labels", name, "", views // labels_batch, labels_batch, 1e-3) for name in supervised}
+        # As in the paper, where both objectives have the same images: those of the labels, without these.
+        | {masked_on(name): masks(name, Target.MEAN_COLOUR) for name in supervised}
+    )
+
+
+def masked_on(images: str) -> str:
+    """The arm of masked prediction, of the paper's target, on the images of a supervised arm.
+
+    >>> masked_on("cifar10")
+    'masked on cifar10'
+    """
+    return f"masked on {images}"
 
 
 CONFIGS = {
@@ -128,7 +142,7 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     """Every run of the study.
 
     >>> len(planned_runs("full"))
-    30
+    40
     """
     config = presets.choose(CONFIGS, preset)
     tuning = config.finetuning
