@@ -315,11 +315,11 @@ def test_what_is_missing_is_named(monkeypatch):
     assert masked_pretraining.missing("smoke") == ()
 
 
-def test_supervised_arms_without_their_images_are_left_out(monkeypatch, tmp_path):
+def test_arms_without_their_images_are_left_out(monkeypatch, tmp_path):
     monkeypatch.setattr(masked_pretraining.datasets, "present", lambda name: name != "cifar10")
     monkeypatch.setattr(masked_pretraining.runner, "run_all", lambda function, runs, *_: pd.DataFrame(runs))
     asked = masked_pretraining.masked_pretraining("full", folder=tmp_path)
-    assert set(asked["arm"]) == set(masked_pretraining.CONFIGS["full"].arms) - {"cifar10"}
+    assert set(asked["arm"]) == set(masked_pretraining.CONFIGS["full"].arms) - {"cifar10", "masked on cifar10"}
     assert set(asked["finetuned_on"]) == {"imagenette"}
 
 

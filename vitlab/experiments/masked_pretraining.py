@@ -115,7 +115,7 @@ def masked_pretraining(
     `accuracies` and `curves` read the rows. Nothing is chosen by the test images: the learning rate of fine-tuning is
     the best of the same trials on training images that were held out, arm by arm and seed by seed.
 
-    Supervised arms whose images are not present are left out (see `missing`).
+    Arms whose images are not present are left out (see `missing`).
 
     Raises ValueError for an unknown preset, RuntimeError where the images of the target are not present.
     """
