@@ -210,7 +210,7 @@ def experiment(options: argparse.Namespace) -> int:
     table = function(preset=options.preset, seed=options.seed, jobs=options.jobs, **values)
     with files.writing(path) as temporary:
         table.to_csv(temporary, index=False)
-    print(table.to_string(index=False, max_rows=60))
+    print(table.to_string(index=False, max_rows=60, max_colwidth=40))  # a packed position map has thousands of letters
     print(path)
     return 0
 
