@@ -10,7 +10,7 @@ from vitlab import files
 from vitlab.experiments import real_subsets
 from vitlab.ledger import published
 from vitlab.publish import __main__ as publish
-from vitlab.publish import carry
+from vitlab.publish import carry, runs
 from vitlab.sweep import committed, results, runner
 
 
@@ -168,3 +168,13 @@ def test_a_revision_is_checked_out_and_goes():
     assert not place.exists()
     with pytest.raises(ValueError, match="no checkout of revision 'no such one'"), carry._checkout("no such one"):
         pass
+
+
+def test_packed_texts_are_committed_of_a_trainings_end_alone_and_of_crops_whole():
+    rows = [{"samples": at, "similarity": "map", "loss": 1.0} for at in (0, 9)] + [{"samples": 9, "block": 1}]
+    of_photographs = runs.short({"config": {"data": "imagenette"}, "rows": rows, "sha256": "of all"})
+    assert [row.get("similarity") for row in of_photographs["rows"]] == [None, "map", None]
+    assert [row.get("loss") for row in of_photographs["rows"]] == [1.0, 1.0, None] and results.is_whole(of_photographs)
+    for config in ({"data": "photographs"}, {"data": "imagenette"}):
+        whole = {"config": config, "rows": rows if "photo" in config["data"] else [{"loss": 1.0}], "sha256": "of all"}
+        assert runs.short(whole) == whole
