@@ -430,18 +430,15 @@ for words, condition in conditions.items():
 # `full` that are committed are read, and the words below say how many of those planned they are.
 
 # %%
-comes_here = PRESET in masked_pretraining.CONFIGS
-missing = masked_pretraining.missing(PRESET) if comes_here else ()
+missing = masked_pretraining.missing(PRESET) if PRESET in masked_pretraining.CONFIGS else ()
 if missing:
     print(f"The images of {' and '.join(missing)} are not here (set VITLAB_DATA).")
+live = {} if missing else masked_pretraining.CONFIGS
 arms, where_from = ledger.live_or_published(
-    masked_pretraining.masked_pretraining,
-    PRESET,
-    SEED,
-    {} if missing else masked_pretraining.CONFIGS,
+    masked_pretraining.masked_pretraining, PRESET, SEED, live
 )
 finals = masked_pretraining.accuracies(arms) if len(arms) else pd.DataFrame()
-setup = masked_pretraining.CONFIGS[PRESET if comes_here and not missing else "full"]
+setup = masked_pretraining.CONFIGS[PRESET if PRESET in live else "full"]
 print(where_from)
 
 # %% [markdown]
@@ -503,8 +500,7 @@ if len(finals):
     supervised = supervised if supervised in order else "world"
     over_scratch, under = gap(paper_arm, "scratch"), gap(supervised, paper_arm)
     numbers = {"masked − scratch": over_scratch, f"supervised ({supervised}) − masked": under}
-    if setup is not masked_pretraining.CONFIGS.get(PRESET):
-        numbers = {f"{name}, full": number for name, number in numbers.items()}
+    numbers = numbers if PRESET in live else ledger.of_full(numbers)
     parts = [
         ledger.above(over_scratch, margin=1, name="better than scratch"),
         ledger.above(under, margin=1, name="below supervised"),

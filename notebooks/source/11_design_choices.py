@@ -383,7 +383,7 @@ def finished(rows, planned):
 
 def marked(numbers, presets):
     """The numbers by name, with a mark where they are of published runs: those are of full."""
-    return numbers if PRESET in presets else {f"{name}, full": n for name, n in numbers.items()}
+    return numbers if PRESET in presets else ledger.of_full(numbers)
 
 
 leads = head_rates.leads(heads) if len(heads) else {}

@@ -5,7 +5,7 @@ from vitlab.ledger.estimate import Estimate, seeds_needed
 from vitlab.ledger.intervals import coverage, failed_starts, mean_interval
 from vitlab.ledger.origin import provenance
 from vitlab.ledger.published import live_or_published, published_runs
-from vitlab.ledger.study import VERDICTS, Study, begin, conclude, conclude_by_full, finish, save_figure
+from vitlab.ledger.study import VERDICTS, Study, begin, conclude, conclude_by_full, finish, of_full, save_figure
 from vitlab.ledger.verdicts import above, all_of, any_of, below, given, judge, not_testable, within
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "live_or_published",
     "mean_interval",
     "not_testable",
+    "of_full",
     "provenance",
     "published_runs",
     "save_figure",

@@ -182,10 +182,19 @@ def conclude_by_full(
     notes = [f"{study.preset}: {words}", *([note] if note else [])]
     if full is not None and study.preset != "full":
         notes[0] += f"; by this run alone: {ruling}"
-        ruling, of_full, words = full
-        numbers = {f"{metric}, full": value for metric, value in of_full.items()} | dict(numbers)
+        ruling, their, words = full
+        numbers = of_full(their) | dict(numbers)
         notes.insert(0, f"{where_from}: {words}")
     conclude(study, claim, ruling, {**numbers, **(beside or {})}, note=". ".join(notes), **options)
+
+
+def of_full(numbers: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    """Numbers by name, marked as those of committed runs of the preset `full`, for another preset's ledger.
+
+    >>> list(of_full({"tokens": Estimate.exact(197)}))
+    ['tokens, full']
+    """
+    return {f"{metric}, full": value for metric, value in numbers.items()}
 
 
 def _show(line: str) -> None:

@@ -70,7 +70,8 @@ def plot_verdicts(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ax.plot(x, y, marker, color=colour, ms=size, mec="white", label=verdict if len(x) else None)
     ax.set_xticks(range(len(claims)), [claim.removeprefix("C") for claim in claims])
     ax.set_yticks(range(int(place.max()) + 1))
-    ax.set(xlabel="claim of the paper (C…)", ylabel="numbers measured", ylim=(-0.6, place.max() + 0.6))
+    ax.set(xlabel="claim (01 to 21: C…, of the paper; L…: of later work)", ylabel="numbers measured")
+    ax.set_ylim(-0.6, place.max() + 0.6)
     ax.set_xlim(-0.7, len(claims) - 0.3)
     ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.2)
     return ax
