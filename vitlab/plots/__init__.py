@@ -43,6 +43,7 @@ from vitlab.plots.masked import (
     plot_heads,
     plot_local_shares,
     plot_losses_by_views,
+    plot_measure_by_photographs,
     plot_pictures,
 )
 from vitlab.plots.model import (
@@ -118,6 +119,7 @@ __all__ = [
     "plot_maps_compared",
     "plot_mass_against_area",
     "plot_mass_and_distance",
+    "plot_measure_by_photographs",
     "plot_measures",
     "plot_model",
     "plot_optimizers",

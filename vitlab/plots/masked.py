@@ -131,6 +131,38 @@ def plot_local_shares(table: pd.DataFrame, ax: Axes | None = None, by: str = "ob
     return ax
 
 
+def plot_measure_by_photographs(trainings: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """One measure of position maps by number of training photographs: a dot for each training, and the means.
+
+    `trainings` has columns objective, n_train, value, control_low and control_high; grey is the range of the controls.
+
+    >>> kinds = pd.DataFrame({"objective": ["masked", "labels"], "n_train": 300, "value": [0.5, 0.1]})
+    >>> ax = plot_measure_by_photographs(kinds.assign(control_low=-0.1, control_high=0.1))
+    >>> [tick.get_text() for tick in ax.get_xticklabels()]
+    ['300']
+    """
+    ax = axes(ax)
+    counts = sorted(trainings["n_train"].unique())
+    grey = "controls' range"
+    for number, (objective, (colour, marker)) in enumerate(_ARMS.items()):
+        mine, means = trainings[trainings["objective"] == objective], []
+        for n_train, rows in mine.groupby("n_train"):
+            place = counts.index(n_train) + (number - 0.5) * 0.36
+            low, high = rows["control_low"].min(), rows["control_high"].max()
+            ax.bar(place, high - low, 0.3, low, color=MUTED, alpha=0.35, zorder=1, label=grey)
+            ax.scatter(np.full(len(rows), place), rows["value"], s=18, color=COLOURS[colour], alpha=0.5, zorder=2)
+            means.append((place, rows["value"].mean()))
+            grey = ""  # one entry in the legend
+        line = {"color": COLOURS[colour], "marker": marker, "label": f"{objective}, mean of the seeds"}
+        if means:
+            ax.plot(*zip(*means, strict=True), **line)
+    ax.axhline(0, color=COLOURS["black"], linewidth=0.8, zorder=1)
+    ax.set_xticks(range(len(counts)), [f"{count:,}" for count in counts])
+    ax.set_xlabel("training photographs")
+    ax.grid(axis="x", visible=False)
+    return ax
+
+
 def plot_losses_by_views(table: pd.DataFrame, ax: Axes | None = None, known: Mapping[str, float] | None = None) -> Axes:
     """Loss on held-out images over the views: a thin line for each seed, their mean, and known losses by name.
 
