@@ -245,9 +245,8 @@ table.head()
 #
 # Left, similarity against distance; right, the three quantities beside their controls.
 
+
 # %%
-
-
 def with_limit(measures):
     """What the rule asks of each measure's interval, as a column more."""
     least = pd.Series({"rank correlation": 0.3}).reindex(measures.index)

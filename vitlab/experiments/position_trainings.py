@@ -52,12 +52,12 @@ def of_trainings(evaluations: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFram
 def _shuffled(text: str, n: int, seed: int) -> list[dict[str, float]]:
     """The measures of a packed map whose patches are shuffled: n times at random, n times within rings."""
     similarity = torch.from_numpy(position_map(text)).float()
-    grid = tuple(similarity.shape[:2])
-    n_patches = grid[0] * grid[1]
+    rows, cols = similarity.shape[:2]
+    n_patches = rows * cols
     flat = similarity.reshape(n_patches, n_patches)
     generator = torch.Generator().manual_seed(seed)
     found = []
-    for groups in (torch.zeros(n_patches, dtype=torch.int64), rings(grid)):
+    for groups in (torch.zeros(n_patches, dtype=torch.int64), rings((rows, cols))):
         for _ in range(n):
             order = shuffled_within(groups, generator)
             numbers = measures(flat[order][:, order].reshape(similarity.shape))
