@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vitlab.experiments import attention_distances, scaling
-from vitlab.sweep import identity
+from vitlab.sweep import identity, sources
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_a_module_outside_of_vitlab_counts_with_what_it_imports_of_vitlab(packag
     ],
 )
 def test_imported_names_of_known_sources(source, package, names):
-    assert identity.imported(source, package) - {"vitlab.models.vit.ViT"} == names
+    assert sources.imported(source, package) - {"vitlab.models.vit.ViT"} == names
 
 
 def test_a_key_changes_with_torch_and_the_device(monkeypatch):
@@ -135,11 +135,11 @@ def test_a_key_changes_with_torch_and_the_device(monkeypatch):
 def test_the_code_hash_sees_code_not_comments():
     plain = "def f(x):\n    return x + 1\n"
     dressed = '"""Module."""\n# comment\n\ndef f(x):\n    """Doc."""\n    return (x + 1)  # why\n'
-    assert identity.source_hash(plain) == identity.source_hash(dressed)
-    assert identity.source_hash(plain) != identity.source_hash(plain.replace("1", "2"))
-    assert identity.source_hash('def f():\n    """Doc."""\n') == identity.source_hash("def f():\n    pass\n")
+    assert sources.source_hash(plain) == sources.source_hash(dressed)
+    assert sources.source_hash(plain) != sources.source_hash(plain.replace("1", "2"))
+    assert sources.source_hash('def f():\n    """Doc."""\n') == sources.source_hash("def f():\n    pass\n")
     # a string that is a value, not a docstring, counts
-    assert identity.source_hash("x = 'a'") != identity.source_hash("x = 'b'")
+    assert sources.source_hash("x = 'a'") != sources.source_hash("x = 'b'")
 
 
 def test_the_code_hash_is_the_same_on_every_python():
@@ -150,9 +150,9 @@ class A(B, metaclass=C):
         y = f"{a!r:>{c}} 'q' {b}" "tail"
         return [i async for i in y], lambda: (None, ..., 1e3, b"x", u"u", True, 1j)
 """
-    assert identity.source_hash(source).startswith("81b6fdf319de67e3")
-    assert identity.source_hash('f("")') != identity.source_hash("f()") != identity.source_hash("f(None)")
-    assert identity.source_hash("return None") != identity.source_hash("return")
+    assert sources.source_hash(source).startswith("81b6fdf319de67e3")
+    assert sources.source_hash('f("")') != sources.source_hash("f()") != sources.source_hash("f(None)")
+    assert sources.source_hash("return None") != sources.source_hash("return")
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_the_code_hash_covers_the_experiments_own_module(tmp_path, monkeypatch):
 def test_code_is_hashed_in_several_threads_at_once():
     # dask asks the garbage collector to call it back, where threads take turns
     source = Path(identity.__file__).read_text()
-    expected, found = identity.source_hash(source), []
+    expected, found = sources.source_hash(source), []
 
     def give_way(*_) -> None:
         time.sleep(0)
@@ -184,7 +184,7 @@ def test_code_is_hashed_in_several_threads_at_once():
     def many() -> None:
         for _ in range(10):
             try:
-                found.append(identity.source_hash(source))
+                found.append(sources.source_hash(source))
             except SystemError as error:
                 found.append(str(error))
 

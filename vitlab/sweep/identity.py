@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import importlib.metadata
@@ -11,15 +10,15 @@ import json
 import math
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from vitlab.sweep import sources
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # Packages that store, count and describe what runs return; no run computes with them.
 _KEEPS_RESULTS = ("vitlab.sweep", "vitlab.ledger")
-_PARSING = threading.Lock()  # Python 3.11's parser counts the depth of two threads as one, and raises SystemError
 SCHEMA = 2  # of the files of results; those of an older schema are kept and not used, as those of older code are
 _SEEN = {path: path.stat().st_mtime_ns for path in _PACKAGE.rglob("*.py")}  # as this process began
 
@@ -54,8 +53,7 @@ def defines(path: Path, name: str) -> bool:
     >>> defines(Path(__file__), "defines"), defines(Path(__file__), "undefined")
     (True, False)
     """
-    body = _tree(path.read_text(encoding="utf-8")).body
-    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in body)
+    return name in _read(path).functions
 
 
 def _hash_of(paths: Sequence[Path]) -> str:
@@ -63,6 +61,7 @@ def _hash_of(paths: Sequence[Path]) -> str:
     for path in paths:
         name = path.relative_to(_PACKAGE) if path.is_relative_to(_PACKAGE) else Path(path.name)
         digest.update(f"{name.as_posix()}\0{_read(path).hash}\0".encode())
+    sources.keep()
     return digest.hexdigest()[:16]
 
 
@@ -107,44 +106,9 @@ def _files(function: Callable[..., Any] | None) -> list[Path]:
     return sorted(_PACKAGE.rglob("*.py")) if function is None else import_closure(function)
 
 
-class _Module(NamedTuple):
-    """What is read of a module's source: the hash of its code, and all that it may import of vitlab."""
-
-    hash: str
-    imports: tuple[str, ...]
-
-
-def _read(path: Path) -> _Module:
-    state = path.stat()
-    return _parsed(path, state.st_mtime_ns, state.st_size)
-
-
-@functools.lru_cache(maxsize=512)
-def _parsed(path: Path, mtime_ns: int, size: int) -> _Module:
-    tree = _tree(path.read_text(encoding="utf-8"))
+def _read(path: Path) -> sources.Module:
     package = ["vitlab", *path.parent.relative_to(_PACKAGE).parts] if path.is_relative_to(_PACKAGE) else []
-    return _Module(imports=tuple(sorted(imported(tree, package))), hash=source_hash(tree))
-
-
-def imported(source: str | ast.Module, package: Sequence[str] = ()) -> set[str]:
-    """The dotted names of vitlab that a module, its source or syntax tree, imports anywhere, with the packages above.
-
-    `package`: the parts of the package that the module is in, for relative imports. Of `from a import b` both a and
-    a.b are named, for b may be a module.
-
-    >>> sorted(imported("def f():\\n    from vitlab.data import world"))
-    ['vitlab', 'vitlab.data', 'vitlab.data.world']
-    """
-    names: set[str] = set()
-    for node in ast.walk(_tree(source)):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = list(package[: len(package) - node.level + 1]) if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names.update(f"{base}.{alias.name}" for alias in node.names)
-    parts = [name.split(".") for name in names]
-    return {".".join(each[:n]) for each in parts if each[0] == "vitlab" for n in range(1, len(each) + 1)}
+    return sources.read(path, package)
 
 
 def _file_of(name: str) -> Path | None:
@@ -153,49 +117,6 @@ def _file_of(name: str) -> Path | None:
     if base == _PACKAGE:
         return None
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.exists()), None)
-
-
-def _tree(source: str | ast.Module) -> ast.Module:
-    if isinstance(source, ast.Module):
-        return source
-    with _PARSING:
-        return ast.parse(source)
-
-
-def source_hash(source: str | ast.Module) -> str:
-    """Hash of Python source with its comments, docstrings and formatting taken out; the same on every Python.
-
-    Of a syntax tree, which may be given in its place, the docstrings are taken out for good.
-
-    >>> source_hash("x = 1  # one") == source_hash("'''A module.'''\\n\\nx = (1)")
-    True
-    >>> source_hash("x = 1") == source_hash("x = 2")
-    False
-    """
-    tree = _tree(source)
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-            and ast.get_docstring(node, clean=False) is not None
-        ):
-            node.body = node.body[1:] or [ast.Pass()]
-    return hashlib.sha256(json.dumps(_outline(tree)).encode()).hexdigest()
-
-
-def _outline(node: Any) -> Any:
-    """A syntax tree as nested lists, without what is empty: later Pythons have more fields, and unparse otherwise."""
-    if isinstance(node, list):
-        return [_outline(each) for each in node]
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    if isinstance(node, ast.JoinedStr):  # Python 3.12 has empty pieces in some
-        node = ast.JoinedStr([part for part in node.values if getattr(part, "value", None) != ""])
-    outline: list[Any] = [type(node).__name__]
-    for name in node._fields:
-        value = getattr(node, name, None)
-        if name != "kind" and value is not None and value != []:
-            outline.append([name, _outline(value)])
-    return outline
 
 
 def made_by(function: Callable[..., Any] | None = None) -> dict[str, str]:
