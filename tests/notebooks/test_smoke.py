@@ -1,5 +1,6 @@
 """Every notebook runs at `smoke` from first cell to last, silently, and leaves a whole result with figures behind."""
 
+import base64
 import json
 import re
 
@@ -36,7 +37,10 @@ def test_runs_at_smoke(path, at_smoke):
         for output in cell.get("outputs", ()):
             assert output.output_type != "error"
             assert output.get("name") != "stderr", f"{cell.source[:60]!r} wrote to stderr: {output.text[:300]}"
-    shown = sum("image/png" in o.get("data", {}) for cell in executed.cells for o in cell.get("outputs", ()))
+    shown = {}  # pictures in the cells, by their words
+    for output in (output for cell in executed.cells for output in cell.get("outputs", ())):
+        if "image/png" in output.get("data", {}):
+            shown[output.metadata["image/png"]["alt"]] = base64.b64decode(output.data["image/png"])
     result = json.loads((folder / "result.json").read_text())
     assert (result["preset"], result["seed"], result["notebook"]) == ("smoke", 1, path.stem)
     assert {entry["claim"] for entry in result["results"]} >= CLAIMED.get(path.stem[:2], set())
@@ -44,9 +48,10 @@ def test_runs_at_smoke(path, at_smoke):
         assert entry["claim"] in claims.ALL
         assert entry["verdict"] in ledger.VERDICTS
         assert entry["interval"] is None or entry["interval"][0] <= entry["interval"][1]
-    assert shown >= len(result["figures"]) > 0
+    assert result["figures"]
     for figure in result["figures"].values():
         assert len(figure["alt"]) > 20
+        assert shown[figure["alt"]] == (folder / figure["png"]).read_bytes()
         picture = matplotlib.image.imread(folder / figure["png"])
         assert picture[..., :3].std() > 0.01, f"{figure['png']} is blank"
         assert (folder / figure["svg"]).read_text().lstrip().startswith("<?xml")

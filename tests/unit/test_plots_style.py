@@ -1,5 +1,8 @@
 """The style changes what is drawn inside it, and nothing else."""
 
+import base64
+import sys
+
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
@@ -49,6 +52,28 @@ def test_a_figure_is_styled_saved_and_closed():
         assert kept.saved == []
     assert kept.saved == [("lines", "Two lines.", [6.0, 2.0], False)]
     assert dict(mpl.rcParams) == before and plt.get_fignums() == []
+
+
+class Folder:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def save(self, fig, name, alt):
+        fig.savefig(self.folder / f"{name}.png")
+        return self.folder / f"{name}.png"
+
+
+def test_a_cell_shows_the_file_that_was_saved_with_its_words(tmp_path, monkeypatch):
+    """As wide as matplotlib would show the figure, though the file has more pixels."""
+    shown = []
+    monkeypatch.setattr(sys.modules["vitlab.plots.style"], "in_notebook", lambda: True)
+    monkeypatch.setattr("IPython.display.publish_display_data", lambda *bundle: shown.append(bundle))
+    with plots.figure(Folder(tmp_path), "line", alt="A line.", figsize=(5, 2)) as ax:
+        ax.plot([0, 1])
+    [(data, metadata)] = shown
+    assert base64.b64decode(data["image/png"]) == (tmp_path / "line.png").read_bytes()
+    assert data["text/plain"] == "A line." and metadata == {"image/png": {"alt": "A line.", "width": 480}}
+    assert plt.get_fignums() == []
 
 
 def test_what_fails_is_not_saved():

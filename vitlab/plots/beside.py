@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from vitlab.plots.png import as_png, still, with_palette
+from vitlab.plots.png import as_png, in_notebook, show_still, with_palette
 from vitlab.plots.style import style
 
 _WIDTH = {False: 12.0, True: 9.0}  # inches, of pictures side by side and under each other
@@ -42,12 +41,11 @@ def side_by_side(pictures: Mapping[str, Path], under: bool = False) -> Figure:
 
 def show_pictures(pictures: Mapping[str, Path], under: bool = False) -> None:
     """Show `side_by_side` in a notebook, without saving it; nothing where there are none, or there is no notebook."""
-    ipython = sys.modules.get("IPython")  # asked only where it runs already
-    if not pictures or ipython is None or ipython.get_ipython() is None:
+    if not pictures or not in_notebook():
         return
     with style():
         fig = side_by_side(pictures, under)
         png = with_palette(Image.open(io.BytesIO(as_png(fig))))
         plt.close(fig)
     words = f"{'Above and below' if under else 'Left and right'}: {', and '.join(pictures)}."
-    ipython.display.publish_display_data(*still(png, words))
+    show_still(png, words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import sys
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -39,13 +40,33 @@ def with_palette(image: Image.Image, colours: int = 256) -> bytes:
     return file.getvalue()
 
 
-def still(png: bytes, alt: str) -> tuple[dict, dict]:
+def still(png: bytes, alt: str, width: int | None = None) -> tuple[dict, dict]:
     """What a cell shows of a picture, data and metadata: the picture, and the words for those who do not see it.
+
+    `width`: in pixels of the page, where the picture has more than are to be seen on most screens.
 
     >>> still(b"", "Nothing.")[1]
     {'image/png': {'alt': 'Nothing.'}}
     """
-    return {"image/png": base64.b64encode(png).decode(), "text/plain": alt}, {"image/png": {"alt": alt}}
+    about = {"alt": alt} if width is None else {"alt": alt, "width": width}
+    return {"image/png": base64.b64encode(png).decode(), "text/plain": alt}, {"image/png": about}
+
+
+def in_notebook() -> bool:
+    """Whether a notebook's kernel runs this; IPython is asked only where it runs already.
+
+    >>> in_notebook()
+    False
+    """
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
+
+
+def show_still(png: bytes, alt: str, width: int | None = None) -> None:
+    """Show a picture with its words in the cell that runs; see `still` and `in_notebook`."""
+    from IPython.display import publish_display_data
+
+    publish_display_data(*still(png, alt, width))
 
 
 def framed(page: str, png: bytes, alt: str, *, title: str, height: int, hint: str, text: str) -> tuple[dict, dict]:

@@ -12,6 +12,8 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from vitlab.plots.png import in_notebook, show_still
+
 # Okabe & Ito's palette, told apart by every common form of colour blindness and in grey print.
 COLOURS = {
     "blue": "#0072B2",
@@ -69,7 +71,7 @@ class Saves(Protocol):
     """What keeps figures: a notebook's study."""
 
     def save(self, fig: Figure, name: str, alt: str) -> Any:
-        """Write `fig` under a name, with words for those who cannot see it."""
+        """Write `fig` under a name, with words for those who cannot see it; returns the path of its PNG."""
 
 
 @contextlib.contextmanager
@@ -79,7 +81,8 @@ def figure(
     """A figure in the one style: yields its axes, then saves it under `name` and shows it.
 
     `shape` is rows and columns; a `mosaic` of names in its place gives axes of several cells, by their names.
-    `options` are those of `plt.subplots` or `plt.subplot_mosaic`. What fails inside is neither saved nor shown.
+    `options` are those of `plt.subplots` or `plt.subplot_mosaic`. What fails inside is neither saved nor shown. A
+    notebook's cell shows the file that was saved, with `alt` as its words.
 
     >>> class Folder:
     ...     def save(self, fig, name, alt):
@@ -92,8 +95,10 @@ def figure(
         fig, axes = plt.subplot_mosaic(mosaic, **options) if mosaic else plt.subplots(*shape, **options)
         try:
             yield axes
-            study.save(fig, name, alt)
-            if mpl.get_backend().lower() != "agg":  # a program without a screen
+            path = study.save(fig, name, alt)
+            if in_notebook():  # the picture that was saved: to draw it once more takes as long as to save it
+                show_still(path.read_bytes(), alt, round(fig.dpi * fig.get_figwidth()))
+            elif mpl.get_backend().lower() != "agg":  # a program without a screen
                 plt.show()
         finally:
             plt.close(fig)
