@@ -436,6 +436,7 @@ if counts:
         for ax, count in zip(axes[0], counts, strict=True):
             plots.plot_local_shares(shares[shares["n_train"] == count], ax)
             ax.set_title(f"{count:,} photographs")
+            ax.label_outer()
         axes[0, 0].set_ylim(-0.02, min(1.02, max(0.3, 1.25 * shares["local"].max())))
 
 # %% [markdown]
@@ -460,6 +461,7 @@ if counts:
             plots.plot_distances_by_views(dots, ax, image_px=size["image_size"], **scale)
             ax.get_legend().remove()
             ax.set_title(f"{objective}, {count:,} photographs")
+            ax.label_outer()
         plots.legend_below(axes)
 
 # %% [markdown]
