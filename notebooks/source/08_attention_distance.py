@@ -482,12 +482,14 @@ if counts:
     display(pd.DataFrame(lines, columns=[*columns, "local at the end"]).style.hide())
 
 # %% [markdown]
-# In the committed runs few photographs are no obstacle by themselves: on as few as 300, hidden
-# patches make heads of block 1 local within the first third of the training, those of block 2
-# later, and the blocks fan out as in the paper's Fig. 7. Labels of the same photographs leave every
-# head near uniform attention to the end. A likely reason is what each objective asks for: to say
-# what a hidden patch looked like, it helps to look next to it, while ten classes can be told apart
-# to some extent by what an image holds as a whole.
+# In the committed runs few photographs are no obstacle by themselves. In every training by hidden
+# patches, on 300 photographs as on all 9,469, the first heads become local in block 1, within 34,000
+# of the 96,000 images seen, and block 2 follows after 43,000 or more. At the end nine in ten heads
+# of these two blocks or more are local. With 300 photographs most heads of block 4 stay global, the
+# fan of the paper's Fig. 7; with more of them, two in five become local there too. Labels of the
+# same photographs leave every head near uniform attention to the end. A likely reason is what each
+# objective asks for: to say what a hidden patch looked like, it helps to look next to it, while ten
+# classes can be told apart to some extent by what an image holds as a whole.
 
 # %% [markdown]
 # The verdicts on L01 and L02, by the rules from above:

@@ -331,19 +331,27 @@ with plots.figure(study, "onset", 1, 3, alt=alt, figsize=(13, 3.7)) as axes:
         ax.set_title(title)
 
 # %% [markdown]
-# What this run shows, from its numbers:
+# In words, from the numbers: when heads became local,
+
+
+# %%
+def when_local(found):
+    """In words, from which image on trainings had a local head; `found` is that of `onsets`."""
+    starts = found["onset"].dropna()
+    if starts.empty:
+        return f"of {len(found)} trainings none had a head that stayed local"
+    span = f"{starts.min():,.0f} to {starts.max():,.0f}"
+    return f"of {len(found)} trainings {len(starts)} had a local head, from {span} images on"
+
+
+# %% [markdown]
+# and what this run shows:
 
 # %%
 found = local_heads.onsets(chosen)
-starts = found["onset"].dropna()
 local_now = heads[heads["local"] & (heads["samples"] == heads["samples"].max())]
 blocks = ", ".join(f"{block:.0f}" for block in sorted(local_now["block"].unique())) or "none"
-when = "none had a head that stayed local"
-if len(starts):
-    when = (
-        f"{len(starts)} had a local head, from {starts.min():,.0f} to {starts.max():,.0f} images on"
-    )
-lines = [f"- Of {len(found)} trainings {when}. Blocks with local heads at the end: {blocks}."]
+lines = [f"- Here, {when_local(found)}. Blocks with local heads at the end: {blocks}."]
 if len(local_now):
     lines.append(
         f"- The local heads end at {local_now['distance_px'].min():.1f} to "
@@ -352,6 +360,21 @@ if len(local_now):
         "which counts as distance 0."
     )
 Markdown("\n".join(lines))
+
+# %% [markdown]
+# The same training for longer, of a wider model on larger crops of the same photographs, is part of
+# `full`; what its committed runs show:
+
+# %%
+published, where_from = ledger.published_runs("local_heads")
+of_full = published[published["data"] == local_heads.CROPS] if len(published) else published
+words = f"{where_from}."
+if len(of_full):
+    side, views = int(of_full["image_size"].max()), int(of_full["samples"].max())
+    longer = local_heads.onsets(of_full)
+    share = f"{longer['local'].mean():.0%} of the heads at the end"
+    words += f" On {views:,} crops of {side} pixels, {when_local(longer)}; {share}."
+Markdown(words)
 
 # %% [markdown]
 # And of the positions:
