@@ -43,6 +43,7 @@ LEFT_OUT = {
     "sweep.cluster.": "needs a scheduler: tests/unit/test_cluster",
     "sweep.scheduler.": "as cluster",
     "sweep.identity.": "takes functions of vitlab itself",
+    "sweep.sources.": "reads sources of vitlab itself; what was kept of them: tests/unit/test_sources",
     "sweep.runner.": "attacked by kills, in test_kills",
     "sweep.workers.": "as runner",
     "plots.attention.legend_above": "takes axes",
