@@ -465,9 +465,9 @@ if counts:
         plots.legend_below(axes)
 
 # %% [markdown]
-# When the first head becomes local and stays so (some head local at every later evaluation), and
-# what share of all heads is local at the end; means over the seeds, with the number of seeds in
-# which it happened:
+# When the first head becomes local and stays so (some head local at every later evaluation), in how
+# many of the seeds; and the share of all heads that is local at the end, with its 95 % interval over
+# the seeds:
 
 # %%
 if counts:
@@ -477,7 +477,8 @@ if counts:
         starts = group["onset"].dropna()
         span = f"{starts.min():,.0f} to {starts.max():,.0f}" if len(starts) else "–"
         seeds = f"{len(starts)} of {len(group)}"
-        lines.append((objective, f"{count:,}", seeds, span, f"{group['local'].mean():.0%}"))
+        share = ledger.Estimate.of(100 * group["local"], "%")
+        lines.append((objective, f"{count:,}", seeds, span, str(share)))
     columns = ["objective", "photographs", "seeds with local heads", "from images seen"]
     display(pd.DataFrame(lines, columns=[*columns, "local at the end"]).style.hide())
 
