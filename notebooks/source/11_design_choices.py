@@ -18,7 +18,7 @@
 # | preset | what runs | time on 2 CPU cores |
 # |---|---|---|
 # | `smoke` | all five studies in miniature | under 20 s |
-# | `quick` | C09: four kinds of position embeddings with five seeds each | about a minute, once; then seconds |
+# | `quick` | C09: the eight cells of Table 8 with five seeds each | about a minute, once; then seconds |
 # | `full` | all five studies, five to eight seeds each, every arm tuned by the same trials | several hours |
 #
 # Only C09 is live at `quick`. Of the other four, the published runs of `full` are drawn, with their
