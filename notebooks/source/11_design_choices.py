@@ -484,14 +484,12 @@ ledger.conclude(study, "C17", ruling, numbers, note=f"runs: {where}", paper=pape
 # 8 px. What each costs is counted, not measured:
 
 # %%
-shapes = vit_shapes.CONFIGS["full"].shapes
 costs = []
-for run in vit_shapes.planned_runs("full"):
-    if run["seed"] == 0 and run["learning_rate"] == vit_shapes.CONFIGS["full"].rates[0]:
-        model = design_runs.model_of(run)
-        flops = forward_flops(model, torch.zeros(1, 3, run["image_size"], run["image_size"]))
-        count = sum(parameter.numel() for parameter in model.parameters())
-        costs.append((run["dimension"], run["arm"], count, flops / 1e6))
+for run in {run["arm"]: run for run in vit_shapes.planned_runs("full")}.values():
+    model = design_runs.model_of(run)
+    flops = forward_flops(model, torch.zeros(1, 3, run["image_size"], run["image_size"]))
+    count = sum(parameter.numel() for parameter in model.parameters())
+    costs.append((run["dimension"], run["arm"], count, flops / 1e6))
 costs = pd.DataFrame(costs, columns=["dimension", "shape", "parameters", "million FLOPs"])
 costs["FLOPs, times the base"] = costs["million FLOPs"] / costs["million FLOPs"].iloc[0]
 costs.style.format(precision=1, thousands=",").hide()

@@ -37,7 +37,7 @@ class StudyConfig:
     task: Task
     training: Training
     shapes: Mapping[str, tuple[Shape, ...]]  # dimension → shapes that differ from the base in it alone
-    rates: tuple[float, ...]  # learning rates that are tried for every shape
+    rates: Mapping[str, tuple[float, ...]]  # dimension → learning rates that are tried for its shapes; as many for all
     n_seeds: int
 
 
@@ -62,14 +62,24 @@ CONFIGS = {
             "patch size": (Shape(1, 16, 32, patch_size=4, n_heads=2),),
             "all": (Shape(2, 24, 48, n_heads=2),),
         },
-        rates=(4e-3,),
+        rates=dict.fromkeys((BASE, *DIMENSIONS), (4e-3,)),
         n_seeds=2,
     ),
     "full": StudyConfig(
-        Task("mixed", n_classes=100),
-        Training(steps=500, batch_size=128, n_train=64_000, n_validation=1_000, n_test=2_000, precision="bf16"),
+        # Of 100 classes the base knows 85 % after these steps, and four blocks no more; of 300 it knows 74 %.
+        Task("mixed", n_classes=300),
+        Training(steps=2_000, batch_size=128, n_train=64_000, n_validation=1_000, n_test=2_000, precision="bf16"),
         _SHAPES,
-        rates=(1e-3, 4e-3),
+        # The best of 1, 2, 4 and 8e-3 for the largest shape of each dimension, in a pilot with one other seed, and the
+        # better of its neighbours.
+        rates={
+            BASE: (4e-3, 8e-3),
+            "depth": (4e-3, 8e-3),
+            "width": (2e-3, 4e-3),
+            "MLP width": (2e-3, 4e-3),
+            "patch size": (2e-3, 4e-3),
+            "all": (2e-3, 4e-3),
+        },
         n_seeds=5,
     ),
 }
@@ -89,9 +99,12 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
     12
     """
     config = presets.choose(CONFIGS, preset)
-    shapes = [(dimension, shape) for dimension, several in config.shapes.items() for shape in several]
-    cases = itertools.product(design_runs.seeds(seed, config.n_seeds), shapes, config.rates)
-    return [_planned(config, dimension, shape, rate, s) for s, (dimension, shape), rate in cases]
+    return [
+        _planned(config, dimension, shape, rate, s)
+        for s in design_runs.seeds(seed, config.n_seeds)
+        for dimension, shapes in config.shapes.items()
+        for shape, rate in itertools.product(shapes, config.rates[dimension])
+    ]
 
 
 def _planned(config: StudyConfig, dimension: str, shape: Shape, rate: float, seed: int) -> Config:
