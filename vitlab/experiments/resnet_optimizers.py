@@ -69,8 +69,8 @@ CONFIGS = {
         # After 500 steps the smaller ResNet was best at the largest rate of either optimiser: too short to compare.
         Training(steps=2_000, batch_size=128, n_train=64_000, n_validation=1_000, n_test=2_000, precision="bf16"),
         Finetuning(n_images=2_000, steps=150, batch_size=64, rates=(0.1, 0.3, 1.0, 3.0)),
-        # Around the best of a pilot with one other seed, which the larger model has at lower rates. With three rates the
-        # smaller one was best at Adam's largest: one beyond it, and one more for SGD too, between its two best.
+        # Around the best of a pilot with one other seed, which the larger model has at lower rates. With three rates
+        # the smaller one was best at Adam's largest: one beyond it, and one more for SGD too, between its two best.
         rates={
             "BiT-Lab-Mu/8": {"adam": (32e-3, 64e-3, 128e-3, 256e-3), "sgd": (0.3, 0.5, 1.0, 3.0)},
             "BiT-Lab-Ti/8": {"adam": (8e-3, 16e-3, 32e-3), "sgd": (0.1, 0.3, 1.0)},
