@@ -77,8 +77,8 @@ CONFIGS = {
             "depth": (4e-3, 8e-3),
             "width": (2e-3, 4e-3),
             "MLP width": (2e-3, 4e-3),
-            "patch size": (2e-3, 4e-3),
-            "all": (2e-3, 4e-3),
+            "patch size": (4e-3, 8e-3),
+            "all": (2e-3, 4e-3),  # not in the pilot: those of the width
         },
         n_seeds=5,
     ),
