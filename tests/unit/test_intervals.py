@@ -53,6 +53,21 @@ def test_where_runs_fail_to_start_no_interval_is_given(n):
     assert 0.93 < coverage(careful, runs, 0.7) < 0.97
 
 
+@pytest.mark.parametrize("n", [2, 3, 5, 9, 200])
+def test_the_t_interval_is_scipys(n):
+    values = np.random.default_rng(n).normal(size=n)
+    theirs = scipy.stats.t.interval(0.95, n - 1, values.mean(), scipy.stats.sem(values))
+    assert mean_interval(values) == pytest.approx(theirs, rel=1e-12)
+
+
+@pytest.mark.parametrize("chance", [0.5, 0.1, 0.01, 1 / 300])
+@pytest.mark.parametrize("n_images", [200, 1000, 2000, 5000, 10_000])
+def test_chance_ends_where_guessing_is_right_as_often_once_in_a_thousand(n_images, chance):
+    bound = scipy.stats.binom.isf(1e-3, n_images, chance) / n_images
+    accuracies = [1.0, bound, bound + 1 / n_images, 1.0]
+    assert failed_starts(accuracies, n_images, chance).tolist() == [False, True, False, False]
+
+
 def test_failed_starts_by_hand():
     bound = scipy.stats.binom.isf(1e-3, 2000, 0.1) / 2000  # 0.121
     assert failed_starts([0.7, bound, bound + 0.0005, 0.7], 2000, 0.1).tolist() == [False, True, False, False]

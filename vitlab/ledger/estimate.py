@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-import scipy.stats
+import scipy.special
 
 from vitlab.ledger.intervals import Interval, mean_interval
 
@@ -186,7 +186,7 @@ def seeds_needed(sd: float, half_width: float, confidence: float = 0.95, least: 
         raise ValueError(f"half_width = {half_width!r}: expected a number above 0")
 
     def fits(n: int) -> bool:
-        return bool(scipy.stats.t.ppf((1 + confidence) / 2, n - 1) * sd / math.sqrt(n) <= half_width)
+        return bool(scipy.special.stdtrit(n - 1, (1 + confidence) / 2) * sd / math.sqrt(n) <= half_width)
 
     low, high = 1, 2  # the answer lies in low + 1 … high once high fits
     while not fits(high) and high < _MOST:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from jaxtyping import Bool, Float
 
 Interval = tuple[float, float]
@@ -29,7 +29,7 @@ def mean_interval(values: Sequence | np.ndarray) -> Interval | None:
     values = _checked(values)
     if len(values) == 1:
         return None
-    half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    half = scipy.special.stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean() - half), float(values.mean() + half)
 
 
@@ -50,7 +50,7 @@ def jackknife_interval(whole: float, left_out: Sequence[float] | np.ndarray) -> 
     if len(values) < 2:
         raise ValueError(f"{len(values)} groups left out, expected 2 or more to see a spread")
     error = math.sqrt((len(values) - 1) * values.var())
-    half = scipy.stats.t.ppf(0.975, len(values) - 1) * error
+    half = scipy.special.stdtrit(len(values) - 1, 0.975) * error
     return float(whole - half), float(whole + half)
 
 
@@ -67,7 +67,7 @@ def failed_starts(accuracies: Sequence[float] | np.ndarray, n_images: int, chanc
     np.False_
     """
     values = _checked(accuracies)
-    bound = scipy.stats.binom.isf(1e-3, n_images, chance) / n_images
+    bound = np.ceil(scipy.special.bdtrik(1 - 1e-3, n_images, chance)) / n_images
     at_chance = values <= bound
     if at_chance.all() or np.median(values[~at_chance]) - chance < 3 * (bound - chance):
         return np.zeros(len(values), dtype=bool)

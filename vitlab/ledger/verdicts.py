@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import scipy.stats
+import scipy.special
 
 from vitlab.ledger.estimate import Estimate, counting, finite, seeds_needed
 
@@ -254,7 +254,7 @@ def _condition(answer: Answer, estimate: Estimate, distance: float, name: str, l
 def _needed(estimate: Estimate, distance: float, least: int) -> int:
     if estimate.n < 2 or not 0 < estimate.half_width < math.inf:
         return least
-    sd = estimate.half_width * math.sqrt(estimate.n) / float(scipy.stats.t.ppf(0.975, estimate.n - 1))
+    sd = estimate.half_width * math.sqrt(estimate.n) / float(scipy.special.stdtrit(estimate.n - 1, 0.975))
     smallest = sd / _MANY  # an effect too small to be of use
     return seeds_needed(sd, max(distance, smallest), least=least)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import scipy.stats
+import scipy.special
 from matplotlib.axes import Axes
 
 
@@ -28,7 +28,7 @@ def over_seeds(table: pd.DataFrame, x: str, y: str, bounds: tuple[float, float] 
     [{'mean': 0.99, 'low': 0.86, 'high': 1.0}]
     """
     at = table.groupby(x)[y].agg(["mean", "sem", "count"])
-    half = scipy.stats.t.ppf(0.975, (at["count"] - 1).clip(lower=1)) * at["sem"]
+    half = scipy.special.stdtrit((at["count"] - 1).clip(lower=1), 0.975) * at["sem"]
     low, high = bounds or (-np.inf, np.inf)
     ends = {"low": (at["mean"] - half).clip(lower=low), "high": (at["mean"] + half).clip(upper=high)}
     return at[["mean"]].assign(**ends)
