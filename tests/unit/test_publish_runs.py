@@ -43,6 +43,14 @@ def test_publishing_again_elsewhere_keeps_what_was_published(folders, monkeypatc
     assert there.about["runs"] == 3 and there.table["learning_rate"].nunique() == 2
 
 
+def test_the_provenance_of_an_archive_is_of_the_checkout_before_it_is_written(folders, monkeypatch):
+    """Else a clean checkout would be called dirty: the archive is a tracked file."""
+    path = committed.archive("a study", "smoke")
+    monkeypatch.setattr(published, "provenance", lambda: {"dirty": path.exists()})
+    assert published.write("a study", "smoke", {"a.json": {"rows": []}}, planned=1) == path and path.exists()
+    assert published.record("a study", "smoke")["provenance"] == {"dirty": False}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

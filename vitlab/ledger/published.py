@@ -39,8 +39,9 @@ def write(study: str, preset: str, finished: Mapping[str, Mapping[str, Any]], pl
         raise ValueError(f"{study} at {preset} has no finished run here: vitlab full, or vitlab experiment {study}")
     path = committed.archive(study, preset)
     carried = record(study, preset).get("carried", []) if path.exists() else []
-    committed.write(path, finished)
+    # Before anything is written: a tracked archive that has changed would make the checkout "dirty".
     about = {"study": study, "preset": preset, "runs": len(finished), "planned": planned, "provenance": provenance()}
+    committed.write(path, finished)
     files.write_json(path.with_suffix(".json"), about | {"carried": carried})
     return path
 
