@@ -94,18 +94,22 @@ def by_claim(results: Mapping[str, report.Result]) -> dict[str, Entries]:
 def findings(results: Mapping[str, report.Result]) -> str:
     """How many of the paper's claims have which verdict, in a sentence. A claim with several numbers counts once.
 
-    >>> findings({})[-39:]
-    '21 are still open: 21 not yet measured.'
+    >>> findings({})[-24:]
+    '21 are not yet measured.'
     """
     entries = by_claim(results)
     counts = Counter(_counted(verdicts_of(entries[claim])) for claim in CLAIMS)
     decided = [f"{_are(counts[verdict])} {verdict}" for verdict in _DECIDED]
     decided[0] += " here"
     words = {verdict: verdict for verdict in VERDICTS[3:]} | {NOT_YET: "not yet measured", _MIXED: _MIXED}
-    still = ", ".join(f"{counts[verdict]} {said}" for verdict, said in words.items() if counts[verdict])
-    left = sum(counts[verdict] for verdict in words)
+    left = {said: counts[verdict] for verdict, said in words.items() if counts[verdict]}
+    still = ", ".join(f"{count} {said}" for said, count in left.items())
+    if len(left) > 1:
+        still = f"{_are(sum(left.values()))} still open: {still}"
+    elif left:
+        still = f"{_are(*left.values())} {next(iter(left))}"
     told = f"{decided[0]}, {decided[1]} and {decided[2]}"
-    return f"Of {len(CLAIMS)} claims, {told}; " + (f"{_are(left)} still open: {still}." if left else "none is open.")
+    return f"Of {len(CLAIMS)} claims, {told}; {still or 'none is open'}."
 
 
 def _are(count: int) -> str:
