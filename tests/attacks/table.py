@@ -38,6 +38,8 @@ LEFT_OUT = {
     "ledger.study.": "writes a notebook's results; what is read of them is attacked in test_files",
     "ledger.beside.": "reads results of our own; what is read of them is attacked in test_files",
     "ledger.published.": "as beside",
+    "ledger.entries.": "reads what report.read_results has checked",
+    "ledger.second.": "as entries",
     "ledger.report.write": "writes; build makes the same text",
     "sweep.committed.": "packs runs of our own; damaged archives: tests/unit/test_committed",
     "sweep.cluster.": "needs a scheduler: tests/unit/test_cluster",

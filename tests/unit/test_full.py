@@ -47,12 +47,14 @@ def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path):
         full.chosen(["who_wins"], "quick")
     with pytest.raises(ValueError, match="needs the paper's data"):
         full.chosen([], "paper")
+    with pytest.raises(ValueError, match="speed: has no second draw: --seed 1 is for head_rates, "):
+        full.chosen(["speed"], "full", seed=1)
 
 
 def test_a_part_that_fails_does_not_end_the_others(monkeypatch, capsys):
     done = []
 
-    def do(part, preset, jobs):
+    def do(part, preset, jobs, seed):
         done.append(part.name)
         if part.name == "speed":
             raise RuntimeError("1 of 4 runs failed")
@@ -108,7 +110,7 @@ def test_a_piece_ends_in_time_with_its_processes_and_the_next_goes_on(tmp_path, 
 def test_the_plan_names_every_part(monkeypatch, capsys):
     from vitlab.cli import plan
 
-    monkeypatch.setattr(plan, "describe", lambda name, preset: f"{name} at {preset}: 9 runs")
+    monkeypatch.setattr(plan, "describe", lambda name, preset, seed, runs: f"{name} at {preset}: 9 runs")
     assert main.main(["full", "--plan"]) == 0
     words = capsys.readouterr().out
     for part in full.chosen([], "full"):

@@ -38,18 +38,22 @@ def between(text, name):
 @pytest.mark.parametrize("page", front.PAGES[:2])
 def test_findings_and_picture_are_the_references(page, results):
     text = (files.ROOT / page).read_text(encoding="utf-8")
-    assert between(text, "findings") == front.findings(results), "run: python -m vitlab.publish readme"
+    assert between(text, "findings") == front.headline(results, front.drawn_twice()), (
+        "run: python -m vitlab.publish readme"
+    )
     assert between(text, "hero") == " ".join(front.picture().split()), "run: python -m vitlab.publish readme"
 
 
 def test_the_table_of_claims_is_the_reference(results):
     text = README.read_text(encoding="utf-8")
-    assert report.with_table(text, front.claims_table(results)) == text, "run: python -m vitlab.publish readme"
+    assert report.with_table(text, front.claims_table(results, front.drawn_twice())) == text, (
+        "run: python -m vitlab.publish readme"
+    )
 
 
 def test_the_ledgers_page_is_the_reference(results):
     text = (files.ROOT / front.PAGES[2]).read_text(encoding="utf-8")
-    assert text == front.ledger_page(results), "run: python -m vitlab.publish readme"
+    assert text == front.ledger_page(results, front.drawn_twice()), "run: python -m vitlab.publish readme"
 
 
 def test_the_front_page_says_what_it_takes_as_the_guide_does():

@@ -220,9 +220,9 @@ def full(options: argparse.Namespace) -> int:
     from vitlab.cli import full
 
     if options.plan:
-        print(full.describe(full.chosen(options.parts, options.preset), options.preset))
+        print(full.describe(full.chosen(options.parts, options.preset, options.seed), options.preset, options.seed))
         return 0
-    return full.run(options.parts, options.preset, options.minutes, options.jobs)
+    return full.run(options.parts, options.preset, options.minutes, options.jobs, options.seed)
 
 
 def _own_settings(function: Any, texts: dict[str, str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 Behind `vitlab full`. Finished runs are stored in figures/<preset> and never repeated, and a training under way keeps a
 checkpoint of every minute there: a piece that is cut off, or killed, loses no more than that of each training.
+With another seed than 0, the studies that have a second draw are drawn anew (see `second_draw`), and nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 
 from vitlab import disk, experiments, files
 from vitlab.data import datasets
+from vitlab.experiments import second_draw
 from vitlab.sweep import presets, workers
 
 MORE, FAILED = 3, 1  # exit status
@@ -67,11 +69,11 @@ PARTS = (
 )
 
 
-def chosen(names: Sequence[str], preset: str) -> list[Part]:
-    """The parts with these names, in the order of `PARTS`; without names all that this preset and this data allow.
+def chosen(names: Sequence[str], preset: str, seed: int = 0) -> list[Part]:
+    """The parts with these names, in the order of `PARTS`; without names all that preset, seed and data allow.
 
     Raises:
-        ValueError: a name that no part has, or a named part that this preset or this data does not allow.
+        ValueError: a name that no part has, or a named part that this preset, seed or data does not allow.
 
     >>> [part.name for part in chosen(["speed", "lab-world"], "full")]
     ['speed', 'lab-world']
@@ -81,34 +83,41 @@ def chosen(names: Sequence[str], preset: str) -> list[Part]:
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"no part {', '.join(unknown)}: choose among {', '.join(known)}")
     wanted = [part for part in PARTS if not names or part.name in names]
-    absent = {part.name: reason for part in wanted if (reason := _impossible(part, preset))}
+    absent = {part.name: reason for part in wanted if (reason := _impossible(part, preset, seed))}
     if names and absent:
         raise ValueError("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
     return [part for part in wanted if part.name not in absent]
 
 
-def _impossible(part: Part, preset: str) -> str:
+def _impossible(part: Part, preset: str, seed: int) -> str:
     """Why a part cannot be done; empty where it can."""
     settings = importlib.import_module(f"vitlab.experiments.{part.experiment}").CONFIGS
     if preset not in settings:
         return f"has no preset {preset!r}"
+    if seed and part.experiment not in second_draw.STUDIES:
+        return f"has no second draw: --seed {seed} is for {', '.join(second_draw.STUDIES)}"
     if absent := [name for name in part.data if not datasets.present(name)]:
         return f"needs {' and '.join(absent)}, not found in {files.data_dir()} ($VITLAB_DATA)"
     return ""
 
 
-def do(part: Part, preset: str, jobs: int | None) -> None:
+def do(part: Part, preset: str, jobs: int | None, seed: int = 0) -> None:
     """One part from beginning to end, or what of it is not stored; raises what the experiment raises."""
-    experiments.find(part.experiment)(preset=preset, jobs=jobs, **part.settings)
+    if seed:
+        second_draw.draw(part.experiment, preset, seed, jobs)
+    else:
+        experiments.find(part.experiment)(preset=preset, jobs=jobs, **part.settings)
 
 
-def piece(parts: Sequence[Part], preset: str, minutes: float | None = None, jobs: int | None = None) -> int:
+def piece(
+    parts: Sequence[Part], preset: str, minutes: float | None = None, jobs: int | None = None, seed: int = 0
+) -> int:
     """Do parts in a process of its own until all are done or the time is over; returns the exit status.
 
     The process is killed after so many minutes (None: never), and ends with this one; its worker processes end with
     it. What they have stored stays.
     """
-    process = multiprocessing.get_context("spawn").Process(target=_life, args=(parts, preset, jobs))
+    process = multiprocessing.get_context("spawn").Process(target=_life, args=(parts, preset, jobs, seed))
     process.start()
     try:
         process.join(None if minutes is None else 60 * minutes)
@@ -118,20 +127,21 @@ def piece(parts: Sequence[Part], preset: str, minutes: float | None = None, jobs
         process.join()
 
 
-def _life(parts: Sequence[Part], preset: str, jobs: int | None) -> None:
+def _life(parts: Sequence[Part], preset: str, jobs: int | None, seed: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends this process
     threading.Thread(target=workers.follow_parent, daemon=True).start()
-    sys.exit(here(parts, preset, jobs))
+    sys.exit(here(parts, preset, jobs, seed))
 
 
-def here(parts: Sequence[Part], preset: str, jobs: int | None = None) -> int:
+def here(parts: Sequence[Part], preset: str, jobs: int | None = None, seed: int = 0) -> int:
     """Do parts in this process, one after the other; a part that fails does not end the others."""
     failures = []
     for number, part in enumerate(parts, 1):
         started = time.perf_counter()
-        print(f"[part {number}/{len(parts)}] {part.name} at {preset}", flush=True)
+        draw = f", seed {seed}" if seed else ""
+        print(f"[part {number}/{len(parts)}] {part.name} at {preset}{draw}", flush=True)
         try:
-            do(part, preset, jobs)
+            do(part, preset, jobs, seed)
         except (ArithmeticError, MemoryError, OSError, RuntimeError, ValueError) as error:
             failures.append(part.name)
             print(f"vitlab: {part.name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -142,17 +152,19 @@ def here(parts: Sequence[Part], preset: str, jobs: int | None = None) -> int:
     return FAILED if failures else 0
 
 
-def describe(parts: Sequence[Part], preset: str) -> str:
+def describe(parts: Sequence[Part], preset: str, seed: int = 0) -> str:
     """The plans of the parts that list their runs beforehand, one below the other, and the names of the others."""
     from vitlab.cli import plan
 
     names = plan.plannable()
-    texts = [plan.describe(part.experiment, preset) for part in parts if part.experiment in names]
+    plannable = [part.experiment for part in parts if part.experiment in names]
+    runs = {name: second_draw.planned_runs(name, preset, seed) if seed else None for name in plannable}
+    texts = [plan.describe(name, preset, seed, runs[name]) for name in plannable]
     others = [part.name for part in parts if part.experiment not in names]
     return "\n\n".join([*texts, *([f"not planned: {', '.join(others)}"] if others else [])])
 
 
-def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: int | None = None) -> int:
+def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: int | None = None, seed: int = 0) -> int:
     """Do the parts with these names (none: all) for at most so many minutes; returns the exit status.
 
     0: all is stored; 3: there is more to do; 1: a part failed.
@@ -163,9 +175,9 @@ def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: i
     """
     if minutes is not None and not 0 < minutes <= _MOST:
         raise ValueError(f"--minutes {minutes:g}: expected a number above 0, at most {_MOST:,}")
-    parts, folder = chosen(names, preset), files.figures_dir() / preset
+    parts, folder = chosen(names, preset, seed), files.figures_dir() / preset
     disk.check_writable(folder / "runs")
-    status = piece(parts, preset, minutes, jobs)
+    status = piece(parts, preset, minutes, jobs, seed)
     words = {0: f"complete: {folder}", MORE: "there is more to do: run this again"}
     print(words.get(status, f"ended with status {status}: see above; what was finished is in {folder}"), flush=True)
     return status

@@ -131,6 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     full.add_argument("--preset", default="full", help="default: full")
     full.add_argument("--minutes", type=float, help="stop after so long, exit status 3; default: go on to the end")
     full.add_argument("--jobs", type=int, metavar="N", help="worker processes; default: one per processor")
+    full.add_argument(
+        "--seed", type=int, default=0, help="not 0: a second draw of the studies, with other seeds; default: 0"
+    )
     full.add_argument("--plan", action="store_true", help="list runs, FLOPs, hours and memory, and stop")
     full.set_defaults(command="full")
     return parser

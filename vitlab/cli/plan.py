@@ -161,15 +161,17 @@ def _seconds_a_step(model: torch.nn.Module, config: Config, n_images: int) -> fl
     return statistics.median(b - a for a, b in zip(times, times[1:], strict=False))
 
 
-def describe(name: str, preset: str, seed: int = 0, **settings: Any) -> str:
+def describe(name: str, preset: str, seed: int = 0, configs: Sequence[Config] | None = None, **settings: Any) -> str:
     """The plan in words and a table: what `run_all` would do in this process, its processes, or on a scheduler.
+
+    Of these runs, or of all that the experiment lists with its settings.
 
     Raises:
         ValueError: the experiment does not list its runs beforehand.
         RuntimeError, ConnectionError: as `cluster.connected`.
     """
     listing, run = parts_of(name)
-    configs = listing(preset, seed, **settings)
+    configs = listing(preset, seed, **settings) if configs is None else configs
     with cluster.connected(run) as there:
         made_by = there.made_by if there else identity.made_by(run)
         there_are = runner.finished_of_preset(run, configs, preset, made_by)

@@ -23,67 +23,75 @@ class Published:
 
     def __str__(self) -> str:
         """One sentence for a figure's caption: how many runs there are of those planned, and when they were made."""
-        runs, planned = self.about["runs"], self.about["planned"]
+        runs, planned, seed = self.about["runs"], self.about["planned"], self.about.get("seed", 0)
         how_many = f"all {runs} runs" if runs == planned else f"{runs} of {planned} planned runs"
-        return (
-            f"{self.about['study']} at {self.about['preset']}: {how_many}, {self.about['provenance']['created'][:10]}"
-        )
+        draw = f" of seed {seed}" if seed else ""
+        when = self.about["provenance"]["created"][:10]
+        return f"{self.about['study']} at {self.about['preset']}: {how_many}{draw}, {when}"
 
 
-def write(study: str, preset: str, finished: Mapping[str, Mapping[str, Any]], planned: int) -> Path:
+def write(study: str, preset: str, finished: Mapping[str, Mapping[str, Any]], planned: int, seed: int = 0) -> Path:
     """Pack the results of finished runs, by the names of their files, of so many planned, and say what made them.
 
     Into figures/reference/<preset>/runs; see `committed.write`. Raises ValueError where no run is finished.
     """
     if not finished:
         raise ValueError(f"{study} at {preset} has no finished run here: vitlab full, or vitlab experiment {study}")
-    path = committed.archive(study, preset)
-    carried = record(study, preset).get("carried", []) if path.exists() else []
+    path = committed.archive(study, preset, seed)
+    carried = record(study, preset, seed).get("carried", []) if path.exists() else []
+    about = {"study": study, "preset": preset, "seed": seed, "runs": len(finished), "planned": planned}
     # Before anything is written: a tracked archive that has changed would make the checkout "dirty".
-    about = {"study": study, "preset": preset, "runs": len(finished), "planned": planned, "provenance": provenance()}
+    about["provenance"] = provenance()
     committed.write(path, finished)
     files.write_json(path.with_suffix(".json"), about | {"carried": carried})
     return path
 
 
-def carry(study: str, preset: str, runs: Mapping[str, Mapping[str, Any]], note: Mapping[str, Any]) -> Path:
+def carry(
+    study: str, preset: str, runs: Mapping[str, Mapping[str, Any]], note: Mapping[str, Any], seed: int = 0
+) -> Path:
     """Pack committed runs anew under the names that they have by today's code; `note` says how that was checked.
 
     All else that is said of them stays: when and by what they were made.
     """
-    path, about = committed.archive(study, preset), record(study, preset)
+    path, about = committed.archive(study, preset, seed), record(study, preset, seed)
     committed.write(path, runs)
     files.write_json(path.with_suffix(".json"), about | {"carried": [*about.get("carried", []), note]})
     return path
 
 
-def record(study: str, preset: str) -> dict[str, Any]:
-    """What is said of a study's committed runs: study, preset, runs, planned, provenance, carried."""
-    return files.read_json(committed.archive(study, preset).with_suffix(".json"))
+def record(study: str, preset: str, seed: int = 0) -> dict[str, Any]:
+    """What is said of a study's committed runs: study, preset, seed, runs, planned, provenance, carried."""
+    return files.read_json(committed.archive(study, preset, seed).with_suffix(".json"))
 
 
-def read(study: str, preset: str = "full") -> Published | None:
-    """What is published of a study; None where nothing is.
+def read(study: str, preset: str = "full", seed: int = 0) -> Published | None:
+    """What is published of a study's draw with this seed; None where nothing is.
 
     >>> read("nothing of this name") is None
     True
     """
-    path = committed.archive(study, preset)
+    path = committed.archive(study, preset, seed)
     if not path.exists():
         return None
     runs = committed.read(path).values()
     table = results.table([(result["config"], result) for result in runs])
-    return Published(table, record(study, preset))
+    return Published(table, record(study, preset, seed))
 
 
-def published_runs(study: str, preset: str = "full") -> tuple[pd.DataFrame, str]:
-    """The rows of a study's committed runs, none where nothing is published, and in words how many runs they are.
+def published_runs(study: str, seed: int = 0) -> tuple[pd.DataFrame, str]:
+    """The rows of a study's committed runs at full, and in words how many they are; no rows where none is published.
+
+    Those of the draw with this seed; where it is not published, those of the first, and the words say so.
 
     >>> published_runs("nothing of this name")[1]
     'nothing of this name: nothing is published yet'
     """
-    there = read(study, preset)
-    return (there.table, str(there)) if there else (pd.DataFrame(), f"{study}: nothing is published yet")
+    there = read(study, seed=seed)
+    if there:
+        return there.table, str(there)
+    first = read(study)
+    return (first.table, f"{first} (seed 0)") if first else (pd.DataFrame(), f"{study}: nothing is published yet")
 
 
 def live_or_published(
@@ -99,4 +107,4 @@ def live_or_published(
     """
     if preset in presets:
         return study(preset, seed=seed), f"{study.__name__} at {preset}"
-    return published_runs(study.__name__)
+    return published_runs(study.__name__, seed)

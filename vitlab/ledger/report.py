@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab import files
-from vitlab.ledger import claims
+from vitlab.ledger import claims, second
 from vitlab.ledger.estimate import counting
 from vitlab.sweep import presets
 
@@ -95,14 +95,16 @@ def write(preset: str, expected: Iterable[str] = ()) -> Path:
     presets.check(preset)
     folder = files.figures_dir() / preset
     path = folder / "REPORT.md"
-    text = build(folder, files.reference_dir(preset), preset, expected)
+    text = build(folder, files.reference_dir(preset), preset, expected, files.reference_dir(second.FOLDER))
     with files.writing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 
 
-def build(folder: Path, reference: Path, preset: str, expected: Iterable[str] = ()) -> str:
+def build(folder: Path, reference: Path, preset: str, expected: Iterable[str] = (), again: Path | None = None) -> str:
     """Text of the report on the results in `folder`, compared with those in the folder `reference`.
+
+    `again`: the folder of a second draw's results, if any.
 
     >>> print(build(Path("nowhere"), Path("nowhere"), "smoke").splitlines()[0])
     # Report of preset `smoke`
@@ -114,6 +116,12 @@ def build(folder: Path, reference: Path, preset: str, expected: Iterable[str] = 
     introduction = _INTRODUCTION.format(purpose=purpose[0].upper() + purpose[1:], tolerance=_RELATIVE)
     head = [table_line(*_COLUMNS.split(",")), "|---" * (_COLUMNS.count(",") + 1) + "|"]
     lines = [f"# Report of preset `{preset}`", "", introduction, *head, *_rows(results, references), ""]
+    twice = second.drawn(results, read_results(again)[0]) if again else {}
+    if twice:
+        cells = [each.values() for each in second.rows(twice)]
+        columns = list(second.rows(twice)[0])
+        lines += ["## Second draw", "", second.in_words(twice), "", table_line(*columns), "|---" * len(columns) + "|"]
+        lines += [*(table_line(*row) for row in cells), ""]
     if bad:
         lines += [
             "## Without a result",

@@ -7,6 +7,7 @@ python -m vitlab.publish reference --preset quick   figures/quick → figures/re
 python -m vitlab.publish imagenet --weights NAME    06–09 with a ViT of ImageNet → figures/reference/imagenet
 python -m vitlab.publish runs STUDY … --preset full   finished runs of studies → figures/reference/full/runs
 python -m vitlab.publish carry STUDY … --preset full  committed runs of older code, where both compute the same
+python -m vitlab.publish second NN … --seed 1       verdicts of a second draw → figures/reference/second
 python -m vitlab.publish hero --weights NAME        the front page's picture → figures/reference/hero.png
 python -m vitlab.publish readme                     what README, site and docs/ledger.md say of the results
 python -m vitlab.publish assignment 08 --out DIR    the exercises of a notebook as an nbgrader course
@@ -28,15 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from vitlab.publish import imagenet
 
     parser = argparse.ArgumentParser(prog="python -m vitlab.publish", description=__doc__.splitlines()[0])
-    commands = ("sync", "check", "exercises", "reference", "imagenet", "runs", "carry", "hero", "readme")
+    commands = ("sync", "check", "exercises", "reference", "imagenet", "runs", "carry", "second", "hero", "readme")
     parser.add_argument("command", choices=(*commands, "assignment", "colab"))
     parser.add_argument(
         "notebooks",
         nargs="*",
         metavar="NN",
-        help="reference, imagenet, assignment, colab: these only; runs, carry: studies",
+        help="reference, imagenet, second, assignment, colab: these only; runs, carry: studies",
     )
-    parser.add_argument("--preset", default="quick", help="reference, imagenet, runs, carry: of this preset")
+    parser.add_argument("--preset", default="quick", help="reference, imagenet, runs, carry, second: of this preset")
+    parser.add_argument("--seed", type=int, default=0, help="runs, second: of the draw with this seed (%(default)s)")
     parser.add_argument(
         "--weights", default=imagenet.WEIGHTS, help="imagenet, hero: a timm name, or NAME@FILE (%(default)s)"
     )
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repository", metavar="OWNER/NAME", default="", help="colab: where the project is on GitHub")
     options = parser.parse_args(arguments)
     from vitlab.exercises import course
-    from vitlab.publish import carry, colab, front, hero, reference, runs, source
+    from vitlab.publish import carry, colab, front, hero, reference, runs, second, source
 
     folder = notebooks.notebooks_dir()
     try:
@@ -61,8 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "imagenet": lambda: imagenet.imagenet(options.weights, options.preset, options.about, options.notebooks),
             "hero": lambda: hero.hero(options.weights, options.about),
             "readme": lambda: front.write(files.ROOT),
-            "runs": lambda: runs.publish(options.notebooks, options.preset),
+            "runs": lambda: runs.publish(options.notebooks, options.preset, options.seed),
             "carry": lambda: carry.carry(options.notebooks, options.preset, options.revision),
+            "second": lambda: second.second(folder, options.preset, options.seed, options.notebooks),
             "assignment": lambda: [course.write(which, options.out or "course") for which in options.notebooks],
             "colab": lambda: colab.write(
                 options.repository, Path(options.out or files.ROOT / colab.FOLDER), options.notebooks

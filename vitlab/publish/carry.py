@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from vitlab import experiments, files
@@ -52,14 +53,16 @@ def carry(studies: Sequence[str], preset: str, revision: str = "") -> list[Path]
     """
     if not studies:
         raise ValueError("name the studies whose committed runs are carried over, such as head_rates")
-    return [path for study in studies for path in _carried(study, preset, revision)]
+    modules = {study: importlib.import_module(experiments.find(study).__module__) for study in studies}
+    for study in studies:
+        if not committed.draws(study, preset):
+            raise ValueError(f"{study} at {preset} has no committed run: python -m vitlab.publish runs {study}")
+    draws = [(study, seed) for study in studies for seed in committed.draws(study, preset)]
+    return [path for study, seed in draws for path in _carried(study, modules[study], preset, seed, revision)]
 
 
-def _carried(study: str, preset: str, revision: str) -> list[Path]:
-    module = importlib.import_module(experiments.find(study).__module__)
-    path = committed.archive(study, preset)
-    if not path.exists():
-        raise ValueError(f"{study} at {preset} has no committed run: python -m vitlab.publish runs {study}")
+def _carried(study: str, module: ModuleType, preset: str, seed: int, revision: str) -> list[Path]:
+    path = committed.archive(study, preset, seed)
     there, made_by = committed.read(path), identity.made_by(module.run_one)
     keys = {name: identity.run_key(module.run_one, result["config"], **made_by) for name, result in there.items()}
     old = {name: result for name, result in there.items() if name != f"{keys[name]}.json"}
@@ -71,7 +74,7 @@ def _carried(study: str, preset: str, revision: str) -> list[Path]:
                 f"{path} has runs of torch {result['torch']} on {result['device']}, here is {made_by['torch']} on "
                 f"{made_by['device']}: only what other code has computed is carried over"
             )
-    revision = revision or published.record(study, preset)["provenance"]["git"]["revision"]
+    revision = revision or published.record(study, preset, seed)["provenance"]["git"]["revision"]
     quickest = min(old.values(), key=lambda result: result["wall_s"])
     compared = [*module.planned_runs("smoke"), quickest["config"]]
     task = {"module": module.__name__, "committed": [result["config"] for result in old.values()], "compared": compared}
@@ -85,7 +88,7 @@ def _carried(study: str, preset: str, revision: str) -> list[Path]:
     carried = {name: results.with_checksum({**result, "carried_from": name}) for name, result in old.items()}
     of_today = {f"{keys[name]}.json": result for name, result in (there | carried).items()}
     note = {"runs": len(old), "compared": len(compared), "revision": revision}
-    return [published.carry(study, preset, of_today, note)]
+    return [published.carry(study, preset, of_today, note, seed)]
 
 
 @contextmanager

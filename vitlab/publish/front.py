@@ -7,17 +7,17 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vitlab import files, notebooks
-from vitlab.ledger import report
+from vitlab.ledger import report, second
 from vitlab.ledger.claims import ALL, CLAIMS
-from vitlab.ledger.estimate import Estimate
+from vitlab.ledger.entries import NOT_YET, Entries, by_claim, estimate, verdicts_of
 from vitlab.ledger.study import VERDICTS
 
 HERO = files.ROOT / "figures" / "reference" / "hero.png"  # and beside it hero.json
 PAGES = ("README.md", "docs/site/index.md", "docs/ledger.md")
-NOT_YET = "not yet"  # the verdict on a claim without a number
 _MIXED = "with different verdicts"
 _DECIDED = VERDICTS[:3]  # reproduced, partly, not
 _LONGEST = 54  # letters of a metric in the short table
@@ -32,9 +32,11 @@ that the notebook wrote down before the run. A number without *n* was counted or
 several random draws. Numbers marked *full* come from larger committed runs
 ([figures/reference/full](../figures/reference/full/)), all others from the committed run of the preset `quick`
 ([figures/reference/quick](../figures/reference/quick/)).
-[Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict.
+[Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict. *Second draw*: the same with other
+seeds, at the learning rates that the first draw had chosen; what was drawn anew stands beside it
+(`figures/reference/second`).
 """
-Entries = Sequence[tuple[str, Mapping[str, Any]]]  # notebook and entry of its result.json
+_ONCE: Mapping[str, second.Drawn] = MappingProxyType({})  # no claim was drawn twice
 
 
 def write(root: Path) -> list[Path]:
@@ -50,14 +52,21 @@ def write(root: Path) -> list[Path]:
     from vitlab.plots.families import sizes_table
 
     results, _ = report.read_results(files.reference_dir("quick"))
-    parts = {"hero": picture(), "findings": _wrapped(findings(results))}
-    tables = {"ledger": claims_table(results), "models": sizes_table(lab_sizes())}
+    twice = drawn_twice()
+    parts = {"hero": picture(), "findings": _wrapped(headline(results, twice))}
+    tables = {"ledger": claims_table(results, twice), "models": sizes_table(lab_sizes())}
     readme, index, ledger = (root / page for page in PAGES)
     _replace(readme, parts | tables)
     _replace(index, parts)
     with files.writing(ledger) as temporary:
-        temporary.write_text(ledger_page(results), encoding="utf-8")
+        temporary.write_text(ledger_page(results, twice), encoding="utf-8")
     return [readme, index, ledger]
+
+
+def drawn_twice() -> dict[str, second.Drawn]:
+    """The claims that the committed references have drawn twice at quick, where full's runs decide what they can."""
+    folders = (files.reference_dir("quick"), files.reference_dir(second.FOLDER))
+    return second.drawn(*(report.read_results(folder)[0] for folder in folders))
 
 
 def _replace(page: Path, parts: Mapping[str, str]) -> None:
@@ -78,17 +87,13 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, 119, break_long_words=False, break_on_hyphens=False)
 
 
-def by_claim(results: Mapping[str, report.Result]) -> dict[str, Entries]:
-    """Every claim's entries with their notebook, in the order in which they were recorded; none where there are none.
+def headline(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn]) -> str:
+    """What the front page says of the verdicts: how many there are of each kind, and how many stand on a second draw.
 
-    >>> by_claim({})["C13"]
-    []
+    >>> headline({}, {}) == findings({})
+    True
     """
-    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {claim: [] for claim in ALL}
-    for notebook, result in results.items():
-        for entry in result["results"]:
-            found[entry["claim"]].append((notebook, entry))
-    return dict(found)
+    return " ".join([findings(results), *([second.in_words(twice)] if twice else [])])
 
 
 def findings(results: Mapping[str, report.Result]) -> str:
@@ -120,22 +125,13 @@ def _counted(verdicts: Sequence[str]) -> str:
     return _MIXED if len(verdicts) > 1 else verdicts[0]
 
 
-def verdicts_of(entries: Entries) -> list[str]:
-    """The verdicts on a claim, without repetition. As a rule it is one; each number keeps its own, as in notebook 00.
-
-    >>> verdicts_of([])
-    ['not yet']
-    """
-    return list(dict.fromkeys(entry["verdict"] for _, entry in entries)) or [NOT_YET]
-
-
-def claims_table(results: Mapping[str, report.Result]) -> str:
-    """A table with one row per claim: the first number that its notebook recorded, and the verdict.
+def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn] = _ONCE) -> str:
+    """A table with one row per claim: the first number that its notebook recorded, the verdict, and that of `twice`.
 
     >>> claims_table({}).splitlines()[0]
-    "| claim | ours | the paper's | verdict | notebook |"
+    "| claim | ours | the paper's | verdict | second draw | notebook |"
     """
-    lines = ["| claim | ours | the paper's | verdict | notebook |", "|---|---|---|---|---|"]
+    lines = ["| claim | ours | the paper's | verdict | second draw | notebook |", "|---|---|---|---|---|---|"]
     for claim, entries in by_claim(results).items():
         first = entries[0][1] if entries else None
         cells = [
@@ -143,19 +139,25 @@ def claims_table(results: Mapping[str, report.Result]) -> str:
             f"{short_metric(first['metric'])}: {estimate(first)}" if first else "–",
             (first["paper"] if first else ALL[claim].paper) or "–",
             "; ".join(verdicts_of(entries)),
+            _again(twice.get(claim)),
             ", ".join(f"[{stem[:2]}](notebooks/{stem}.ipynb)" for stem in _notebooks_of(claim, entries)),
         ]
         lines.append(report.table_line(*cells))
     return "\n".join(lines)
 
 
-def ledger_page(results: Mapping[str, report.Result]) -> str:
+def _again(drawn: second.Drawn | None) -> str:
+    """Of a claim's second draw, in a word: the same, or the other verdict."""
+    return "–" if drawn is None else ("the same" if drawn.stands else drawn.second)
+
+
+def ledger_page(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn] = _ONCE) -> str:
     """The page with every number: a section for each claim, with its statement once."""
-    parts = [_INTRODUCTION, *(_section(claim, entries) for claim, entries in by_claim(results).items())]
-    return "\n".join(parts)
+    sections = (_section(claim, entries, twice.get(claim)) for claim, entries in by_claim(results).items())
+    return "\n".join([_INTRODUCTION, *sections])
 
 
-def _section(claim: str, entries: Entries) -> str:
+def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     known = ALL[claim]
     links = " and ".join(f"[notebook {s[:2]}](../notebooks/{s}.ipynb)" for s in _notebooks_of(claim, entries))
     paper = next((entry["paper"] for _, entry in entries), known.paper)
@@ -165,6 +167,8 @@ def _section(claim: str, entries: Entries) -> str:
         return "\n".join([*lines, "Verdict: not yet measured.", ""])
     rulings = dict.fromkeys(_ruling(entry) for _, entry in entries)
     lines += ["\n\n".join(rulings)]
+    if again:
+        lines += ["", f"Second draw, of other {again.anew}: **{again.second}**. {again.number}."]
     lines += ["", "| measured | ours |", "|---|---|"]
     lines += [report.table_line(entry["metric"], str(estimate(entry))) for _, entry in entries]
     return "\n".join([*lines, ""])
@@ -175,18 +179,6 @@ def _ruling(entry: Mapping[str, Any]) -> str:
     verdict = f"**{entry['verdict']}**" + (f" ({entry['reason']})" if entry.get("reason") else "")
     parts = {"Verdict": verdict, "To decide it": entry.get("advice"), "How it was done": entry["note"]}
     return " ".join(f"{name}: {' '.join(part.split()).rstrip('.')}." for name, part in parts.items() if part)
-
-
-def estimate(entry: Mapping[str, Any]) -> Estimate:
-    """The number of an entry of result.json, to be printed.
-
-    >>> print(estimate({"value": 197, "interval": None, "n": 1, "unit": "", "counted": ""}))
-    197
-    """
-    if entry["interval"] is None and not entry["counted"]:
-        return Estimate.exact(entry["value"], entry["unit"])
-    low, high = entry["interval"] or (None, None)
-    return Estimate(entry["value"], low, high, entry["n"], entry["unit"], entry["counted"])
 
 
 def short_metric(metric: str) -> str:

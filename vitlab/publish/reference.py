@@ -31,7 +31,7 @@ def reference(folder: Path, preset: str, which: Sequence[str] = ()) -> list[Path
         results = files.figures_dir() / preset / path.stem
         if not (results / "result.json").exists() or not (results / "notebook.ipynb").exists():
             raise ValueError(f"{path.stem} has not run to its end at preset {preset}: vitlab run {path.stem[:2]}")
-        executed[path] = _with_outputs(folder / "source" / f"{path.stem}.py", results / "notebook.ipynb", preset)
+        executed[path] = with_outputs(folder / "source" / f"{path.stem}.py", results / "notebook.ipynb", PRESET=preset)
         for shown in (results / "result.json", *results.glob("*.svg")):
             refuse_paths(shown.read_text(encoding="utf-8"), str(shown))
     for path, notebook in executed.items():
@@ -41,15 +41,20 @@ def reference(folder: Path, preset: str, which: Sequence[str] = ()) -> list[Path
     return list(executed)
 
 
-def _with_outputs(source: Path, executed: Path, preset: str) -> NotebookNode:
-    """The notebook of a source with the outputs of an execution of it."""
+def with_outputs(source: Path, executed: Path, **parameters: object) -> NotebookNode:
+    """The notebook of a source with the outputs of an execution of it, with these parameters and else the defaults.
+
+    Raises:
+        ValueError: it was run from another source or with other parameters, wrote to stderr, or shows a path.
+    """
     wanted, done = from_source(source), read(executed)
-    defaults = notebooks.parameters(executed) | {"PRESET": preset}
+    defaults = notebooks.parameters(executed) | parameters
     for cell in [cell for cell in done.cells if "injected-parameters" in cell.metadata.get("tags", ())]:
         done.cells.remove(cell)
         for name, value in _assigned(cell.source):
             if defaults.get(name) != value:
-                raise ValueError(f"{source.stem} was run with {name} = {value!r}: a reference is run as it stands")
+                expected = f"expected {defaults[name]!r}" if name in parameters else "a reference is run as it stands"
+                raise ValueError(f"{source.stem} was run with {name} = {value!r}: {expected}")
     if [cell.source for cell in done.cells] != [cell.source for cell in wanted.cells]:
         raise ValueError(f"{source.stem} has changed since it was run: vitlab run {source.stem[:2]}")
     count = 0

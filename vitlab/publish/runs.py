@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab import experiments
+from vitlab.experiments import second_draw
 from vitlab.experiments.small_vits import CROPS
 from vitlab.ledger import published
 from vitlab.sweep import results, runner
@@ -15,6 +16,8 @@ from vitlab.sweep import results, runner
 
 def publish(studies: Sequence[str], preset: str, seed: int = 0) -> list[Path]:
     """Pack each study's finished runs at a preset; of runs under way, those that are finished.
+
+    A `seed` other than 0 is that of another draw (see `second_draw`), which has an archive of its own.
 
     Raises:
         ValueError: no study is named, one there is not, one that does not list its runs, or one without a finished run.
@@ -26,10 +29,10 @@ def publish(studies: Sequence[str], preset: str, seed: int = 0) -> list[Path]:
         module = importlib.import_module(experiments.find(name).__module__)
         if not hasattr(module, "planned_runs"):
             raise ValueError(f"{name} does not list its runs, so there is no archive of them")
-        planned = module.planned_runs(preset, seed)
+        planned = second_draw.planned_runs(name, preset, seed) if seed else module.planned_runs(preset)
         finished = runner.finished_of_preset(module.run_one, planned, preset)
         finished = {file: short(result) for file, result in finished.items()}
-        done.append(published.write(name, preset, finished, len(planned)))
+        done.append(published.write(name, preset, finished, len(planned), seed))
     return done
 
 

@@ -1,4 +1,4 @@
-"""Finished runs that are committed: one zip a study, so that no finished run depends on one machine (§4).
+"""Finished runs that are committed: one zip a study and draw, so that no finished run depends on one machine (§4).
 
 Every member is the file of a run as `runner` stores it, under the same name: what is in an archive is never run again,
 as long as the code, torch and device that would compute it are the same.
@@ -21,13 +21,25 @@ from vitlab.sweep.presets import PRESETS
 _NO_DATE = (1980, 1, 1, 0, 0, 0)  # of a member: the same runs give the same bytes, whenever they are packed
 
 
-def archive(study: str, preset: str) -> Path:
-    """Where the finished runs of a study at a preset are committed.
+def archive(study: str, preset: str, seed: int = 0) -> Path:
+    """Where the finished runs of a study at a preset are committed; a draw with another `seed` has its own archive.
 
-    >>> archive("who_wins", "full").parts[-3:]
-    ('full', 'runs', 'who_wins.zip')
+    >>> archive("who_wins", "full").parts[-3:], archive("who_wins", "full", seed=1).name
+    (('full', 'runs', 'who_wins.zip'), 'who_wins-seed-1.zip')
     """
-    return files.reference_dir(preset) / "runs" / f"{study}.zip"
+    draw = f"-seed-{seed}" if seed else ""
+    return files.reference_dir(preset) / "runs" / f"{study}{draw}.zip"
+
+
+def draws(study: str, preset: str) -> list[int]:
+    """The seeds of a study at a preset of which runs are committed, the first draw's 0 before others.
+
+    >>> draws("nothing of this name", "full")
+    []
+    """
+    others = archive(study, preset).parent.glob(f"{study}-seed-*.zip")
+    seeds = sorted(int(path.stem.rpartition("-")[2]) for path in others)
+    return [seed for seed in (0, *seeds) if archive(study, preset, seed).exists()]
 
 
 def write(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,0 +1,221 @@
+"""A second draw: other seeds at what the first has chosen, an archive of its own, and verdicts beside the first's."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from vitlab import files, ledger
+from vitlab.experiments import head_rates, second_draw
+from vitlab.ledger import claims, published, report, second
+from vitlab.publish import __main__ as publish
+from vitlab.publish import front
+from vitlab.publish import second as publishing
+from vitlab.sweep import committed, results, runner
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """Where results of this machine and the references lie, both empty."""
+    monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path / "figures"))
+    monkeypatch.setattr(files, "reference_dir", lambda preset: tmp_path / "reference" / preset)
+    return tmp_path
+
+
+def made_up(config):
+    """Rows of a run of head_rates that learned best at the larger rate, but for GAP after two steps."""
+    smaller = config["arm"] == "GAP" and config["steps"] == 2
+    right = (config["learning_rate"] < 2e-3) == smaller
+    return [{"validation_accuracy": 0.6 if right else 0.5, "test_accuracy": 0.5}]
+
+
+@pytest.fixture
+def first_draw(folders):
+    runs = head_rates.planned_runs("smoke")
+    packed = {f"{n}.json": results.result(made_up, run, made_up(run), 0.0) for n, run in enumerate(runs)}
+    published.write("head_rates", "smoke", packed, len(runs))
+    return folders
+
+
+def test_the_second_draw_has_other_seeds_and_the_chosen_rates_alone(first_draw):
+    runs = second_draw.planned_runs("head_rates", "smoke", seed=3)
+    drawn = {(run["steps"], run["arm"], run["learning_rate"]) for run in runs}
+    best, worse = 4e-3, 1e-3
+    assert drawn == {
+        (3, "class token", best),
+        (3, "GAP", best),
+        (2, "class token", best),
+        (2, "GAP", worse),
+    }
+    assert {run["seed"] for run in runs} == {300, 301} and len(runs) == 8
+    everything = head_rates.planned_runs("smoke", seed=3)
+    assert all(run in everything for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("study", "seed", "words"),
+    [
+        ("who_wins", 1, "who_wins has no second draw: choose among head_rates, "),
+        ("head_rates", 0, "seed 0 is that of the first draw"),
+        ("head_rates", 1, "no run of head_rates at smoke is committed"),
+    ],
+)
+def test_what_cannot_be_drawn_again_is_said(folders, study, seed, words):
+    with pytest.raises(ValueError, match=words):
+        second_draw.planned_runs(study, "smoke", seed)
+
+
+def test_every_study_of_a_second_draw_has_its_first_one_committed():
+    for study in second_draw.STUDIES:
+        assert committed.draws(study, "full")[:1] == [0], study
+
+
+def test_a_second_draw_is_published_in_an_archive_of_its_own(first_draw, capsys):
+    before = committed.archive("head_rates", "smoke").read_bytes()
+    assert publish.main(["runs", "head_rates", "--preset", "smoke", "--seed", "1"]) == 2
+    assert "has no finished run" in capsys.readouterr().err
+    planned = second_draw.planned_runs("head_rates", "smoke")
+    table = runner.run_all(head_rates.run_one, planned[:3], runner.run_folder("second_draw", "smoke"), jobs=1)
+    assert publish.main(["runs", "head_rates", "--preset", "smoke", "--seed", "1"]) == 0
+    assert committed.archive("head_rates", "smoke").read_bytes() == before
+    there = published.read("head_rates", "smoke", seed=1)
+    assert str(there).startswith("head_rates at smoke: 3 of 8 planned runs of seed 1, 20")
+    pd.testing.assert_frame_equal(there.table[table.columns], table)
+    assert committed.draws("head_rates", "smoke") == [0, 1]
+    assert sorted(set(second_draw.draw("head_rates", "smoke", jobs=1)["seed"])) == [100, 101]
+
+
+def test_a_seed_that_was_not_drawn_shows_the_first_draw_and_says_so(first_draw, monkeypatch):
+    read = published.read
+    monkeypatch.setattr(published, "read", lambda study, seed=0: read(study, "smoke", seed))
+    table, words = ledger.published_runs("head_rates", seed=5)
+    assert set(table["seed"]) == {0, 1} and words.endswith(" (seed 0)")
+    assert not ledger.published_runs("head_rates")[1].endswith(" (seed 0)")
+
+
+# ---- verdicts of both draws ----
+
+
+def entry(claim, verdict="reproduced", value=0.5):
+    number = {"claim": claim, "metric": f"number of {claim}", "value": value, "interval": [0.4, 0.6], "n": 5}
+    return number | {"verdict": verdict, "unit": "", "counted": "seeds", "paper": "", "note": ""}
+
+
+def result(*entries, **others):
+    made = {"schema": 1, "preset": "quick", "seed": 0, "parameters": {}, "results": list(entries), "figures": {}}
+    return made | {"provenance": ledger.provenance()} | others
+
+
+FIRST = {"08_a": result(entry("C12"), entry("C13"), entry("L01")), "11_b": result(entry("C19", "inconclusive"))}
+ANEW = {second.ANEW: {"C12": "images", "C13": "images", "L01": "trainings", "C19": "trainings"}}
+SECOND = {
+    "08_a": result(entry("C12", value=0.55), entry("C13", "inconclusive"), entry("L01"), seed=1) | ANEW,
+    "11_b": result(entry("C19"), seed=1) | ANEW,
+}
+
+
+def test_decided_claims_of_the_paper_are_counted_and_all_are_listed():
+    twice = second.drawn(FIRST, SECOND)
+    assert second.in_words(twice) == (
+        "On a second draw, with other seeds, 1 of 2 verdicts are the same; C13 is reproduced, then inconclusive."
+    )
+    assert {claim: each.stands for claim, each in twice.items()} == {
+        "C12": True,
+        "C13": False,
+        "C19": False,
+        "L01": True,
+    }
+    assert second.rows(twice)[0] == {
+        "claim": "C12",
+        "verdict": "reproduced",
+        "second draw": "reproduced",
+        "number of the second draw": "number of C12: 0.55 [0.40, 0.60], n = 5 seeds",
+        "drawn anew": "images",
+    }
+
+
+@pytest.mark.parametrize("others", [{"preset": "smoke"}, {"parameters": {"weights": "mine"}}])
+def test_a_draw_of_another_preset_or_of_other_weights_is_no_second_draw(others):
+    assert list(second.drawn(FIRST, SECOND | {"08_a": SECOND["08_a"] | others})) == ["C19"]
+
+
+def test_front_page_and_report_show_the_second_draw(tmp_path):
+    twice = second.drawn(FIRST, SECOND)
+    table = {line.split()[1]: line.split(" | ")[4] for line in front.claims_table(FIRST, twice).splitlines()[2:]}
+    assert (table["C12"], table["C13"], table["C19"], table["C01"]) == ("the same", "inconclusive", "reproduced", "–")
+    page = front.ledger_page(FIRST, twice)
+    assert "Second draw, of other images: **inconclusive**. number of C13: 0.50 [0.40, 0.60], n = 5 seeds." in page
+    assert "Second draw" not in front.ledger_page(FIRST).split("## C01")[1]
+    for folder, found in (("first", FIRST), ("second", SECOND)):
+        for notebook, content in found.items():
+            files.write_json(tmp_path / folder / notebook / "result.json", content)
+    text = report.build(tmp_path / "first", tmp_path / "none", "quick", again=tmp_path / "second")
+    assert "## Second draw" in text and "| C13 | reproduced | inconclusive | number of C13: 0.50" in text
+    assert "## Second draw" not in report.build(tmp_path / "first", tmp_path / "none", "quick")
+
+
+# ---- publishing verdicts ----
+
+
+@pytest.fixture
+def ran(folders, monkeypatch):
+    """A notebook that seems to have run with seed 1; what the check of its source was asked is returned."""
+    run = files.figures_dir() / "quick" / "08_attention_distance"
+    asked = {}
+    monkeypatch.setattr(publishing, "with_outputs", lambda source, notebook, **given: asked.update(given))
+    files.write_json(run / "result.json", result(entry("C12"), entry("C01"), entry("L01"), seed=1, table=[1]))
+    (run / "notebook.ipynb").write_text("{}")
+    return folders, run, asked
+
+
+def test_claims_are_kept_whose_evidence_the_seed_draws_anew(ran):
+    folders, _, asked = ran
+    assert publish.main(["second", "08", "--seed", "1"]) == 0
+    assert asked == {"PRESET": "quick", "SEED": 1}
+    path = folders / "reference" / "second" / "08_attention_distance" / "result.json"
+    kept = json.loads(path.read_text())
+    # C01 counts parameters; L01 rests on runs of local_heads, which have no second draw.
+    assert [each["claim"] for each in kept["results"]] == ["C12"] and "table" not in kept
+    assert kept[second.ANEW] == {"C12": publishing.DRAWN["C12"].what}
+    committed.write(committed.archive("local_heads", "full", seed=1), {"a.json": {}})
+    assert publish.main(["second", "08", "--seed", "1"]) == 0
+    assert list(json.loads(path.read_text())[second.ANEW]) == ["C12", "L01"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--seed", "1"], "name the notebooks"),
+        (["08"], "with --seed the seed of the second draw, which is not 0"),
+        (["07", "--seed", "1"], "07_position_embeddings has not run: vitlab run 07 --preset quick --set SEED=1"),
+        (["08", "--seed", "2"], "was run with SEED = 1: expected 2"),
+    ],
+)
+def test_what_is_no_second_draw_is_refused(ran, capsys, arguments, words):
+    assert publish.main(["second", *arguments]) == 2
+    assert words in capsys.readouterr().err and not (ran[0] / "reference").exists()
+
+
+def test_every_claim_says_what_a_second_draw_changes_or_has_nothing_to_draw():
+    assert set(claims.ALL) - set(publishing.DRAWN) == {"C01", "C11"}
+    assert {drawn.study for drawn in publishing.DRAWN.values() if drawn.study} <= set(second_draw.STUDIES)
+
+
+def test_claims_that_runs_of_full_decide_name_their_study():
+    """A claim of the reference has numbers of full if and only if a second draw of it needs a study's runs."""
+    found = report.read_results(files.reference_dir("quick"))[0]
+    entries = [each for result in found.values() for each in result["results"]]
+    by_full = {each["claim"] for each in entries if {"full", "over trainings"} & set(each["metric"].split(", "))}
+    studied = {claim for claim, drawn in publishing.DRAWN.items() if drawn.study}
+    assert studied - {"C06"} == by_full - {"C06"}  # hybrids of full have not been run
+
+
+def test_what_is_committed_of_the_second_draw_is_of_another_seed_and_of_claims_that_it_draws():
+    there, bad = report.read_results(files.reference_dir(second.FOLDER))
+    assert not bad
+    for result in there.values():
+        assert result["seed"] != 0 and not result["figures"]
+        for claim in {each["claim"] for each in result["results"]}:
+            assert result[second.ANEW][claim] == publishing.DRAWN[claim].what
+            study = publishing.DRAWN[claim].study
+            assert not study or result["seed"] in committed.draws(study, "full")

@@ -1,0 +1,101 @@
+"""Do the verdicts stand when notebooks and studies are drawn a second time, with other seeds? (§4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vitlab.ledger.claims import CLAIMS
+from vitlab.ledger.entries import by_claim, estimate, verdicts_of
+from vitlab.ledger.verdicts import Verdict
+
+FOLDER = "second"  # in figures/reference, beside the presets: the result.json files of the second draw
+ANEW = "drawn_anew"  # what such a file says beside its entries: claim → what has other seeds in it
+_OPEN = (str(Verdict.INCONCLUSIVE), str(Verdict.NOT_TESTABLE))
+_NONE = "No verdict was drawn a second time yet."
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A claim that has a verdict from both draws."""
+
+    claim: str
+    first: str  # verdict
+    second: str
+    number: str  # the first number of the second draw
+    anew: str  # what was drawn anew: "trainings", or "images" of the same models
+
+    @property
+    def stands(self) -> bool:
+        """Whether both verdicts are one."""
+        return self.first == self.second
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first draw had left the claim undecided."""
+        return self.first in _OPEN
+
+
+def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[str, Any]]) -> dict[str, Drawn]:
+    """The claims that were drawn twice, from the results by notebook of both draws, those of one preset.
+
+    >>> entry = {"claim": "C16", "metric": "lead", "value": 1.0, "interval": None, "n": 2, "unit": "", "counted": ""}
+    >>> first = {"11_a": {"preset": "quick", "results": [entry | {"verdict": "reproduced"}]}}
+    >>> second = {"11_a": first["11_a"] | {"drawn_anew": {"C16": "trainings"}}}
+    >>> drawn(first, second)["C16"].stands, drawn(first, {})
+    (True, {})
+    """
+    same = {name: there for name, there in second.items() if name in first and _alike(there, first[name])}
+    before, after = by_claim(first), by_claim(same)
+    anew = {claim: what for there in same.values() for claim, what in there.get(ANEW, {}).items()}
+    return {
+        claim: Drawn(
+            claim,
+            "; ".join(verdicts_of(before[claim])),
+            "; ".join(verdicts_of(entries)),
+            f"{entries[0][1]['metric']}: {estimate(entries[0][1])}",
+            anew[claim],
+        )
+        for claim, entries in after.items()
+        if entries and before[claim] and claim in anew
+    }
+
+
+def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    return all(first.get(name) == second.get(name) for name in ("preset", "parameters"))
+
+
+def in_words(claims: Mapping[str, Drawn]) -> str:
+    """How many of the paper's claims that the first draw had decided have the same verdict again, and which have not.
+
+    >>> in_words({})
+    'No verdict was drawn a second time yet.'
+    >>> in_words({"C16": Drawn("C16", "reproduced", "inconclusive", "lead: 1", "trainings")})
+    'On a second draw, with other seeds, 0 of 1 verdicts are the same; C16 is reproduced, then inconclusive.'
+    """
+    decided = [each for each in claims.values() if each.claim in CLAIMS and not each.is_open]
+    if not decided:
+        return _NONE
+    others = [f"{each.claim} is {each.first}, then {each.second}" for each in decided if not each.stands]
+    standing = len(decided) - len(others)
+    told = f"On a second draw, with other seeds, {standing} of {len(decided)} verdicts are the same"
+    return "; ".join([told, *others]) + "."
+
+
+def rows(claims: Mapping[str, Drawn]) -> Sequence[dict[str, str]]:
+    """For a table: claim, both verdicts, the number of the second draw and what was drawn anew.
+
+    >>> rows({"C16": Drawn("C16", "reproduced", "inconclusive", "lead: 1", "trainings")})[0]["second draw"]
+    'inconclusive'
+    """
+    return [
+        {
+            "claim": each.claim,
+            "verdict": each.first,
+            "second draw": each.second,
+            "number of the second draw": each.number,
+            "drawn anew": each.anew,
+        }
+        for each in claims.values()
+    ]
