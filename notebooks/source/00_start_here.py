@@ -51,7 +51,7 @@ from vitlab import files, ledger, notebooks, plots
 from vitlab.data.loader import to_float
 from vitlab.data.world import HELD_OUT, World, image_set, scene
 from vitlab.data.world import with_cues, with_difficulty
-from vitlab.ledger import report
+from vitlab.ledger import report, second
 from vitlab.ledger.claims import ALL, CLAIMS
 from vitlab.models.sizes import lab_sizes
 from vitlab.models.vit import ViT, ViTConfig
@@ -235,6 +235,21 @@ alt = "Verdicts by claim, C01 to C21, L01 and L02, a mark for each number: "
 alt += ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + "."
 with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
     plots.plot_verdicts(verdicts, ax)
+
+# %% [markdown]
+# Does a verdict stand when everything is drawn a second time? The same notebooks ran once more with
+# another seed, and so did the studies behind them, at the learning rates that the first draw had
+# chosen. A claim is listed where both draws have judged it. *Drawn anew* says what the other seed
+# changes: where it is the images alone, the model is the same, and the second draw says nothing of
+# how much trainings differ.
+
+# %%
+again = report.read_results(files.reference_dir(second.FOLDER))[0]
+again = second.drawn({name: result for name, (_, result) in results.items()}, again)
+display(Markdown(second.in_words(again)))
+if again:
+    with pd.option_context("display.max_colwidth", 100):
+        display(pd.DataFrame(second.rows(again)).set_index("claim"))
 
 # %% [markdown]
 # ### How to read a verdict

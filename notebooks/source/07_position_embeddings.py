@@ -284,7 +284,7 @@ with plots.figure(study, "distance", 1, 2, alt=alt, figsize=(11, 4.6)) as (left,
 # the end, of the first seed of each kind:
 
 # %%
-published, where_from = ledger.published_runs("local_heads")
+published, where_from = ledger.published_runs("local_heads", SEED)
 print(where_from)
 evaluations = position_trainings.on_photographs(published)
 counts = sorted(evaluations["n_train"].unique()) if len(evaluations) else []

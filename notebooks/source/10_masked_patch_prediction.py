@@ -366,7 +366,7 @@ Markdown("\n".join(lines))
 # `full`; what its committed runs show:
 
 # %%
-published, where_from = ledger.published_runs("local_heads")
+published, where_from = ledger.published_runs("local_heads", SEED)
 of_full = published[published["data"] == local_heads.CROPS] if len(published) else published
 words = f"{where_from}."
 if len(of_full):
