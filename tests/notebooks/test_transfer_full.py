@@ -5,6 +5,7 @@ import json
 import matplotlib.pyplot as plt
 import nbformat
 import pytest
+from IPython.display import display
 from matplotlib.figure import Figure
 
 from vitlab import files, notebooks
@@ -49,7 +50,7 @@ def executed(monkeypatch, tmp_path, runs_of_smoke):
         if committed:
             finished = {f"{i}.json": made_up(config) for i, config in enumerate(committed)}
             published.write("transfer", "full", finished, len(transfer.planned_runs("full")))
-        names: dict = {}
+        names: dict = {"display": display}  # IPython defines it in every notebook
         for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
             if cell.cell_type == "markdown" and "## Exercises" in cell.source:
                 break
