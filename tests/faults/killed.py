@@ -1,4 +1,4 @@
-"""Trains in child processes that are killed at random moments, and says with what weights each training ended.
+"""Trains in child processes that are killed at random points, and says with what weights each training ended.
 
 usage: python killed.py FOLDER N_KILLS SEED
 
@@ -52,6 +52,20 @@ def steps_done(folder: Path) -> int:
     return max((int(path.name[5:]) for path in (folder / "checkpoints").glob("step_*")), default=0)
 
 
+def ended_before(pid: int, folder: Path, step: int, seconds: float) -> bool:
+    """Waits for the checkpoint of a step and then some seconds; True where the child ended before.
+
+    A child on a busy machine takes ten times as long: moments drawn by the clock alone would all come before its
+    first step, or after its last.
+    """
+    while steps_done(folder) < step:
+        if os.waitpid(pid, os.WNOHANG) != (0, 0):
+            return True
+        time.sleep(0.002)
+    time.sleep(seconds)
+    return os.waitpid(pid, os.WNOHANG) != (0, 0)
+
+
 def final(folder: Path) -> str:
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
@@ -60,17 +74,14 @@ def main(root: Path, n_kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     draw = random.Random(seed)
     one_training(root / "imports")  # what is imported on first use takes seconds, and children inherit it
-    start = time.perf_counter()
     os.waitpid(child(root / "whole"), 0)
-    whole_seconds = time.perf_counter() - start
     ends, at = [final(root / "whole")], []
     while len(at) < n_kills:
         folder = root / f"killed_{len(ends)}"
         for _ in range(4):
             pid = child(folder)
-            time.sleep(draw.uniform(0, 0.6 * whole_seconds))
-            if os.waitpid(pid, os.WNOHANG) != (0, 0):
-                break  # it ended before its time: no kill
+            if ended_before(pid, folder, steps_done(folder) + draw.randrange(16), draw.uniform(0, 0.02)):
+                break  # no kill
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             at.append(steps_done(folder))
