@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -33,6 +34,7 @@ def main(jobs_file: str, results_file: str, folder: str, memory: str) -> None:
         _say(results, starts=job["index"], process=os.getpid())
         _run(job, answers(Path(results_file), job["index"]), folder, int(memory))
     _import_what_is_needed(jobs)
+    gc.freeze()  # or the first collection of every fork copies all pages of what was imported
     for job in jobs:
         _empty(folder)
         process = os.fork()
