@@ -20,6 +20,8 @@ from vitlab.cli import main as cli
 from vitlab.exercises import cells, check, confine, needs, watch
 from vitlab.publish.source import exercise, from_source
 
+pytestmark = pytest.mark.slow  # each check starts the process in which the answers run
+
 SOURCE = """\
 # %% [markdown]
 # # 01 · Sums
@@ -507,7 +509,6 @@ def test_what_python_does_not_announce_the_kernel_refuses(folder, tmp_path, add)
 
 
 @confined
-@pytest.mark.slow
 def test_libraries_in_c_write_nothing_outside(folder, tmp_path):
     add = """import torch
     from safetensors.torch import save_file
@@ -573,7 +574,6 @@ def ended(find: Callable[[], list[psutil.Process]]) -> bool:
     return False
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "add",
     [
@@ -602,7 +602,6 @@ def test_no_process_outlives_the_check_and_none_is_solved_that_starts_one(folder
     )
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not end a process with its parent")
 def test_a_check_that_is_killed_leaves_no_answer_running(folder, tmp_path):
     path = student(folder, add="Path('here').touch()\n    while True:\n        pass")
@@ -640,7 +639,6 @@ def test_what_the_kernel_refuses_besides(folder, add, words):
     assert (first.status, second.status) == ("wrong" if words else "solved", "solved") and words in first.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "add, words",
     [
@@ -673,7 +671,6 @@ answer = 42 if math.tau > 6 and sys.getrecursionlimit() > 99 and not Path("mine"
     assert statuses(student(folder, add=change, number=seen)) == ["solved", "solved"]
 
 
-@pytest.mark.slow
 def test_torch_is_as_after_its_import_and_has_one_thread(folder, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     (folder / "source" / "01_sums.py").write_text(

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from vitlab.evaluation.probe import linear_probe
 from vitlab.sweep import identity, sources
-from vitlab.training.loop import train
 
 
 def forget() -> None:
@@ -36,13 +36,13 @@ def no_parser(monkeypatch) -> None:
 
 
 def test_the_next_process_parses_nothing_and_finds_the_same(kept, monkeypatch):
-    first = identity.code_hash(train)
-    names = identity.import_closure(train)
+    first = identity.code_hash(linear_probe)
+    names = identity.import_closure(linear_probe)
     assert kept.exists()
     forget()
     no_parser(monkeypatch)
-    assert identity.code_hash(train) == first
-    assert identity.import_closure(train) == names
+    assert identity.code_hash(linear_probe) == first
+    assert identity.import_closure(linear_probe) == names
     assert identity.defines(names[0], "no such function") is False
 
 
@@ -72,30 +72,30 @@ def test_an_edited_source_is_parsed_though_its_time_and_size_are_the_same(kept, 
     ],
 )
 def test_what_is_damaged_or_of_another_version_is_read_anew(kept, content):
-    expected = identity.code_hash(train)
+    expected = identity.code_hash(linear_probe)
     by, key = sources._reader(), next(iter(json.loads(kept.read_text())["modules"]))
     forget()
     kept.write_text(content.replace("BY", by).replace("KEY", key))
-    assert identity.code_hash(train) == expected
+    assert identity.code_hash(linear_probe) == expected
     assert len(json.loads(kept.read_text())["modules"]) > 1
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(kept, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    expected = identity.code_hash(train)
+    expected = identity.code_hash(linear_probe)
     assert not kept.exists()
     forget()
     kept.parent.parent.joinpath("file").write_text("in the way")
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sources, "_KEPT", kept.parent.parent / "file" / "sources.json")
-    assert identity.code_hash(train) == expected
+    assert identity.code_hash(linear_probe) == expected
 
 
 def test_old_versions_do_not_gather_for_ever(kept, monkeypatch):
-    identity.code_hash(train)
+    identity.code_hash(linear_probe)
     known = json.loads(kept.read_text())
     forget()
     old = {f"{number:064}": next(iter(known["modules"].values())) for number in range(sources._MOST)}
     kept.write_text(json.dumps(known | {"modules": old}))
-    identity.code_hash(train)
+    identity.code_hash(linear_probe)
     assert json.loads(kept.read_text())["modules"].keys() == known["modules"].keys()
