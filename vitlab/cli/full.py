@@ -62,6 +62,7 @@ PARTS = (
     Part("transfer", data=("imagenette", "cifar10")),
     Part("masked_pretraining", data=("imagenette",)),
     Part("cifar10", data=("cifar10",)),
+    Part("cifar10_best", data=("cifar10",)),
     Part("lab_weights", {"which": "lab-masked"}, data=("imagenette",)),
     Part("lab_weights", {"which": "lab"}, data=("imagenette",)),
     Part("lab_weights", {"which": "lab-hybrid"}, data=("imagenette",)),
