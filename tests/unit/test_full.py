@@ -5,12 +5,14 @@ import subprocess
 import sys
 import time
 
+import pandas as pd
 import pytest
 
 from vitlab import experiments
 from vitlab.cli import full, main
 from vitlab.data import datasets
 from vitlab.experiments import transfer
+from vitlab.publish import second
 
 pytestmark = pytest.mark.slow
 
@@ -107,14 +109,30 @@ def test_a_piece_ends_in_time_with_its_processes_and_the_next_goes_on(tmp_path, 
     assert second == stored(runs)
 
 
-def test_the_plan_names_every_part(monkeypatch, capsys):
+def test_the_plan_names_every_part_and_adds_up_its_hours(monkeypatch, capsys):
     from vitlab.cli import plan
 
-    monkeypatch.setattr(plan, "describe", lambda name, preset, seed, runs: f"{name} at {preset}: 9 runs")
+    trainings = pd.DataFrame({"runs": [4], "stored": [1], "seconds": [1800.0], "flops": [1], "model_bytes": [1]})
+    table = trainings.assign(image_bytes=1)
+
+    def planned(name, preset, seed, runs):
+        return plan.Plan(name, preset, 4, 1, table, at_once=2, stops_early=False, where="cpu", free_bytes=None)
+
+    monkeypatch.setattr(plan, "planned", planned)
     assert main.main(["full", "--plan"]) == 0
     words = capsys.readouterr().out
-    for part in full.chosen([], "full"):
-        assert part.name in words
+    parts = full.chosen([], "full")
+    assert all(part.name in words for part in parts)
+    listed = [part for part in parts if part.experiment in plan.plannable()]
+    judged = [part for part in listed if part.claims]
+    assert f"parts with claims: {len(judged)}.0 hours in all, {0.75 * len(judged):.1f} to do" in words
+    assert f"all planned parts: {len(listed)}.0 hours in all, {0.75 * len(listed):.1f} to do" in words
+
+
+def test_claims_of_the_parts_are_those_that_a_second_draw_decides():
+    by_part = {part.experiment: set(part.claims.split()) for part in full.PARTS if part.claims}
+    by_claim = {claim: drawn.study for claim, drawn in second.DRAWN.items() if drawn.study}
+    assert {claim: study for study, claims in by_part.items() for claim in claims if claim in by_claim} == by_claim
 
 
 @pytest.mark.parametrize("minutes", ["0", "-1", "nan"])

@@ -1,5 +1,7 @@
 """A plan counts what is known beforehand exactly, and guesses the time by a short try."""
 
+import dataclasses
+
 import pandas as pd
 import pytest
 import torch
@@ -77,7 +79,7 @@ def test_the_plan_says_what_is_stored_what_is_to_do_and_how_long(planned, monkey
     assert "3 runs, at most" in text and "and 1.5 hours, 2 at once" in text
     assert not planned.exists()
     runner.run_all(run_one, planned_runs("smoke")[:2], runner.run_folder("study", "smoke"), jobs=1)
-    text = plan.describe("study", "smoke")
+    text = plan.in_words(plan.planned("study", "smoke"))
     assert "2 of them stored" in text and "to do: 1 runs, at most" in text and "and 1 hours" in text
     flops = 3 * cost.forward_flops(plan._model(planned_runs("")[2]), torch.zeros(1, 3, 16, 16)) * 5 * 8
     assert f"at most {flops:.3g} training FLOPs" in text
@@ -89,7 +91,7 @@ def test_a_plan_for_a_cluster_is_probed_and_counted_there(planned, monkeypatch):
     options = {"processes": False, "dashboard_address": ":0", "silence_logs": 60}
     with LocalCluster(n_workers=3, threads_per_worker=1, **options) as found:
         monkeypatch.setenv("VITLAB_SCHEDULER", found.scheduler_address)
-        text = plan.describe("study", "smoke")
+        text = plan.in_words(plan.planned("study", "smoke"))
     assert found.scheduler_address in text and "and 1 hours, 3 at once" in text
 
 
@@ -99,14 +101,24 @@ def test_a_probe_that_fails_on_a_cluster_is_named(planned, monkeypatch):
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as found:
         monkeypatch.setenv("VITLAB_SCHEDULER", found.scheduler_address)
         with pytest.raises(RuntimeError, match=r"the probe of Lab-Ti/8 16 8 5 failed: ZeroDivisionError"):
-            plan.describe("study", "smoke")
+            plan.in_words(plan.planned("study", "smoke"))
 
 
 def test_too_little_memory_is_said(monkeypatch):
     probed = {"Lab-Ti/8 16 8 5": {"step": 2.0, "image": 0.5}}
-    table = plan.groups([SMALL], [False], probed)
-    assert "TOO MUCH, take fewer jobs" in plan._text(table, 2, "about", free=1000)
-    assert "TOO MUCH" not in plan._text(table, 2, "about", free=10**12)
+    made = plan.Plan("study", "smoke", 1, 0, plan.groups([SMALL], [False], probed), 2, False, "cpu", free_bytes=1000)
+    assert "TOO MUCH, take fewer jobs" in plan.in_words(made)
+    assert "TOO MUCH" not in plan.in_words(dataclasses.replace(made, free_bytes=10**12))
+
+
+def test_hours_of_all_runs_and_of_those_to_do_by_hand():
+    """Two of three runs of an hour each are to do, two at once: an hour; all three take an hour and a half."""
+    probed = {"Lab-Ti/8 16 8 5": {"step": 720.0, "image": 0.0}}
+    table = plan.groups([SMALL] * 3, [True, False, False], probed)
+    made = plan.Plan("study", "smoke", 3, 1, table, 2, False, "cpu", None)
+    assert (made.hours_to_do, made.hours_in_all) == pytest.approx((1.0, 1.5))
+    alone = dataclasses.replace(made, table=plan.groups([SMALL], [False], probed))
+    assert alone.hours_to_do == pytest.approx(1.0)  # one run is not cut in two
 
 
 def test_experiments_that_list_no_runs_name_those_that_do(capsys):
@@ -130,7 +142,7 @@ def test_a_run_of_several_trainings_is_counted_by_each(planned, monkeypatch):
     """`transfer` pre-trains once and fine-tunes several times: the time is that of all, the runs are what is stored."""
     monkeypatch.undo()
     monkeypatch.setattr(plan, "probe", lambda config: {"step": 1.0, "image": 0.0})
-    text = plan.describe("transfer", "smoke")
+    text = plan.in_words(plan.planned("transfer", "smoke"))
     config = transfer.planned_runs("smoke")[0]
     steps = [each["steps"] for each in transfer.trainings(config)]
     assert steps == [4, *[8] * 5]  # two rates at 1x; 400 images in batches of 100, two epochs

@@ -200,7 +200,8 @@ def experiment(options: argparse.Namespace) -> int:
         from vitlab.cli import plan
 
         listing, _ = plan.parts_of(options.name)
-        print(plan.describe(options.name, options.preset, options.seed, **_own_settings(listing, _settings(options))))
+        settings = _own_settings(listing, _settings(options))
+        print(plan.in_words(plan.planned(options.name, options.preset, options.seed, **settings)))
         return 0
     function = experiments.find(options.name)
     values = _own_settings(function, _settings(options))

@@ -15,11 +15,15 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from vitlab import disk, experiments, files
 from vitlab.data import datasets
 from vitlab.experiments import second_draw
 from vitlab.sweep import presets, workers
+
+if TYPE_CHECKING:
+    from vitlab.cli import plan
 
 MORE, FAILED = 3, 1  # exit status
 _MOST = 1_000_000  # minutes: a wait of more overflows the system's clock
@@ -32,6 +36,7 @@ class Part:
     experiment: str
     settings: Mapping[str, str] = field(default_factory=dict)
     data: tuple[str, ...] = ()  # data sets that it needs
+    claims: str = ""  # those that its runs decide, with blanks between
 
     @property
     def name(self) -> str:
@@ -48,19 +53,19 @@ PARTS = (
     Part("rollout_masks"),
     Part("speed"),
     Part("training_curves"),
-    Part("axial_attention"),
-    Part("head_rates"),
-    Part("resnet_optimizers"),
-    Part("vit_shapes"),
-    Part("position_variants"),
+    Part("axial_attention", claims="C19"),
+    Part("head_rates", claims="C16"),
+    Part("resnet_optimizers", claims="C17"),
+    Part("vit_shapes", claims="C18"),
+    Part("position_variants", claims="C09"),
     Part("real_subsets"),
     Part("world_classes"),
     Part("who_wins"),
-    Part("data_scaling"),
-    Part("compute_scaling"),
-    Part("local_heads"),
-    Part("transfer", data=("imagenette", "cifar10")),
-    Part("masked_pretraining", data=("imagenette",)),
+    Part("data_scaling", claims="C03 C04 C05"),
+    Part("compute_scaling", claims="C06 C07"),
+    Part("local_heads", claims="C10 L01 L02"),
+    Part("transfer", data=("imagenette", "cifar10"), claims="C08 C21"),
+    Part("masked_pretraining", data=("imagenette",), claims="C15"),
     Part("cifar10", data=("cifar10",)),
     Part("cifar10_best", data=("cifar10",)),
     Part("lab_weights", {"which": "lab-masked"}, data=("imagenette",)),
@@ -154,15 +159,34 @@ def here(parts: Sequence[Part], preset: str, jobs: int | None = None, seed: int 
 
 
 def describe(parts: Sequence[Part], preset: str, seed: int = 0) -> str:
-    """The plans of the parts that list their runs beforehand, one below the other, and the names of the others."""
+    """The plans of the parts that list their runs beforehand, then their hours in one table, and the others' names."""
     from vitlab.cli import plan
 
     names = plan.plannable()
-    plannable = [part.experiment for part in parts if part.experiment in names]
-    runs = {name: second_draw.planned_runs(name, preset, seed) if seed else None for name in plannable}
-    texts = [plan.describe(name, preset, seed, runs[name]) for name in plannable]
+    plans = []
+    for part in (part for part in parts if part.experiment in names):
+        runs = second_draw.planned_runs(part.experiment, preset, seed) if seed else None
+        plans.append((part, plan.planned(part.experiment, preset, seed, runs)))
+    texts = [plan.in_words(each) for _, each in plans] + ([_hours(plans)] if plans else [])
     others = [part.name for part in parts if part.experiment not in names]
     return "\n\n".join([*texts, *([f"not planned: {', '.join(others)}"] if others else [])])
+
+
+def _hours(plans: Sequence[tuple[Part, plan.Plan]]) -> str:
+    """A row for each part, and what all of them take, and those by which claims are judged."""
+    rows = [
+        f"{part.name:20} {part.claims:14} {each.n_runs:5} {each.n_stored:7} {each.hours_in_all:7.2f}"
+        f" {each.hours_to_do:6.2f}"
+        for part, each in plans
+    ]
+    judged = [each for part, each in plans if part.claims]
+    sums = [
+        f"{words}: {sum(each.hours_in_all for each in chosen):.1f} hours in all, "
+        f"{sum(each.hours_to_do for each in chosen):.1f} to do"
+        for words, chosen in (("parts with claims", judged), ("all planned parts", [each for _, each in plans]))
+    ]
+    head = f"{'part':20} {'claims':14} {'runs':>5} {'stored':>7} {'hours':>7} {'to do':>6}"
+    return "\n".join([head, *rows, *sums, "hours are those of this machine, by short tries, with nothing beside them"])
 
 
 def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: int | None = None, seed: int = 0) -> int:

@@ -6,6 +6,7 @@ import importlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -161,8 +162,38 @@ def _seconds_a_step(model: torch.nn.Module, config: Config, n_images: int) -> fl
     return statistics.median(b - a for a, b in zip(times, times[1:], strict=False))
 
 
-def describe(name: str, preset: str, seed: int = 0, configs: Sequence[Config] | None = None, **settings: Any) -> str:
-    """The plan in words and a table: what `run_all` would do in this process, its processes, or on a scheduler.
+@dataclass(frozen=True)
+class Plan:
+    """What of an experiment there is to do, and what it takes on the device where it would run."""
+
+    name: str
+    preset: str
+    n_runs: int
+    n_stored: int
+    table: pd.DataFrame  # as `groups` has it: a run may be several trainings
+    at_once: int
+    stops_early: bool
+    where: str  # device, torch and scheduler
+    free_bytes: int | None  # None: elsewhere
+
+    def hours(self, trainings: pd.Series) -> float:
+        """Of so many trainings of each row of the table, `at_once` side by side."""
+        longest = self.table.loc[trainings > 0, "seconds"].max() if (trainings > 0).any() else 0.0
+        return max((trainings * self.table["seconds"]).sum() / self.at_once, longest) / 3600
+
+    @property
+    def hours_to_do(self) -> float:
+        """Of the runs that are not stored."""
+        return self.hours(self.table["runs"] - self.table["stored"])
+
+    @property
+    def hours_in_all(self) -> float:
+        """Of all runs, as if none was stored."""
+        return self.hours(self.table["runs"])
+
+
+def planned(name: str, preset: str, seed: int = 0, configs: Sequence[Config] | None = None, **settings: Any) -> Plan:
+    """What `run_all` would do in this process, its processes, or on a scheduler, measured there by short tries.
 
     Of these runs, or of all that the experiment lists with its settings.
 
@@ -182,16 +213,16 @@ def describe(name: str, preset: str, seed: int = 0, configs: Sequence[Config] | 
         parts = [each for run_of in trainings for each in run_of]
         probed = _probed(parts, there)
     stored = [done for run_of, done in zip(trainings, finished, strict=True) for _ in run_of]
-    table = groups(parts, stored, probed)
-    at_once = there.n_slots if there else runner.default_jobs()
-    where = f"{made_by['device']}, torch {made_by['torch']}" + (f", {there.address}" if there else "")
-    stops_early = any(config.get("patience") is not None for config in configs)
-    return f"{name} at {preset}: {len(configs)} runs, {sum(finished)} of them stored; {where}\n\n" + _text(
-        table,
-        at_once,
-        "at most" if stops_early else "about",
+    return Plan(
+        name,
+        preset,
+        len(configs),
+        sum(finished),
+        groups(parts, stored, probed),
+        there.n_slots if there else runner.default_jobs(),
+        any(config.get("patience") is not None for config in configs),
+        f"{made_by['device']}, torch {made_by['torch']}" + (f", {there.address}" if there else ""),
         None if there else cost.free_bytes(default_device()),
-        len(configs) - sum(finished),
     )
 
 
@@ -215,12 +246,10 @@ def _probed(configs: Sequence[Config], there: cluster.Cluster | None) -> dict[st
     return found
 
 
-def _text(table: pd.DataFrame, at_once: int, bound: str, free: int | None, to_do: int | None = None) -> str:
-    missing = table["runs"] - table["stored"]
-    to_do = missing.sum() if to_do is None else to_do  # runs may be several trainings each
-    flops, seconds = (missing * table["flops"]).sum(), (missing * table["seconds"]).sum()
-    longest = table.loc[missing > 0, "seconds"].max() if missing.any() else 0.0
-    hours = max(seconds / at_once, longest) / 3600
+def in_words(plan: Plan) -> str:
+    """A plan as `vitlab experiment NAME --plan` prints it: what kinds of trainings there are, hours and memory."""
+    table, free, at_once = plan.table, plan.free_bytes, plan.at_once
+    flops = ((table["runs"] - table["stored"]) * table["flops"]).sum()
     held = (table["model_bytes"] + table["image_bytes"]).max()
     shown = table.assign(
         flops=table["flops"].map("{:.3g}".format),
@@ -229,9 +258,12 @@ def _text(table: pd.DataFrame, at_once: int, bound: str, free: int | None, to_do
     ).drop(columns=["model_bytes", "image_bytes"])
     room = "" if free is None else f"; {free / 1e9:.1f} GB free here"
     short = "" if free is None or held * at_once <= free else ": TOO MUCH, take fewer jobs"
+    bound = "at most" if plan.stops_early else "about"
     return (
+        f"{plan.name} at {plan.preset}: {plan.n_runs} runs, {plan.n_stored} of them stored; {plan.where}\n\n"
         f"{shown.to_string(index=False)}\n\n"
-        f"to do: {to_do} runs, {bound} {flops:.3g} training FLOPs and {hours:.2g} hours, {at_once} at once\n"
+        f"to do: {plan.n_runs - plan.n_stored} runs, {bound} {flops:.3g} training FLOPs and "
+        f"{plan.hours_to_do:.2g} hours, {at_once} at once\n"
         f"memory: up to {held / 1e9:.2g} GB a run, {held * at_once / 1e9:.2g} GB together{room}{short}\n"
         "flops, seconds and GB are of one run; painting images, what an experiment measures of a trained model, and "
         "the process itself come on top"
