@@ -116,7 +116,7 @@ def test_the_plan_names_every_part_and_adds_up_its_hours(monkeypatch, capsys):
     table = trainings.assign(image_bytes=1)
 
     def planned(name, preset, seed, runs):
-        return plan.Plan(name, preset, 4, 1, table, at_once=2, stops_early=False, where="cpu", free_bytes=None)
+        return plan.Plan(name, preset, 4, 1, 3600.0, table, at_once=2, stops_early=False, where="cpu", free_bytes=None)
 
     monkeypatch.setattr(plan, "planned", planned)
     assert main.main(["full", "--plan"]) == 0
@@ -125,8 +125,9 @@ def test_the_plan_names_every_part_and_adds_up_its_hours(monkeypatch, capsys):
     assert all(part.name in words for part in parts)
     listed = [part for part in parts if part.experiment in plan.plannable()]
     judged = [part for part in listed if part.claims]
-    assert f"parts with claims: {len(judged)}.0 hours in all, {0.75 * len(judged):.1f} to do" in words
-    assert f"all planned parts: {len(listed)}.0 hours in all, {0.75 * len(listed):.1f} to do" in words
+    assert f"parts with claims: {len(judged)}.0 hours in all, {0.75 * len(judged):.1f} to do; what" in words
+    hours = f"all planned parts: {len(listed)}.0 hours in all, {0.75 * len(listed):.1f} to do"
+    assert f"{hours}; what is stored took {0.5 * len(listed):.1f}" in words
 
 
 def test_claims_of_the_parts_are_those_that_a_second_draw_decides():

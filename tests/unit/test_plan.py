@@ -78,7 +78,8 @@ def test_the_plan_says_what_is_stored_what_is_to_do_and_how_long(planned, monkey
     assert text.startswith(f"study at smoke: 3 runs, 0 of them stored; {identity.device_type()}, torch 2.")
     assert "3 runs, at most" in text and "and 1.5 hours, 2 at once" in text
     assert not planned.exists()
-    runner.run_all(run_one, planned_runs("smoke")[:2], runner.run_folder("study", "smoke"), jobs=1)
+    ran = runner.run_all(run_one, planned_runs("smoke")[:2], runner.run_folder("study", "smoke"), jobs=1)
+    assert plan.planned("study", "smoke").seconds_taken == pytest.approx(ran.attrs["wall_s"], abs=1e-3)
     text = plan.in_words(plan.planned("study", "smoke"))
     assert "2 of them stored" in text and "to do: 1 runs, at most" in text and "and 1 hours" in text
     flops = 3 * cost.forward_flops(plan._model(planned_runs("")[2]), torch.zeros(1, 3, 16, 16)) * 5 * 8
@@ -106,7 +107,8 @@ def test_a_probe_that_fails_on_a_cluster_is_named(planned, monkeypatch):
 
 def test_too_little_memory_is_said(monkeypatch):
     probed = {"Lab-Ti/8 16 8 5": {"step": 2.0, "image": 0.5}}
-    made = plan.Plan("study", "smoke", 1, 0, plan.groups([SMALL], [False], probed), 2, False, "cpu", free_bytes=1000)
+    table = plan.groups([SMALL], [False], probed)
+    made = plan.Plan("study", "smoke", 1, 0, 0.0, table, 2, False, "cpu", free_bytes=1000)
     assert "TOO MUCH, take fewer jobs" in plan.in_words(made)
     assert "TOO MUCH" not in plan.in_words(dataclasses.replace(made, free_bytes=10**12))
 
@@ -115,8 +117,8 @@ def test_hours_of_all_runs_and_of_those_to_do_by_hand():
     """Two of three runs of an hour each are to do, two at once: an hour; all three take an hour and a half."""
     probed = {"Lab-Ti/8 16 8 5": {"step": 720.0, "image": 0.0}}
     table = plan.groups([SMALL] * 3, [True, False, False], probed)
-    made = plan.Plan("study", "smoke", 3, 1, table, 2, False, "cpu", None)
-    assert (made.hours_to_do, made.hours_in_all) == pytest.approx((1.0, 1.5))
+    made = plan.Plan("study", "smoke", 3, 1, 9000.0, table, 2, False, "cpu", None)
+    assert (made.hours_to_do, made.hours_in_all, made.hours_taken) == pytest.approx((1.0, 1.5, 1.25))
     alone = dataclasses.replace(made, table=plan.groups([SMALL], [False], probed))
     assert alone.hours_to_do == pytest.approx(1.0)  # one run is not cut in two
 

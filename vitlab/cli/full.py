@@ -175,18 +175,20 @@ def describe(parts: Sequence[Part], preset: str, seed: int = 0) -> str:
 def _hours(plans: Sequence[tuple[Part, plan.Plan]]) -> str:
     """A row for each part, and what all of them take, and those by which claims are judged."""
     rows = [
-        f"{part.name:20} {part.claims:14} {each.n_runs:5} {each.n_stored:7} {each.hours_in_all:7.2f}"
-        f" {each.hours_to_do:6.2f}"
+        f"{part.name:20} {part.claims:14} {each.n_runs:5} {each.n_stored:7}"
+        f" {each.hours_taken:6.2f} {each.hours_in_all:6.2f} {each.hours_to_do:6.2f}"
         for part, each in plans
     ]
     judged = [each for part, each in plans if part.claims]
     sums = [
         f"{words}: {sum(each.hours_in_all for each in chosen):.1f} hours in all, "
-        f"{sum(each.hours_to_do for each in chosen):.1f} to do"
+        f"{sum(each.hours_to_do for each in chosen):.1f} to do; what is stored took "
+        f"{sum(each.hours_taken for each in chosen):.1f}"
         for words, chosen in (("parts with claims", judged), ("all planned parts", [each for _, each in plans]))
     ]
-    head = f"{'part':20} {'claims':14} {'runs':>5} {'stored':>7} {'hours':>7} {'to do':>6}"
-    return "\n".join([head, *rows, *sums, "hours are those of this machine, by short tries, with nothing beside them"])
+    head = f"{'part':20} {'claims':14} {'runs':>5} {'stored':>7} {'took':>6} {'hours':>6} {'to do':>6}"
+    about = "took: stored runs, wherever they ran and whatever ran beside them; hours: all runs, here, by short tries"
+    return "\n".join([head, *rows, *sums, about])
 
 
 def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: int | None = None, seed: int = 0) -> int:

@@ -170,6 +170,7 @@ class Plan:
     preset: str
     n_runs: int
     n_stored: int
+    seconds_taken: float  # by the stored runs together, whatever machine they ran on
     table: pd.DataFrame  # as `groups` has it: a run may be several trainings
     at_once: int
     stops_early: bool
@@ -180,6 +181,11 @@ class Plan:
         """Of so many trainings of each row of the table, `at_once` side by side."""
         longest = self.table.loc[trainings > 0, "seconds"].max() if (trainings > 0).any() else 0.0
         return max((trainings * self.table["seconds"]).sum() / self.at_once, longest) / 3600
+
+    @property
+    def hours_taken(self) -> float:
+        """By the stored runs, had they run as many at once as here."""
+        return self.seconds_taken / self.at_once / 3600
 
     @property
     def hours_to_do(self) -> float:
@@ -218,6 +224,7 @@ def planned(name: str, preset: str, seed: int = 0, configs: Sequence[Config] | N
         preset,
         len(configs),
         sum(finished),
+        sum(result["wall_s"] for result in there_are.values()),
         groups(parts, stored, probed),
         there.n_slots if there else runner.default_jobs(),
         any(config.get("patience") is not None for config in configs),
