@@ -10,6 +10,7 @@ from vitlab.plots.attention import (
 from vitlab.plots.beside import show_pictures, side_by_side
 from vitlab.plots.collection import plot_scenes, plot_verdicts
 from vitlab.plots.curves import (
+    plot_accuracy_by_hours,
     plot_captioned,
     plot_confusion,
     plot_data_scaling,
@@ -85,6 +86,7 @@ __all__ = [
     "legend_below",
     "mark_patch",
     "paper_line",
+    "plot_accuracy_by_hours",
     "plot_accuracy_flops",
     "plot_arms",
     "plot_attention_distances",

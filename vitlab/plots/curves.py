@@ -43,6 +43,22 @@ def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "
     return ax
 
 
+def plot_accuracy_by_hours(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Accuracy against hours of one core: a line for each arm and seed, named at its right end by its arm and accuracy.
+
+    `table` has a row per evaluation: arm, seed, core_hours, test_accuracy (0…1).
+    """
+    ax, ends, colours = axes(ax), {}, {}
+    for (arm, _), rows in table.groupby(["arm", "seed"], sort=False):
+        colour = colours.setdefault(arm, list(COLOURS.values())[len(colours) % len(COLOURS)])
+        ax.plot(rows["core_hours"], rows["test_accuracy"], marker="o", markersize=4, color=colour)
+        ends[f"{arm}: {rows['test_accuracy'].iloc[-1]:.1%}"] = (rows["test_accuracy"].iloc[-1], colour)
+    ax.set(xlabel="hours of one core, pre-training included", xlim=(0, None))
+    accuracy_axis(ax)
+    name_ends(ax, ends)
+    return ax
+
+
 def plot_schedules(schedules: Mapping[str, Callable[[int], float]], n_steps: int, ax: Axes | None = None) -> Axes:
     """Learning rate at every step 0 … n_steps−1, a line for each schedule by name."""
     ax = axes(ax)
