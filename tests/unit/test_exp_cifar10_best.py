@@ -1,10 +1,12 @@
 """CIFAR-10's best small ViT: arms that cost the same, trials without the test images, heads that start at zero."""
 
+import dataclasses
 import math
 
 import pytest
 
 from vitlab.experiments import cifar10_best, cifar10_runs
+from vitlab.experiments.trials import stored_trials
 from vitlab.models import zoo
 
 
@@ -19,6 +21,13 @@ def test_arms_of_a_model_have_equal_steps_within_the_budget():
         seconds = images / cifar10_best.SPEED[run["model"]]
         assert 0.999 * cifar10_best.BUDGET < seconds <= cifar10_best.BUDGET <= 2 * 2 * 3600
         assert (run["pretraining_steps"] == 0) == (run["pretraining"] == cifar10_runs.SCRATCH)
+
+
+def test_the_stored_trials_are_those_listed_and_the_best_of_each_model_is_trained():
+    trials = stored_trials("cifar10_best").set_index([field.name for field in dataclasses.fields(cifar10_best.Arm)])
+    assert list(trials.index) == list(map(dataclasses.astuple, cifar10_best.TRIALS))
+    best = trials["held_out_accuracy"].groupby(level="model").idxmax()
+    assert {*best} == {*map(dataclasses.astuple, cifar10_best.CONFIGS["full"].arms)}
 
 
 def test_models_have_at_most_four_million_parameters():
