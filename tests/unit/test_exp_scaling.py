@@ -180,7 +180,7 @@ def test_trials_of_full_were_made_in_two_rounds_and_the_best_and_steadiest_is_ta
     full, trials = data_scaling.CONFIGS["full"], stored_trials("data_scaling", "full")
     setting = ["learning_rate", "weight_decay"]
     grid = {(each.learning_rate, each.weight_decay) for each in full.trials}
-    assert set(full.pair) <= set(trials["model"]) <= set(data_scaling.COMPARED)
+    assert set(trials["model"]) == set(compute_scaling.CONFIGS["full"].models)
     for model, rows in trials.groupby("model"):
         n_seeds = rows.groupby(setting)["seed"].nunique()
         assert set(n_seeds.index) == grid and sorted(n_seeds) == [1] * 7 + [3] * 3

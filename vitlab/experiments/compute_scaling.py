@@ -14,6 +14,9 @@ from vitlab.experiments import data_scaling, frozen, scaling
 from vitlab.experiments.scaling import Hyperparameters, RunConfig, planned_run, run_one
 from vitlab.sweep import presets, runner
 
+# As many tokens as the ViTs have. Those of `quick` have a quarter of them and take a third of the time.
+HYBRIDS = ("R+Lab-Ti/8", "R+Lab-Mu/8")
+
 
 @dataclass(frozen=True)
 class StudyConfig:
@@ -36,7 +39,7 @@ CONFIGS = {
         n_seeds=3,
     ),
     # After five seeds C07 was undecided, and the ledger said that about nine would decide.
-    "full": StudyConfig(data_scaling.COMPARED, (60, 350, 2_000), 256_000, n_seeds=9),
+    "full": StudyConfig((*data_scaling.COMPARED[:4], *HYBRIDS), (60, 350, 2_000), 256_000, n_seeds=9),
     # Not run yet.
     "gpu": StudyConfig(data_scaling.CONFIGS["gpu"].models, (2_500, 5_000, 10_000), 1_000_000, n_seeds=3),
 }
