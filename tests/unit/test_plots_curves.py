@@ -118,7 +118,7 @@ def test_arms_are_drawn_against_hours_and_named_with_their_last_accuracy():
     table = pd.DataFrame(rows, columns=["arm", "seed", "core_hours", "test_accuracy"])
     ax = plots.plot_accuracy_by_hours(table)
     assert [line.get_xydata().tolist() for line in ax.lines][0] == [[1.0, 0.5], [2.0, 0.8]]
-    assert [text.get_text() for text in ax.texts] == ["masked: 40.0%", "scratch: 60.0%", "masked: 80.0%"]
+    assert [text.get_text() for text in ax.texts] == ["masked: 40.0 %", "scratch: 60.0 %", "masked: 80.0 %"]
     colours = [line.get_color() for line in ax.lines]  # one for each arm, whatever the seed
     assert colours[0] == colours[2] != colours[1]
     assert "hours" in ax.get_xlabel() and ax.get_ylabel() == "test accuracy (%)"

@@ -52,7 +52,8 @@ def plot_accuracy_by_hours(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     for (arm, _), rows in table.groupby(["arm", "seed"], sort=False):
         colour = colours.setdefault(arm, list(COLOURS.values())[len(colours) % len(COLOURS)])
         ax.plot(rows["core_hours"], rows["test_accuracy"], marker="o", markersize=4, color=colour)
-        ends[f"{arm}: {rows['test_accuracy'].iloc[-1]:.1%}"] = (rows["test_accuracy"].iloc[-1], colour)
+        last = rows["test_accuracy"].iloc[-1]
+        ends[f"{arm}: {100 * last:.1f} %"] = (last, colour)
     ax.set(xlabel="hours of one core, pre-training included", xlim=(0, None))
     accuracy_axis(ax)
     name_ends(ax, ends)
