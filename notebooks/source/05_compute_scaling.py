@@ -18,7 +18,7 @@
 # |---|---|---|
 # | `smoke` | six models, a handful of steps | seconds |
 # | `quick` | three families × two sizes × two lengths × three seeds, then speed | a minute or two, once; then seconds |
-# | `full` | the same models, three lengths, 256,000 images of 100 classes, nine seeds | about two hours, after notebook 04's; what is finished of it is committed, and shown at every preset |
+# | `full` | the same ViTs and ResNets, hybrids with as many tokens as the ViTs, three lengths, 256,000 images of 100 classes, nine seeds | about two hours, after notebook 04's; what is finished of it is committed, and shown at every preset |
 # | `gpu` | larger models, ten thousand steps | for a GPU, not run yet |
 
 # %% [markdown]
@@ -212,9 +212,9 @@ for limit in (0, 1, 37, 1000):
 #
 # Every model is trained for every length, with a schedule of its own for each length (an evaluation
 # in the middle of a longer run has not decayed its learning rate yet). Hyper-parameters are those
-# that notebook 04 chose, by the same trials for all models; the longest runs are those of notebook
-# 04 on its largest set, and are made once for both. (At `full` the hybrids have no trials of that
-# length yet: they take the setting that `quick` chose.)
+# that notebook 04 chose, by the same trials for all models; the longest runs of ViTs and ResNets are
+# those of notebook 04 on its largest set, and are made once for both. The hybrids of `full` have as
+# many tokens as the ViTs; those of `quick` have a quarter of them, and take a third of the time.
 
 # %%
 def with_family(table):
@@ -286,6 +286,8 @@ else:
 # For unseen images of the trained classes it does so at small compute alone, and the two lines
 # cross near the largest. At equal compute, small models that are trained for long are ahead of
 # larger ones that are trained briefly.
+# The hybrids lie below both families at every compute, and come nearer with more of it. Their ResNet
+# alone takes twice the FLOPs of the smaller ViT.
 #
 # Now the live run.
 
@@ -458,10 +460,10 @@ if PRESET == "smoke":
 # **How we differ from the paper.** A painted world and classes of the same kind instead of
 # photographs and five transfer sets; two sizes of each family over a factor of nearly thirty in
 # compute at `quick` (the hybrids: seven to nine) and of more than two hundred at `full` (the
-# hybrids: nearly sixty), where the paper has 85; the frontier of a seed is two or three points at
-# `quick`, and six at most at `full`. The hybrids' stride of 16 px leaves them 2 × 2 tokens of an
-# image of 32 px, where the ViTs have 4 × 4. Inference runs on a CPU core instead of a TPU core,
-# whose hardware is made for matrix products.
+# hybrids: nearly a hundred), where the paper has 85; the frontier of a seed is two or three points
+# at `quick`, and six at most at `full`. At `quick` the hybrids' stride of 16 px leaves them 2 × 2
+# tokens of an image of 32 px, where the ViTs have 4 × 4. Inference runs on a CPU core instead of a
+# TPU core, whose hardware is made for matrix products.
 
 # %% [markdown]
 # ## Exercises
