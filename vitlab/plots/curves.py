@@ -48,7 +48,8 @@ def plot_accuracy_by_hours(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     `table` has a row per evaluation: arm, seed, core_hours, test_accuracy (0…1).
     """
-    ax, ends, colours = axes(ax), {}, {}
+    ax, ends = axes(ax), {}
+    colours: dict[str, str] = {}
     for (arm, _), rows in table.groupby(["arm", "seed"], sort=False):
         colour = colours.setdefault(arm, list(COLOURS.values())[len(colours) % len(COLOURS)])
         ax.plot(rows["core_hours"], rows["test_accuracy"], marker="o", markersize=4, color=colour)
