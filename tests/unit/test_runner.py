@@ -79,6 +79,17 @@ def test_finished_runs_are_not_computed_again(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[0] == "sweeps: 2 of 3 runs were finished before"
 
 
+def test_a_lock_that_a_killed_process_left_beside_its_finished_run_is_removed(tmp_path):
+    wanted, folder = configs(tmp_path, 2), tmp_path / "runs"
+    runner.run_all(sweeps.logged, wanted, folder, jobs=1)
+    first, *_ = runner.paths_of(sweeps.logged, wanted, folder)
+    with files.lock(folder, first.stem):
+        (lock,) = folder.glob(".*.lock")
+    lock.touch()  # as a process does that is killed after its result has been written
+    runner.run_all(sweeps.logged, wanted, folder, jobs=1)
+    assert {path.suffix for path in folder.iterdir()} == {".json"}
+
+
 @pytest.mark.slow
 def test_processes_give_the_table_that_one_process_gives(tmp_path):
     alone = runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "alone", jobs=1)

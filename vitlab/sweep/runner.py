@@ -235,6 +235,8 @@ def _begun(function: Run, paths: dict[Path, dict[str, Any]]) -> _Sweep:
     done = finished(paths)
     for path in done:  # of a run that was killed just after its result had been written
         shutil.rmtree(path.with_suffix(_UNFINISHED), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            path.with_name(f".{path.stem}.lock").unlink(missing_ok=True)  # as `files.lock` names it
     sweep = _Sweep(function.__module__.rpartition(".")[2], paths, done)
     if done:
         print(f"{sweep.name}: {len(done)} of {len(paths)} runs were finished before", flush=True)
