@@ -17,7 +17,7 @@ KEY := $(shell { pwd -P; cat requirements.lock pyproject.toml; } | cksum | tr -c
 READY = .venv/.installed-$(KEY)
 BIN = .venv/bin
 # A file's tests stay in one process, so that what they share is made once; files go in their order, the slow ones first.
-PYTEST = $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(ALLOCATOR) $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 # Some machines forbid Python to keep compiled modules; importing torch and timm then takes 16 s instead of 6.
 unexport PYTHONDONTWRITEBYTECODE

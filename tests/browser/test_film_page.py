@@ -9,6 +9,7 @@ from PIL import Image
 from vitlab.widgets.film import Film, Frame
 
 pytestmark = pytest.mark.slow
+PAUSE = 500  # milliseconds from frame to frame
 
 
 def coloured(level):
@@ -22,10 +23,12 @@ def page(open_page, tmp_path):
     frames = tuple(Frame(f"{100 * k:,} images", coloured(60 * k), f"Red is {60 * k}.") for k in range(4))
     address = Film("Four reds", "training images seen", frames).save(tmp_path / "film.html").as_uri()
     page = open_page()
+    page.clock.install(time=0)
     page.urls = []
     page.on("request", lambda request: page.urls.append(request.url))
     page.context.set_offline(True)
     page.goto(address)
+    page.clock.pause_at(3600)  # from here on its timers go when a test says so
     yield page
     assert page.complaints == []
     assert all(re.match("(file|data):", url) for url in page.urls), "the page asked for something"
@@ -52,17 +55,18 @@ def test_it_opens_at_the_last_frame_and_keys_move_it(page):
 def test_play_goes_from_the_first_frame_to_the_last_and_stops(page):
     play = page.get_by_role("button")
     play.click()
-    assert state(page)[0] == "0 images" and play.inner_text() == "Stop"
-    page.locator("output", has_text="300 images").wait_for(timeout=10_000)
-    page.get_by_role("button", name="Play").wait_for(timeout=10_000)
-    assert state(page) == ("300 images", "Red is 180.")
+    for k in range(4):
+        assert state(page) == (f"{100 * k} images", f"Red is {60 * k}.") and play.inner_text() == "Stop"
+        page.clock.run_for(PAUSE)
+    assert state(page) == ("300 images", "Red is 180.") and play.inner_text() == "Play"
 
 
 def test_stop_and_the_slider_end_the_playing(page):
     play = page.get_by_role("button")
     play.click()
-    page.locator("output", has_text="100 images").wait_for(timeout=10_000)
+    page.clock.run_for(PAUSE)
+    assert state(page)[0] == "100 images" and play.inner_text() == "Stop"
     page.get_by_label("training images seen").press("ArrowRight")
     at = state(page)
-    page.wait_for_timeout(1500)  # three frames
+    page.clock.run_for(3 * PAUSE)
     assert state(page) == at and play.inner_text() == "Play"

@@ -1,7 +1,6 @@
 """The site as people read it: built once, links checked, opened from the disk in a browser with no network, and axe."""
 
 import re
-import time
 
 import pytest
 
@@ -16,11 +15,10 @@ pytest.importorskip("myst_nb", reason="myst-nb is not installed (extra `docs`)")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder of the site, what is wrong with it, and how many seconds it took."""
+    """The folder of the site, and what is wrong with it."""
     out = tmp_path_factory.mktemp("site")
-    started = time.perf_counter()
     wrong = site.build(files.ROOT, out, "owner/vitlab")
-    return out / "html", wrong, time.perf_counter() - started
+    return out / "html", wrong
 
 
 @pytest.fixture
@@ -43,11 +41,10 @@ def open_at(built, open_page):
         assert all(url.startswith(("file:", "data:", "about:", "blob:")) for url in page.urls), page.urls
 
 
-def test_no_link_is_broken_and_it_is_quick(built):
-    html, wrong, seconds = built
+def test_no_link_is_broken(built):
+    html, wrong = built
     assert wrong == []
     assert len(list((html / "notebooks").glob("*.html"))) >= 10
-    assert seconds < 120
 
 
 def test_formulas_are_drawn(open_at):
