@@ -53,6 +53,8 @@ from vitlab.data.world import HELD_OUT, World, image_set, scene
 from vitlab.data.world import with_cues, with_difficulty
 from vitlab.ledger import report, second
 from vitlab.ledger.claims import ALL, CLAIMS
+from vitlab.ledger.conditions import CONDITIONS, is_wanted
+from vitlab.ledger.entries import by_claim, verdicts_of
 from vitlab.models.sizes import lab_sizes
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.sweep.presets import PRESETS
@@ -250,6 +252,23 @@ display(Markdown(second.in_words(again)))
 if again:
     with pd.option_context("display.max_colwidth", 100):
         display(pd.DataFrame(second.rows(again)).set_index("claim"))
+
+# %% [markdown]
+# Where a claim is not reproduced, the condition is the result: what has to be different for the
+# effect to appear, if the runs have shown it, or what a run would take that could show it. Each
+# sentence is an interpretation of the figure that is named beside it.
+
+# %%
+by_its_claim = by_claim({name: result for name, (_, result) in results.items()})
+lines = [report.table_line("claim", "where the effect is, or what it would take", "notebook, figure")]
+lines.append("|---|---|---|")
+for claim, condition in CONDITIONS.items():
+    of_both_draws = verdicts_of(by_its_claim[claim])
+    of_both_draws += [again[claim].second] if claim in again else []
+    if is_wanted(of_both_draws):
+        shown_in = f"{condition.notebook[:2]}, *{condition.figure}*"
+        lines.append(report.table_line(f"**{claim}** {ALL[claim].short}", condition.words, shown_in))
+display(Markdown("\n".join(lines)))
 
 # %% [markdown]
 # ### How to read a verdict

@@ -13,6 +13,7 @@ from typing import Any
 from vitlab import files, notebooks
 from vitlab.ledger import report, second
 from vitlab.ledger.claims import ALL, CLAIMS
+from vitlab.ledger.conditions import CONDITIONS, Condition, is_wanted
 from vitlab.ledger.entries import NOT_YET, Entries, by_claim, estimate, verdicts_of
 from vitlab.ledger.study import VERDICTS
 
@@ -34,7 +35,8 @@ several random draws. Numbers marked *full* come from larger committed runs
 ([figures/reference/quick](../figures/reference/quick/)).
 [Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict. *Second draw*: the same with other
 seeds, at the learning rates that the first draw had chosen; what was drawn anew stands beside it
-(`figures/reference/second`).
+(`figures/reference/second`). Claims that are not reproduced say under which condition their effect is there, or what a
+run would take that could show it; such a sentence is an interpretation of the figure that it names.
 """
 _ONCE: Mapping[str, second.Drawn] = MappingProxyType({})  # no claim was drawn twice
 
@@ -169,9 +171,17 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     lines += ["\n\n".join(rulings)]
     if again:
         lines += ["", f"Second draw, of other {again.anew}: **{again.second}**. {again.number}."]
+    if claim in CONDITIONS and is_wanted([*verdicts_of(entries), *([again.second] if again else [])]):
+        lines += ["", _condition(CONDITIONS[claim])]
     lines += ["", "| measured | ours |", "|---|---|"]
     lines += [report.table_line(entry["metric"], str(estimate(entry))) for _, entry in entries]
     return "\n".join([*lines, ""])
+
+
+def _condition(condition: Condition) -> str:
+    """Its sentences, with a link to the figure that shows it."""
+    figure = f"../figures/reference/quick/{condition.notebook}/{condition.figure}.png"
+    return f"Where the effect is, or what it would take: {condition.words} ([Figure]({figure}))"
 
 
 def _ruling(entry: Mapping[str, Any]) -> str:

@@ -1,0 +1,129 @@
+"""Where an effect of the paper is not found here: under which condition it is, or what it would take (§4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from vitlab.ledger.claims import check
+from vitlab.ledger.entries import NOT_YET
+from vitlab.ledger.verdicts import Verdict
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What is known about a claim that is not reproduced as it stands."""
+
+    claim: str
+    words: str  # sentences without numbers: those are the ledger's
+    notebook: str  # that shows it
+    figure: str  # of that notebook, in its result.json
+
+
+_CONDITIONS = (
+    Condition(
+        "C01",
+        "Table 1 does not say what it counts. One reading gives all three of its numbers: with the hidden layer of the "
+        "head for pre-training, without the classifier, and with patches of 16, 32 and 14 px.",
+        "01_vit_from_scratch",
+        "parameters",
+    ),
+    Condition(
+        "C03",
+        "What brings the ViT ahead here is many classes told by several cues, not many images: its lead is the largest "
+        "with the fewest images. Where a single cue tells ten classes, the ResNet is ahead at every size.",
+        "04_data_scaling",
+        "who_wins",
+    ),
+    Condition(
+        "C04",
+        "The larger ViT is ahead at every number of images, the fewest included. It would take ViTs that are further "
+        "apart in size than these two, as the paper's are; that was not tried.",
+        "04_data_scaling",
+        "full",
+    ),
+    Condition(
+        "C05",
+        "The slope over the whole range is there in both draws. The last step is not in the second one, near the "
+        "ceiling of the few-shot task: that step would take classes that are harder to tell apart.",
+        "04_data_scaling",
+        "full",
+    ),
+    Condition(
+        "C06",
+        "Few-shot on other classes of the world, the hybrid is behind at all budgets and catches up as they grow. On "
+        "photographs it is ahead: of CIFAR-10 it learns far more than the plain ViT in the same time (one trial each).",
+        "02_training",
+        "cifar10_best",
+    ),
+    Condition(
+        "C07",
+        "That the ViT needs less compute is certain; whether half of the ResNet's is enough is open, and a question of "
+        "more seeds only.",
+        "05_compute_scaling",
+        "full",
+    ),
+    Condition(
+        "C09",
+        "Where the arrangement of parts tells the classes, 1-D and 2-D embeddings beat none. Relative ones do not, at "
+        "none of four learning rates nor in a pilot with five times the images; the notebook has two likely reasons.",
+        "11_design_choices",
+        "positions",
+    ),
+    Condition(
+        "C15",
+        "Masked prediction is ahead of training from scratch, and of pre-training on labels as well, which here are "
+        "the ten classes of CIFAR-10. It would take labels of as many classes as the paper's data sets have.",
+        "10_masked_patch_prediction",
+        "arms",
+    ),
+    Condition(
+        "C16",
+        "The class token's lead shrinks to a fraction of itself when the training is four times as long: equality may "
+        "take trainings that are longer still.",
+        "11_design_choices",
+        "heads",
+    ),
+    Condition(
+        "C17",
+        "Before fine-tuning the two optimisers differ little with either ResNet; SGD's lead with the larger one comes "
+        "with the fine-tuning that follows.",
+        "11_design_choices",
+        "optimizers",
+    ),
+    Condition(
+        "C18",
+        "Smaller patches help, as in the paper. The deepest model and the one with the widest MLP end with a higher "
+        "training loss than the base: they would take longer trainings.",
+        "11_design_choices",
+        "shapes",
+    ),
+    Condition(
+        "C19",
+        "Axial attention costs more compute. Whether it is more accurate is open, since both arms are near the ceiling "
+        "of the task: it would take a harder one, or ten times the seeds.",
+        "11_design_choices",
+        "axial",
+    ),
+    Condition(
+        "C20",
+        "With the smallest input the ViT is as fast as the ResNet and falls behind as the input grows, on one core; "
+        "the paper measured on TPUv3.",
+        "05_compute_scaling",
+        "speed",
+    ),
+)
+
+CONDITIONS: Mapping[str, Condition] = MappingProxyType({check(each.claim).id: each for each in _CONDITIONS})
+
+
+def is_wanted(verdicts: Collection[str]) -> bool:
+    """Whether a claim needs a condition: one of its verdicts, of whichever draw, is not "reproduced".
+
+    A claim without a number needs none yet.
+
+    >>> is_wanted(["reproduced"]), is_wanted(["reproduced", "inconclusive"]), is_wanted(["not yet"])
+    (False, True, False)
+    """
+    return bool(set(verdicts) - {str(Verdict.REPRODUCED), NOT_YET})
