@@ -67,7 +67,7 @@ _CONDITIONS = (
     Condition(
         "C09",
         "Where the arrangement of parts tells the classes, 1-D and 2-D embeddings beat none. Relative ones do not, at "
-        "none of four learning rates nor in a pilot with five times the images; the notebook has two likely reasons.",
+        "any of four learning rates or in a pilot with five times the images; the notebook has two likely reasons.",
         "11_design_choices",
         "positions",
     ),
