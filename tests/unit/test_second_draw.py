@@ -1,5 +1,6 @@
 """A second draw: other seeds at what the first has chosen, an archive of its own, and verdicts beside the first's."""
 
+import functools
 import json
 
 import pandas as pd
@@ -7,7 +8,8 @@ import pytest
 
 from vitlab import files, ledger
 from vitlab.experiments import head_rates, second_draw
-from vitlab.ledger import claims, published, report, second
+from vitlab.ledger import claims, published, report, second, verdicts
+from vitlab.ledger.study import TOGETHER
 from vitlab.publish import __main__ as publish
 from vitlab.publish import front
 from vitlab.publish import second as publishing
@@ -131,6 +133,7 @@ def test_decided_claims_of_the_paper_are_counted_and_all_are_listed():
         "second draw": "reproduced",
         "number of the second draw": "number of C12: 0.55 [0.40, 0.60], n = 5 seeds",
         "drawn anew": "images",
+        "both together": "–",
     }
 
 
@@ -219,3 +222,63 @@ def test_what_is_committed_of_the_second_draw_is_of_another_seed_and_of_claims_t
             assert result[second.ANEW][claim] == publishing.DRAWN[claim].what
             study = publishing.DRAWN[claim].study
             assert not study or result["seed"] in committed.draws(study, "full")
+
+
+# ---- both draws judged as one ----
+
+
+def test_all_draws_have_the_seeds_of_both_at_the_settings_that_both_have(first_draw, monkeypatch):
+    monkeypatch.setattr(committed, "archive", functools.partial(_at_smoke, committed.archive))
+    table, words = ledger.all_draws("head_rates")
+    assert table.empty and words == "head_rates: no second draw is published yet"
+    planned = second_draw.planned_runs("head_rates", "smoke")
+    packed = {f"{n}.json": results.result(made_up, run, made_up(run), 0.0) for n, run in enumerate(planned)}
+    published.write("head_rates", "smoke", packed, len(planned), seed=1)
+    table, words = ledger.all_draws("head_rates")
+    assert sorted(set(table["seed"])) == [0, 1, 100, 101]
+    by = ["steps", "arm", "learning_rate"]
+    assert set(table.groupby(by).size()) == {4} and len(table) == 2 * len(planned)
+    assert (
+        words.startswith("head_rates at smoke: all 16 runs, 20")
+        and "; head_rates at smoke: all 8 runs of seed 1, " in words
+    )
+
+
+def _at_smoke(archive, study, preset, seed=0):
+    return archive(study, "smoke", seed)
+
+
+def test_all_draws_together_decide_where_two_differ():
+    said = {"verdict": "partly reproduced", "numbers": {"share": "−10 points [−12, −8], n = 10 seeds"}}
+    first = {**FIRST, "08_a": FIRST["08_a"] | {TOGETHER: {"C12": said, "C13": said}}}
+    twice = second.drawn(first, SECOND)
+    assert second.in_words(twice).endswith(
+        "; C13 is reproduced, then inconclusive, and by all seeds together partly reproduced."
+    )
+    rows = {row["claim"]: row["both together"] for row in second.rows(twice)}
+    assert rows == {"C12": "–", "C13": "partly reproduced", "C19": "–", "L01": "–"}
+    page = front.ledger_page(first, twice)
+    assert (
+        page.count("Both draws, judged as one: **partly reproduced**. share: −10 points [−12, −8], n = 10 seeds.") == 1
+    )
+    assert "| inconclusive; together partly reproduced |" in front.claims_table(first, twice)
+
+
+def test_a_notebook_of_another_seed_keeps_nothing_of_all_draws(figures, capsys):
+    ruling = verdicts.judge(verdicts.given(True))
+    for seed, judged in ((1, (ruling, {"n": ledger.Estimate.exact(1)}, "")), (0, None)):
+        begun = ledger.begin("11_b", "smoke", seed)
+        ledger.conclude_together(begun, "C17", judged, "runs")
+        assert TOGETHER not in begun.found and not (figures / "smoke").exists()
+    begun = ledger.begin("11_b", "smoke", 0)
+    ledger.conclude_together(begun, "C17", (ruling, {"n": ledger.Estimate.exact(1)}, "at best"), "runs")
+    kept = json.loads((figures / "smoke" / "11_b" / "result.json").read_text())[TOGETHER]
+    assert kept["C17"]["verdict"] == "reproduced" and kept["C17"]["note"] == "runs: at best"
+    assert "**C17, all draws together: reproduced.** N: 1. Runs: at best." in capsys.readouterr().out
+    with pytest.raises(ValueError, match="claim C17 has no number of all draws together"):
+        ledger.conclude_together(begun, "C17", (ruling, {}, ""), "runs")
+
+
+def test_every_claim_that_differs_between_the_draws_is_judged_by_both_together():
+    differing = [each for each in front.drawn_twice().values() if not each.stands and not each.is_open]
+    assert all(each.together for each in differing), [each.claim for each in differing if not each.together]

@@ -4,8 +4,18 @@ from vitlab.ledger.beside import beside_imagenet
 from vitlab.ledger.estimate import Estimate, seeds_needed
 from vitlab.ledger.intervals import coverage, failed_starts, mean_interval
 from vitlab.ledger.origin import provenance
-from vitlab.ledger.published import live_or_published, published_runs
-from vitlab.ledger.study import VERDICTS, Study, begin, conclude, conclude_by_full, finish, of_full, save_figure
+from vitlab.ledger.published import all_draws, live_or_published, published_runs
+from vitlab.ledger.study import (
+    VERDICTS,
+    Study,
+    begin,
+    conclude,
+    conclude_by_full,
+    conclude_together,
+    finish,
+    of_full,
+    save_figure,
+)
 from vitlab.ledger.verdicts import above, all_of, any_of, below, given, judge, not_testable, within
 
 __all__ = [
@@ -13,6 +23,7 @@ __all__ = [
     "Estimate",
     "Study",
     "above",
+    "all_draws",
     "all_of",
     "any_of",
     "begin",
@@ -20,6 +31,7 @@ __all__ = [
     "beside_imagenet",
     "conclude",
     "conclude_by_full",
+    "conclude_together",
     "coverage",
     "failed_starts",
     "finish",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,29 @@ def published_runs(study: str, seed: int = 0) -> tuple[pd.DataFrame, str]:
         return there.table, str(there)
     first = read(study)
     return (first.table, f"{first} (seed 0)") if first else (pd.DataFrame(), f"{study}: nothing is published yet")
+
+
+def all_draws(study: str) -> tuple[pd.DataFrame, str]:
+    """The rows of all committed draws of a study at full, and in words how many they are; no rows where there is one.
+
+    Of runs whose settings every draw has: a second draw repeats what the first has chosen. Draws have no seed in
+    common, so that the rows can be judged together.
+
+    >>> all_draws("nothing of this name")[1]
+    'nothing of this name: no second draw is published yet'
+    """
+    seeds = committed.draws(study, "full")
+    if len(seeds) < 2:
+        return pd.DataFrame(), f"{study}: no second draw is published yet"
+    draws = [list(committed.read(committed.archive(study, "full", seed)).values()) for seed in seeds]
+    in_all = set.intersection(*({_settings(run) for run in runs} for runs in draws))
+    runs = [run for drawn in draws for run in drawn if _settings(run) in in_all]
+    words = "; ".join(str(read(study, seed=seed)) for seed in seeds)
+    return results.table([(run["config"], run) for run in runs]), words
+
+
+def _settings(run: Mapping[str, Any]) -> str:
+    return json.dumps({name: value for name, value in run["config"].items() if name != "seed"}, sort_keys=True)
 
 
 def live_or_published(

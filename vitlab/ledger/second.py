@@ -8,6 +8,7 @@ from typing import Any
 
 from vitlab.ledger.claims import CLAIMS
 from vitlab.ledger.entries import by_claim, estimate, verdicts_of
+from vitlab.ledger.study import TOGETHER
 from vitlab.ledger.verdicts import Verdict
 
 FOLDER = "second"  # in figures/reference, beside the presets: the result.json files of the second draw
@@ -25,6 +26,8 @@ class Drawn:
     second: str
     number: str  # the first number of the second draw
     anew: str  # what was drawn anew: "trainings", or "images" of the same models
+    together: str = ""  # verdict of all draws together, where the first draw's notebook has judged them so
+    number_together: str = ""
 
     @property
     def stands(self) -> bool:
@@ -49,6 +52,7 @@ def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[s
     same = {name: there for name, there in second.items() if name in first and _alike(there, first[name])}
     before, after = by_claim(first), by_claim(same)
     anew = {claim: what for there in same.values() for claim, what in there.get(ANEW, {}).items()}
+    together = {claim: said for name in same for claim, said in first[name].get(TOGETHER, {}).items()}
     return {
         claim: Drawn(
             claim,
@@ -56,10 +60,19 @@ def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[s
             "; ".join(verdicts_of(entries)),
             f"{entries[0][1]['metric']}: {estimate(entries[0][1])}",
             anew[claim],
+            *_of_all(together.get(claim)),
         )
         for claim, entries in after.items()
         if entries and before[claim] and claim in anew
     }
+
+
+def _of_all(said: Mapping[str, Any] | None) -> tuple[str, str]:
+    """The verdict of all draws together and its first number, both empty where they were not judged together."""
+    if said is None:
+        return "", ""
+    metric, number = next(iter(said["numbers"].items()))
+    return said["verdict"], f"{metric}: {number}"
 
 
 def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -77,14 +90,20 @@ def in_words(claims: Mapping[str, Drawn]) -> str:
     decided = [each for each in claims.values() if each.claim in CLAIMS and not each.is_open]
     if not decided:
         return _NONE
-    others = [f"{each.claim} is {each.first}, then {each.second}" for each in decided if not each.stands]
+    others = [
+        f"{each.claim} is {each.first}, then {each.second}"
+        + (f", and by all seeds together {each.together}" if each.together else "")
+        for each in decided
+        if not each.stands
+    ]
     standing = len(decided) - len(others)
     told = f"On a second draw, with other seeds, {standing} of {len(decided)} verdicts are the same"
     return "; ".join([told, *others]) + "."
 
 
 def rows(claims: Mapping[str, Drawn]) -> Sequence[dict[str, str]]:
-    """For a table: claim, both verdicts, the number of the second draw and what was drawn anew.
+    """For a table: claim, both verdicts, the number of the second draw, what was drawn anew, and the verdict of both
+    draws together where the two differ and all their seeds were judged as one.
 
     >>> rows({"C16": Drawn("C16", "reproduced", "inconclusive", "lead: 1", "trainings")})[0]["second draw"]
     'inconclusive'
@@ -96,6 +115,7 @@ def rows(claims: Mapping[str, Drawn]) -> Sequence[dict[str, str]]:
             "second draw": each.second,
             "number of the second draw": each.number,
             "drawn anew": each.anew,
+            "both together": (each.together if not each.stands else "") or "–",
         }
         for each in claims.values()
     ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Judged = tuple[verdicts.Ruling, Mapping[str, Estimate], str]  # the ruling, the numbers it rests on, more in words
+TOGETHER = "all_draws"  # of result.json: claim → what all draws of its committed runs say together
 VERDICTS = tuple(str(verdict) for verdict in verdicts.Verdict)
 _SCHEMA = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -186,6 +187,39 @@ def conclude_by_full(
         numbers = of_full(their) | dict(numbers)
         notes.insert(0, f"{where_from}: {words}")
     conclude(study, claim, ruling, {**numbers, **(beside or {})}, note=". ".join(notes), **options)
+
+
+def conclude_together(study: Study, claim: str, judged: Judged | None, where_from: str) -> None:
+    """Keep in result.json what all draws of a study's committed runs say of a claim together, and show it in a line.
+
+    This decides where the verdicts of two draws differ; it is kept by the notebook of the first draw, seed 0, alone.
+    `judged` is None where there is one draw only: nothing is kept then. `where_from` is that of `all_draws`.
+
+    Raises ValueError for an unknown claim, or no number.
+
+    >>> import tempfile
+    >>> study = Study("01_a", "quick", 0, {}, Path(tempfile.mkdtemp()), found={"results": {}, "figures": {}})
+    >>> judged = verdicts.judge(verdicts.given(True)), {"tokens": Estimate.exact(197)}, ""
+    >>> conclude_together(study, "C01", judged, "vit at full: all 5 runs; vit at full: all 5 runs of seed 1")
+    **C01, all draws together: reproduced.** Tokens: 197.
+    Vit at full: all 5 runs; vit at full: all 5 runs of seed 1.
+    """
+    known = claims.check(claim)
+    if judged is None or study.seed != 0:
+        return
+    ruling, numbers, words = judged
+    if not numbers:
+        raise ValueError(f"claim {claim} has no number of all draws together")
+    note = where_from + (f": {words}" if words else "")
+    study.found.setdefault(TOGETHER, {})[known.id] = {
+        "verdict": str(ruling.verdict),
+        "reason": ruling.reason,
+        "advice": ruling.advice,
+        "note": note,
+        "numbers": {metric: str(estimate) for metric, estimate in numbers.items()},
+    }
+    finish(study)
+    _show(verdicts.line(f"{claim}, all draws together", ruling, numbers, note))
 
 
 def of_full(numbers: Mapping[str, Estimate]) -> dict[str, Estimate]:

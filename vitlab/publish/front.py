@@ -149,8 +149,10 @@ def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, secon
 
 
 def _again(drawn: second.Drawn | None) -> str:
-    """Of a claim's second draw, in a word: the same, or the other verdict."""
-    return "–" if drawn is None else ("the same" if drawn.stands else drawn.second)
+    """Of a claim's second draw, in a word: the same, or the other verdict and that of both draws together."""
+    if drawn is None or drawn.stands:
+        return "–" if drawn is None else "the same"
+    return drawn.second + (f"; together {drawn.together}" if drawn.together else "")
 
 
 def ledger_page(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn] = _ONCE) -> str:
@@ -171,6 +173,8 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     lines += ["\n\n".join(rulings)]
     if again:
         lines += ["", f"Second draw, of other {again.anew}: **{again.second}**. {again.number}."]
+    if again and again.together and not again.stands:
+        lines += ["", f"Both draws, judged as one: **{again.together}**. {again.number_together}."]
     if claim in CONDITIONS and is_wanted([*verdicts_of(entries), *([again.second] if again else [])]):
         lines += ["", _condition(CONDITIONS[claim])]
     lines += ["", "| measured | ours |", "|---|---|"]
