@@ -251,7 +251,7 @@ again = report.read_results(files.reference_dir(second.FOLDER))[0]
 again = second.drawn({name: result for name, (_, result) in results.items()}, again)
 display(Markdown(second.in_words(again)))
 if again:
-    with pd.option_context("display.max_colwidth", 100):
+    with pd.option_context("display.max_colwidth", None):
         display(pd.DataFrame(second.rows(again)).set_index("claim"))
 
 # %% [markdown]

@@ -414,6 +414,13 @@ if not by_full.empty:
             print(f"{name} → {on}, {model}: {told or 'no run is committed yet'}")
 
 # %% [markdown]
+# What these runs say, nine seeds each. Photographs are the better pre-training for photographs: they
+# are worth 15 points to the ViT on Imagenette, and the world of 300 painted classes between 5 and 7.
+# On CIFAR-10 it is 6 points against 5. Photographs help the ResNet at least as much. The world does
+# not help it: on Imagenette it ends below its training from scratch, by 3 to 7 points, and on CIFAR-10
+# the interval spans zero. A larger side in fine-tuning helps both families after either pre-training.
+
+# %% [markdown]
 # ### Resolution, in the live run
 
 # %%
