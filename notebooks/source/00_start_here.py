@@ -244,7 +244,8 @@ with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
 # chosen. A claim is listed where both draws have judged it. *Drawn anew* says what the other seed
 # changes: where it is the images alone, the model is the same, and the second draw says nothing of
 # how much trainings differ. *Both together*: where the two verdicts differ, the runs of both draws
-# are judged once more as one, by the same rule. That decides.
+# are judged once more as one, by the same rule. That decides; the figure above has the verdicts of
+# the first draw.
 
 # %%
 again = report.read_results(files.reference_dir(second.FOLDER))[0]

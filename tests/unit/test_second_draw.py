@@ -259,9 +259,14 @@ def test_all_draws_together_decide_where_two_differ():
     assert rows == {"C12": "–", "C13": "partly reproduced", "C19": "–", "L01": "–"}
     page = front.ledger_page(first, twice)
     assert (
-        page.count("Both draws, judged as one: **partly reproduced**. share: −10 points [−12, −8], n = 10 seeds.") == 1
+        page.count(
+            "Verdict of both draws, judged as one: **partly reproduced**. share: −10 points [−12, −8], n = 10 seeds."
+        )
+        == 1
     )
-    assert "| inconclusive; together partly reproduced |" in front.claims_table(first, twice)
+    assert "| partly reproduced | reproduced, then inconclusive; this is of both |" in front.claims_table(first, twice)
+    assert "1 is reproduced here, 1 is partly reproduced" in front.headline(first, twice)
+    assert "2 are reproduced here, 0 are partly reproduced" in front.findings(first)
 
 
 def test_a_notebook_of_another_seed_keeps_nothing_of_all_draws(figures, capsys):

@@ -95,17 +95,19 @@ def headline(results: Mapping[str, report.Result], twice: Mapping[str, second.Dr
     >>> headline({}, {}) == findings({})
     True
     """
-    return " ".join([findings(results), *([second.in_words(twice)] if twice else [])])
+    return " ".join([findings(results, twice), *([second.in_words(twice)] if twice else [])])
 
 
-def findings(results: Mapping[str, report.Result]) -> str:
+def findings(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn] = _ONCE) -> str:
     """How many of the paper's claims have which verdict, in a sentence. A claim with several numbers counts once.
+
+    Where two draws differ, the verdict is that of both together, if they were judged so.
 
     >>> findings({})[-24:]
     '21 are not yet measured.'
     """
     entries = by_claim(results)
-    counts = Counter(_counted(verdicts_of(entries[claim])) for claim in CLAIMS)
+    counts = Counter(_counted(_verdicts(entries[claim], twice.get(claim))) for claim in CLAIMS)
     decided = [f"{_are(counts[verdict])} {verdict}" for verdict in _DECIDED]
     decided[0] += " here"
     words = {verdict: verdict for verdict in VERDICTS[3:]} | {NOT_YET: "not yet measured", _MIXED: _MIXED}
@@ -121,6 +123,13 @@ def findings(results: Mapping[str, report.Result]) -> str:
 
 def _are(count: int) -> str:
     return f"{count} {'is' if count == 1 else 'are'}"
+
+
+def _verdicts(entries: Entries, again: second.Drawn | None) -> list[str]:
+    """The verdicts on a claim: that of both draws together where they differ and were judged so, else the first's."""
+    if again is not None and again.together and not again.stands:
+        return [again.together]
+    return verdicts_of(entries)
 
 
 def _counted(verdicts: Sequence[str]) -> str:
@@ -140,7 +149,7 @@ def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, secon
             f"{claim} {ALL[claim].short}",
             f"{short_metric(first['metric'])}: {estimate(first)}" if first else "–",
             (first["paper"] if first else ALL[claim].paper) or "–",
-            "; ".join(verdicts_of(entries)),
+            "; ".join(_verdicts(entries, twice.get(claim))),
             _again(twice.get(claim)),
             ", ".join(f"[{stem[:2]}](notebooks/{stem}.ipynb)" for stem in _notebooks_of(claim, entries)),
         ]
@@ -149,10 +158,10 @@ def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, secon
 
 
 def _again(drawn: second.Drawn | None) -> str:
-    """Of a claim's second draw, in a word: the same, or the other verdict and that of both draws together."""
+    """Of a claim's second draw, in a word: the same, or the other verdict; both where they were judged as one."""
     if drawn is None or drawn.stands:
         return "–" if drawn is None else "the same"
-    return drawn.second + (f"; together {drawn.together}" if drawn.together else "")
+    return f"{drawn.first}, then {drawn.second}; this is of both" if drawn.together else drawn.second
 
 
 def ledger_page(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn] = _ONCE) -> str:
@@ -169,12 +178,15 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     lines = [f"## {claim} · {known.short}", "", said, ""]
     if not entries:
         return "\n".join([*lines, "Verdict: not yet measured.", ""])
-    rulings = dict.fromkeys(_ruling(entry) for _, entry in entries)
+    of_both = bool(again and again.together and not again.stands)
+    rulings = dict.fromkeys(
+        _ruling(entry, "Verdict of the first draw" if of_both else "Verdict") for _, entry in entries
+    )
     lines += ["\n\n".join(rulings)]
     if again:
         lines += ["", f"Second draw, of other {again.anew}: **{again.second}**. {again.number}."]
-    if again and again.together and not again.stands:
-        lines += ["", f"Both draws, judged as one: **{again.together}**. {again.number_together}."]
+    if again and of_both:
+        lines += ["", f"Verdict of both draws, judged as one: **{again.together}**. {again.number_together}."]
     if claim in CONDITIONS and is_wanted([*verdicts_of(entries), *([again.second] if again else [])]):
         lines += ["", _condition(CONDITIONS[claim])]
     lines += ["", "| measured | ours |", "|---|---|"]
@@ -188,10 +200,10 @@ def _condition(condition: Condition) -> str:
     return f"Where the effect is, or what it would take: {condition.words} ([Figure]({figure}))"
 
 
-def _ruling(entry: Mapping[str, Any]) -> str:
+def _ruling(entry: Mapping[str, Any], name_of_verdict: str = "Verdict") -> str:
     """Verdict, its reason, what would decide, and how we differ, each with its name."""
     verdict = f"**{entry['verdict']}**" + (f" ({entry['reason']})" if entry.get("reason") else "")
-    parts = {"Verdict": verdict, "To decide it": entry.get("advice"), "How it was done": entry["note"]}
+    parts = {name_of_verdict: verdict, "To decide it": entry.get("advice"), "How it was done": entry["note"]}
     return " ".join(f"{name}: {' '.join(part.split()).rstrip('.')}." for name, part in parts.items() if part)
 
 
