@@ -51,10 +51,9 @@ from vitlab import files, ledger, notebooks, plots
 from vitlab.data.loader import to_float
 from vitlab.data.world import HELD_OUT, World, image_set, scene
 from vitlab.data.world import with_cues, with_difficulty
-from vitlab.ledger import report, second
+from vitlab.ledger import conditions, report, second
 from vitlab.ledger.claims import ALL, CLAIMS
-from vitlab.ledger.conditions import CONDITIONS, is_wanted
-from vitlab.ledger.entries import by_claim, verdicts_of
+from vitlab.ledger.entries import by_claim
 from vitlab.models.sizes import lab_sizes
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.sweep.presets import PRESETS
@@ -264,10 +263,9 @@ if again:
 by_its_claim = by_claim({name: result for name, (_, result) in results.items()})
 lines = [report.table_line("claim", "where the effect is, or what it would take", "notebook, figure")]
 lines.append("|---|---|---|")
-for claim, condition in CONDITIONS.items():
-    of_both_draws = verdicts_of(by_its_claim[claim])
-    of_both_draws += [again[claim].second] if claim in again else []
-    if is_wanted(of_both_draws):
+for claim in ALL:
+    condition = conditions.of(claim, by_its_claim[claim], again.get(claim))
+    if condition:
         shown_in = f"{condition.notebook[:2]}, *{condition.figure}*"
         lines.append(report.table_line(f"**{claim}** {ALL[claim].short}", condition.words, shown_in))
 display(Markdown("\n".join(lines)))

@@ -252,6 +252,7 @@ def calls() -> dict[str, tuple[Any, ...]]:
         "sweep.results.result": (presets.check, config, row, 0.5),
         "sweep.results.with_checksum": (config,),
         "sweep.results.is_whole": (config,),
+        "sweep.results.unseeded": (config,),
         "sweep.results.checked": (row, config),
         "sweep.results.read": (Path("run.json"), config),
         "sweep.results.table": ([(config, {"rows": row, "columns": ["accuracy"], "wall_s": 1.0})],),

@@ -66,13 +66,9 @@ def planned_runs(study: str, preset: str = "full", seed: int = 1) -> list[Config
         raise ValueError(f"no run of {study} at {preset} is committed: a second draw repeats what the first has chosen")
     runs = list(committed.read(first).values())
     table = results.table([(result["config"] | {"run": number}, result) for number, result in enumerate(runs)])
-    wanted = [_unseeded(runs[number]["config"]) for number in sorted(set(STUDIES[study](table)["run"]))]
+    wanted = [results.unseeded(runs[number]["config"]) for number in sorted(set(STUDIES[study](table)["run"]))]
     planned = importlib.import_module(f"{experiments.__name__}.{study}").planned_runs(preset, seed)
-    return [run for run in planned if _unseeded(run) in wanted]
-
-
-def _unseeded(config: Mapping[str, Any]) -> Config:
-    return {name: value for name, value in config.items() if name != "seed"}
+    return [run for run in planned if results.unseeded(run) in wanted]
 
 
 def draw(study: str, preset: str = "full", seed: int = 1, jobs: int | None = None) -> pd.DataFrame:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from vitlab.ledger.claims import check
-from vitlab.ledger.entries import NOT_YET
+from vitlab.ledger.entries import NOT_YET, Entries, verdicts_of
+from vitlab.ledger.second import Drawn
 from vitlab.ledger.verdicts import Verdict
 
 
@@ -127,3 +128,14 @@ def is_wanted(verdicts: Collection[str]) -> bool:
     (False, True, False)
     """
     return bool(set(verdicts) - {str(Verdict.REPRODUCED), NOT_YET})
+
+
+def of(claim: str, entries: Entries, again: Drawn | None = None) -> Condition | None:
+    """The condition of a claim that its entries or its second draw want one for; None where none is wanted or known.
+
+    >>> entries = [("11_a", {"verdict": "not reproduced"})]
+    >>> of("C16", entries).figure, of("C16", []), of("C12", entries)
+    ('heads', None, None)
+    """
+    verdicts = [*verdicts_of(entries), *([again.second] if again else [])]
+    return CONDITIONS.get(claim) if is_wanted(verdicts) else None

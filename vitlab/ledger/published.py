@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,14 +107,12 @@ def all_draws(study: str) -> tuple[pd.DataFrame, str]:
     if len(seeds) < 2:
         return pd.DataFrame(), f"{study}: no second draw is published yet"
     draws = [list(committed.read(committed.archive(study, "full", seed)).values()) for seed in seeds]
-    in_all = set.intersection(*({_settings(run) for run in runs} for runs in draws))
-    runs = [run for drawn in draws for run in drawn if _settings(run) in in_all]
-    words = "; ".join(str(read(study, seed=seed)) for seed in seeds)
-    return results.table([(run["config"], run) for run in runs]), words
-
-
-def _settings(run: Mapping[str, Any]) -> str:
-    return json.dumps({name: value for name, value in run["config"].items() if name != "seed"}, sort_keys=True)
+    settings = [[results.unseeded(run["config"]) for run in runs] for runs in draws]
+    in_all = [
+        run for runs in draws for run in runs if all(results.unseeded(run["config"]) in each for each in settings)
+    ]
+    table = results.table([(run["config"], run) for run in in_all])
+    return table, "; ".join(str(Published(table, record(study, "full", seed))) for seed in seeds)
 
 
 def live_or_published(

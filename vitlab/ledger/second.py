@@ -26,7 +26,7 @@ class Drawn:
     second: str
     number: str  # the first number of the second draw
     anew: str  # what was drawn anew: "trainings", or "images" of the same models
-    together: str = ""  # verdict of all draws together, where the first draw's notebook has judged them so
+    together: str = ""  # where both differ and were judged as one: that verdict, which decides
     number_together: str = ""
 
     @property
@@ -60,17 +60,19 @@ def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[s
             "; ".join(verdicts_of(entries)),
             f"{entries[0][1]['metric']}: {estimate(entries[0][1])}",
             anew[claim],
-            *_of_all(together.get(claim)),
+            *(
+                _of_all(together[claim])
+                if claim in together and verdicts_of(entries) != verdicts_of(before[claim])
+                else ()
+            ),
         )
         for claim, entries in after.items()
         if entries and before[claim] and claim in anew
     }
 
 
-def _of_all(said: Mapping[str, Any] | None) -> tuple[str, str]:
-    """The verdict of all draws together and its first number, both empty where they were not judged together."""
-    if said is None:
-        return "", ""
+def _of_all(said: Mapping[str, Any]) -> tuple[str, str]:
+    """The verdict of all draws together and its first number."""
     metric, number = next(iter(said["numbers"].items()))
     return said["verdict"], f"{metric}: {number}"
 
@@ -115,7 +117,7 @@ def rows(claims: Mapping[str, Drawn]) -> Sequence[dict[str, str]]:
             "second draw": each.second,
             "number of the second draw": each.number,
             "drawn anew": each.anew,
-            "both together": (each.together if not each.stands else "") or "–",
+            "both together": each.together or "–",
         }
         for each in claims.values()
     ]

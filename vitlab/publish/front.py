@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from vitlab import files, notebooks
-from vitlab.ledger import report, second
+from vitlab.ledger import conditions, report, second
 from vitlab.ledger.claims import ALL, CLAIMS
-from vitlab.ledger.conditions import CONDITIONS, Condition, is_wanted
 from vitlab.ledger.entries import NOT_YET, Entries, by_claim, estimate, verdicts_of
 from vitlab.ledger.study import VERDICTS
 
@@ -127,9 +126,7 @@ def _are(count: int) -> str:
 
 def _verdicts(entries: Entries, again: second.Drawn | None) -> list[str]:
     """The verdicts on a claim: that of both draws together where they differ and were judged so, else the first's."""
-    if again is not None and again.together and not again.stands:
-        return [again.together]
-    return verdicts_of(entries)
+    return [again.together] if again and again.together else verdicts_of(entries)
 
 
 def _counted(verdicts: Sequence[str]) -> str:
@@ -178,23 +175,20 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     lines = [f"## {claim} · {known.short}", "", said, ""]
     if not entries:
         return "\n".join([*lines, "Verdict: not yet measured.", ""])
-    of_both = bool(again and again.together and not again.stands)
-    rulings = dict.fromkeys(
-        _ruling(entry, "Verdict of the first draw" if of_both else "Verdict") for _, entry in entries
-    )
-    lines += ["\n\n".join(rulings)]
+    verdict = "Verdict of the first draw" if again and again.together else "Verdict"
+    lines += ["\n\n".join(dict.fromkeys(_ruling(entry, verdict) for _, entry in entries))]
     if again:
         lines += ["", f"Second draw, of other {again.anew}: **{again.second}**. {again.number}."]
-    if again and of_both:
+    if again and again.together:
         lines += ["", f"Verdict of both draws, judged as one: **{again.together}**. {again.number_together}."]
-    if claim in CONDITIONS and is_wanted([*verdicts_of(entries), *([again.second] if again else [])]):
-        lines += ["", _condition(CONDITIONS[claim])]
+    if condition := conditions.of(claim, entries, again):
+        lines += ["", _condition(condition)]
     lines += ["", "| measured | ours |", "|---|---|"]
     lines += [report.table_line(entry["metric"], str(estimate(entry))) for _, entry in entries]
     return "\n".join([*lines, ""])
 
 
-def _condition(condition: Condition) -> str:
+def _condition(condition: conditions.Condition) -> str:
     """Its sentences, with a link to the figure that shows it."""
     figure = f"../figures/reference/quick/{condition.notebook}/{condition.figure}.png"
     return f"Where the effect is, or what it would take: {condition.words} ([Figure]({figure}))"

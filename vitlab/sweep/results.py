@@ -125,6 +125,15 @@ def read(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
+def unseeded(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run: all of its configuration but the seed, equal for the runs that repeat each other.
+
+    >>> unseeded({"model": "Lab-Ti/8", "seed": 3})
+    {'model': 'Lab-Ti/8'}
+    """
+    return {name: value for name, value in config.items() if name != "seed"}
+
+
 def table(results: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> pd.DataFrame:
     """Configurations and their results as one table; `.attrs["wall_s"]` is the time in seconds that they took.
 
