@@ -1,13 +1,14 @@
 """A second draw: other seeds at what the first has chosen, an archive of its own, and verdicts beside the first's."""
 
 import functools
+import importlib
 import json
 
 import pandas as pd
 import pytest
 
 from vitlab import files, ledger
-from vitlab.experiments import head_rates, second_draw
+from vitlab.experiments import head_rates, local_heads, second_draw
 from vitlab.ledger import claims, published, report, second, verdicts
 from vitlab.ledger.study import TOGETHER
 from vitlab.publish import __main__ as publish
@@ -70,6 +71,21 @@ def test_what_cannot_be_drawn_again_is_said(folders, study, seed, words):
 def test_every_study_of_a_second_draw_has_its_first_one_committed():
     for study in second_draw.STUDIES:
         assert committed.draws(study, "full")[:1] == [0], study
+
+
+@pytest.mark.parametrize(
+    ("study", "n_runs", "left_out"),
+    [
+        ("local_heads", 40, ("data", local_heads.CROPS)),  # 8 kinds of training on photographs, 5 seeds
+        ("transfer", 18, ("source", "world-300")),  # 2 models, 9 seeds
+        ("masked_pretraining", 15, ("arm", "masked, pixels")),  # 3 arms, 5 seeds
+    ],
+)
+def test_runs_that_judge_no_claim_are_drawn_once_only(study, n_runs, left_out):
+    drawn = second_draw.planned_runs(study)
+    name, value = left_out
+    assert len(drawn) == n_runs and value not in {run[name] for run in drawn}
+    assert value in {run[name] for run in importlib.import_module(f"vitlab.experiments.{study}").planned_runs("full")}
 
 
 def test_a_second_draw_is_published_in_an_archive_of_its_own(first_draw, capsys):

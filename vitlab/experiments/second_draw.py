@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from vitlab import experiments
-from vitlab.experiments import axial_attention, masked_pretraining
+from vitlab.experiments import axial_attention, local_heads, masked_pretraining, transfer
 from vitlab.experiments.design_runs import chosen
 from vitlab.sweep import committed, results, runner
 
@@ -31,6 +31,16 @@ def _axial_and_plain(runs: pd.DataFrame) -> pd.DataFrame:
     return chosen(runs[runs["arm"].isin((axial_attention.AXIAL, axial_attention.PLAIN))])
 
 
+def _on_photographs(runs: pd.DataFrame) -> pd.DataFrame:
+    """The trainings by which C10, L01 and L02 are judged."""
+    return runs[runs["data"] != local_heads.CROPS]
+
+
+def _from_photographs(runs: pd.DataFrame) -> pd.DataFrame:
+    """The pre-trainings of transfer by which C08 and C21 are judged."""
+    return runs[runs["source"] == transfer.CONFIGS["full"].source]
+
+
 def _all(runs: pd.DataFrame) -> pd.DataFrame:
     return runs
 
@@ -43,10 +53,10 @@ STUDIES: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = MappingProxyType
         "vit_shapes": _at_best_rates("task", "dimension", "arm"),
         "axial_attention": _axial_and_plain,
         "masked_pretraining": _judged,
-        "transfer": _all,
+        "transfer": _from_photographs,
         "data_scaling": _all,
         "compute_scaling": _all,
-        "local_heads": _all,
+        "local_heads": _on_photographs,
     }
 )
 
