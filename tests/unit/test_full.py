@@ -1,5 +1,6 @@
 """A full run goes in pieces: nothing is lost between them, nothing is run twice, no process is left behind."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 from vitlab import experiments
 from vitlab.cli import full, main
 from vitlab.data import datasets
-from vitlab.experiments import transfer
+from vitlab.experiments import lab_weights, transfer
+from vitlab.models import zoo
 from vitlab.publish import second
 
 pytestmark = pytest.mark.slow
@@ -31,12 +33,12 @@ def test_transfer_asks_for_every_set_that_its_runs_load():
 
 def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path):
     monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
-    assert "cifar10" not in [part.name for part in full.chosen([], "full")]
-    with pytest.raises(ValueError, match="cifar10: needs cifar10, not found in"):
-        full.chosen(["cifar10"], "full")
+    assert "cifar10_best" not in [part.name for part in full.chosen([], "full")]
+    with pytest.raises(ValueError, match="cifar10_best: needs cifar10, not found in"):
+        full.chosen(["cifar10_best"], "full")
     (tmp_path / "cifar10").mkdir()
     assert datasets.present("cifar10")
-    assert "cifar10" in [part.name for part in full.chosen([], "full")]
+    assert "cifar10_best" in [part.name for part in full.chosen([], "full")]
     with pytest.raises(ValueError, match="transfer: needs imagenette, not found in"):
         full.chosen(["transfer"], "full")
     (tmp_path / "cifar10").rmdir()
@@ -51,6 +53,19 @@ def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path):
         full.chosen([], "paper")
     with pytest.raises(ValueError, match="speed: has no second draw: --seed 1 is for head_rates, "):
         full.chosen(["speed"], "full", seed=1)
+
+
+def test_bundled_models_are_trained_again_where_they_are_named(monkeypatch):
+    bundled = {part.name for part in full.PARTS if part.experiment == "lab_weights"}
+    assert bundled == set(zoo.BUNDLED)
+    assert not bundled & {part.name for part in full.chosen([], "full")}
+    assert bundled <= {part.name for part in full.chosen([], "smoke")}  # trainings that nobody has bundled
+    monkeypatch.setattr(datasets, "present", lambda name: True)
+    assert [part.name for part in full.chosen(["lab", "speed"], "full")] == ["speed", "lab"]
+    lab = lab_weights.CONFIGS["full"].trainings["lab"]
+    longer = dataclasses.replace(lab[1], recipe=dataclasses.replace(lab[1].recipe, steps=lab[1].recipe.steps + 1))
+    monkeypatch.setitem(lab_weights.CONFIGS["full"].trainings, "lab", (lab[0], longer))
+    assert bundled & {part.name for part in full.chosen([], "full")} == {"lab"}
 
 
 def test_a_part_that_fails_does_not_end_the_others(monkeypatch, capsys):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from vitlab import disk, experiments, files
 from vitlab.data import datasets
-from vitlab.experiments import second_draw
+from vitlab.experiments import lab_weights, second_draw
 from vitlab.sweep import presets, workers
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ PARTS = (
     Part("local_heads", claims="C10 L01 L02"),
     Part("transfer", data=("imagenette", "cifar10"), claims="C08 C21"),
     Part("masked_pretraining", data=("imagenette",), claims="C15"),
-    Part("cifar10", data=("cifar10",)),
     Part("cifar10_best", data=("cifar10",)),
     Part("lab_weights", {"which": "lab-masked"}, data=("imagenette",)),
     Part("lab_weights", {"which": "lab"}, data=("imagenette",)),
@@ -78,6 +77,8 @@ PARTS = (
 def chosen(names: Sequence[str], preset: str, seed: int = 0) -> list[Part]:
     """The parts with these names, in the order of `PARTS`; without names all that preset, seed and data allow.
 
+    Models that are bundled with their weights are trained again only where they are named.
+
     Raises:
         ValueError: a name that no part has, or a named part that this preset, seed or data does not allow.
 
@@ -88,7 +89,7 @@ def chosen(names: Sequence[str], preset: str, seed: int = 0) -> list[Part]:
     known = {part.name: part for part in PARTS}
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"no part {', '.join(unknown)}: choose among {', '.join(known)}")
-    wanted = [part for part in PARTS if not names or part.name in names]
+    wanted = [part for part in PARTS if (part.name in names if names else not _is_bundled(part, preset))]
     absent = {part.name: reason for part in wanted if (reason := _impossible(part, preset, seed))}
     if names and absent:
         raise ValueError("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
@@ -105,6 +106,12 @@ def _impossible(part: Part, preset: str, seed: int) -> str:
     if absent := [name for name in part.data if not datasets.present(name)]:
         return f"needs {' and '.join(absent)}, not found in {files.data_dir()} ($VITLAB_DATA)"
     return ""
+
+
+def _is_bundled(part: Part, preset: str) -> bool:
+    if part.experiment != "lab_weights" or preset not in lab_weights.CONFIGS:
+        return False
+    return lab_weights.is_bundled(part.settings["which"], preset)
 
 
 def do(part: Part, preset: str, jobs: int | None, seed: int = 0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,13 +90,11 @@ def lab_weights(
 
     Raises ValueError for other names, FileNotFoundError where the photographs are missing (see `datasets.load`).
     """
-    config = presets.choose(CONFIGS, preset)
-    if which not in config.trainings:
-        raise ValueError(f"which={which!r}: expected one of {', '.join(config.trainings)}")
+    trainings = _trainings(which, preset)
     folder = Path(folder) if folder else files.figures_dir() / preset / "lab_weights"
     done: list[dict[str, Any]] = []
     rows: list[dict] = []
-    for each in config.trainings[which]:
+    for each in trainings:
         recipe = dataclasses.replace(each.recipe, seed=seed)
         last = dataclasses.replace(each, recipe=recipe, weights=done[-1]["weights"] if done else "")
         training = folder / f"{each.model}-{each.data}-{each.objective}".replace("/", "_")
@@ -117,12 +116,38 @@ def lab_weights(
     return pd.DataFrame(rows)
 
 
+def is_bundled(which: str, preset: str = "full") -> bool:
+    """Whether the committed weights of this name say of themselves that the trainings of this preset made them.
+
+    Raises what `lab_weights` raises for a preset or a name that there is not.
+
+    >>> is_bundled("lab"), is_bundled("lab", "smoke")
+    (True, False)
+    """
+    planned = json.dumps([_described(each) for each in _trainings(which, preset)])
+    recorded = zoo.load(which).about["trainings"]
+    return [{name: value for name, value in each.items() if name != "result"} for each in recorded] == json.loads(
+        planned
+    )
+
+
+def _trainings(which: str, preset: str) -> tuple[Session, ...]:
+    config = presets.choose(CONFIGS, preset)
+    if which not in config.trainings:
+        raise ValueError(f"which={which!r}: expected one of {', '.join(config.trainings)}")
+    return config.trainings[which]
+
+
 def _told(session: Session, row: dict, weights: str) -> dict[str, Any]:
     """A training as plain values: what it was on, how, and what its evaluation gave."""
+    result = {name: row[name] for name in ("val_accuracy", "val_loss", "seconds", "flops", "peak_memory_gb")}
+    return _described(session) | {"result": result}
+
+
+def _described(session: Session) -> dict[str, Any]:
     parts = {"recipe": dataclasses.asdict(session.recipe), "augmentation": dataclasses.asdict(session.augmentation)}
     kept = ("model", "data", "image_size", "head", "objective", "target", "masked")
-    result = {name: row[name] for name in ("val_accuracy", "val_loss", "seconds", "flops", "peak_memory_gb")}
-    return {name: getattr(session, name) for name in kept} | parts | {"result": result}
+    return {name: getattr(session, name) for name in kept} | parts
 
 
 _DATA = {
