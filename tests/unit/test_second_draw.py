@@ -1,5 +1,6 @@
 """A second draw: other seeds at what the first has chosen, an archive of its own, and verdicts beside the first's."""
 
+import dataclasses
 import functools
 import importlib
 import json
@@ -268,8 +269,10 @@ def test_all_draws_together_decide_where_two_differ():
     said = {"verdict": "partly reproduced", "numbers": {"share": "−10 points [−12, −8], n = 10 seeds"}}
     first = {**FIRST, "08_a": FIRST["08_a"] | {TOGETHER: {"C12": said, "C13": said}}}
     twice = second.drawn(first, SECOND)
-    assert second.in_words(twice).endswith(
-        "; C13 is reproduced, then inconclusive, and by all seeds together partly reproduced."
+    assert second.in_words(twice).endswith(" are the same; by the seeds of both, C13 is partly reproduced.")
+    two = twice | {"C02": dataclasses.replace(twice["C13"], claim="C02")}
+    assert second.in_words(two).endswith(
+        " 1 of 3 verdicts are the same; by the seeds of both, C13 and C02 are partly reproduced."
     )
     rows = {row["claim"]: row["both together"] for row in second.rows(twice)}
     assert rows == {"C12": "–", "C13": "partly reproduced", "C19": "–", "L01": "–"}

@@ -92,15 +92,14 @@ def in_words(claims: Mapping[str, Drawn]) -> str:
     decided = [each for each in claims.values() if each.claim in CLAIMS and not each.is_open]
     if not decided:
         return _NONE
-    others = [
-        f"{each.claim} is {each.first}, then {each.second}"
-        + (f", and by all seeds together {each.together}" if each.together else "")
-        for each in decided
-        if not each.stands
-    ]
-    standing = len(decided) - len(others)
-    told = f"On a second draw, with other seeds, {standing} of {len(decided)} verdicts are the same"
-    return "; ".join([told, *others]) + "."
+    others = [each for each in decided if not each.stands]
+    told = [f"On a second draw, with other seeds, {len(decided) - len(others)} of {len(decided)} verdicts are the same"]
+    told += [f"{each.claim} is {each.first}, then {each.second}" for each in others if not each.together]
+    judged = [each for each in others if each.together]
+    for verdict in dict.fromkeys(each.together for each in judged):
+        names = [each.claim for each in judged if each.together == verdict]
+        told.append(f"by the seeds of both, {' and '.join(names)} {'is' if len(names) == 1 else 'are'} {verdict}")
+    return "; ".join(told) + "."
 
 
 def rows(claims: Mapping[str, Drawn]) -> Sequence[dict[str, str]]:

@@ -48,9 +48,8 @@ a bright spot at each patch's own place, with a cross through it below. Mean att
 larger in late blocks than in early ones. A photograph of a temple before a pale sky, and the same darkened where
 attention rollout is small: nearly all of the sky above, parts of it below, the temple least."""
 _CAPTION = """\
-*Above: `{ours}`, {millions:.1f} million parameters, {ours_about}. Below: {real_about}. Columns: principal components of
-the embedding filters; similarity of the position embeddings; mean attention distance of each head, by block; a
-photograph, and where attention rollout looks in it.*"""
+*Above: `{ours}`, {millions:.1f} million parameters, {ours_about}. Below: {real_about}. Principal components of the
+filters, similarity of position embeddings, mean attention distance of each head, and where attention rollout looks.*"""
 
 
 def hero(weights: str, about: str = "") -> list[Path]:
