@@ -223,8 +223,9 @@ with pd.option_context("display.max_colwidth", 80, "display.max_rows", 100):
     display(shown if len(shown) else Markdown("No results yet. Make some: `vitlab run`"))
 
 # %% [markdown]
-# The verdicts by claim. A claim can have several numbers; the figure has a mark for each of them,
-# all with the verdict of the claim. A high column means many numbers, not more certainty.
+# The verdicts by claim, of the first draw alone (a second one is below). A claim can have several
+# numbers; the figure has a mark for each of them, all with the verdict of the claim. A high column
+# means many numbers, not more certainty.
 
 # %%
 missing = [claim for claim in ALL if claim not in set(entries["claim"])]
@@ -242,9 +243,9 @@ with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
 # another seed, and so did the studies behind them, at the learning rates that the first draw had
 # chosen. A claim is listed where both draws have judged it. *Drawn anew* says what the other seed
 # changes: where it is the images alone, the model is the same, and the second draw says nothing of
-# how much trainings differ. *Both together*: where the two verdicts differ, the runs of both draws
-# are judged once more as one, by the same rule. That decides; the figure above has the verdicts of
-# the first draw.
+# how much trainings differ. *All together*: where the two verdicts differ, or leave the claim open,
+# the runs of all draws are judged once more as one, by the same rule. That decides; the figure
+# above has the verdicts of the first draw.
 
 # %%
 again = report.read_results(files.reference_dir(second.FOLDER))[0]

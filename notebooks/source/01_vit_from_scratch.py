@@ -16,7 +16,7 @@
 # | preset | what runs | time on 2 CPU cores |
 # |---|---|---|
 # | `smoke` | three models counted, two architectures compared | about 15 s |
-# | `quick` | five models counted, five architectures compared, three draws of weights each | about 20 s |
+# | `quick` | five models counted, five architectures compared, three draws of weights each | about half a minute |
 # | `full` | ViT-B/16 at full size among those compared, ten draws each | a few minutes |
 
 # %% [markdown]

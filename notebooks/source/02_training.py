@@ -17,7 +17,7 @@
 # | preset | what runs | time on 2 CPU cores |
 # |---|---|---|
 # | `smoke` | a handful of steps | seconds |
-# | `quick` | two data sets × three models × three seeds | about four minutes, once; then under a minute |
+# | `quick` | two data sets × three models × three seeds | about three minutes, once; then under a minute |
 # | `full` | 600 and 450 training steps instead of 400 and 270, five seeds | about 10 min |
 # | `gpu` | larger models, a million images of the world, five seeds | for a GPU, not run yet |
 
@@ -454,7 +454,8 @@ with plots.figure(study, "accuracy_by_seconds", 1, 2, alt=alt, **size) as axes:
 trials.stored_trials("cifar10_best").style.format({"held_out_accuracy": "{:.1%}"}).hide()
 
 # %% [markdown]
-# What is finished at `full` is committed, and drawn here at every preset. Nothing was chosen by the
+# What is finished at `full` is committed, and drawn here at every preset; so far that is the hybrid's
+# hour, and the plain ViT's has not run. Nothing was chosen by the
 # test images. The hours are those that the clock showed, with other work beside the training; the
 # budget is that of a quiet core.
 

@@ -34,10 +34,10 @@
 # %% [markdown]
 # ## Parameters
 #
-# `WEIGHTS` is `"lab"` (a small ViT that was trained on photographs: first to predict hidden patches,
-# then with labels), `"lab-masked"` (the same before it saw labels), `"lab-world"` (a smaller one of
-# painted images), a timm name such as `"vit_base_patch16_224"`, or the path of a `.safetensors`
-# file.
+# `WEIGHTS` is `"lab"` (a small ViT that was trained on photographs: first to predict hidden
+# patches, then with labels), `"lab-masked"` (the same before it saw labels), `"lab-world"` (a
+# smaller one of painted images), a timm name such as `"vit_base_patch16_224"`, or the path of a
+# `.safetensors` file.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -82,9 +82,10 @@ study = ledger.begin("06_embedding_filters", PRESET, SEED, weights=WEIGHTS)
 #
 # **Decision rule, fixed before the run.** Each of the two holds if the whole 95 % interval over the
 # filters lies above every untrained model (and, for the first, above white noise), fails if the
-# whole interval does not, and is undecided otherwise. *Reproduced*: both hold. *Partly reproduced*:
-# one holds, one fails. *Not reproduced*: both fail. Otherwise: *inconclusive*. If the model has so
-# few filters that the components span nearly all of them: *not testable at this scale*.
+# whole interval lies at or below the highest of these, and is undecided otherwise. *Reproduced*:
+# both hold. *Partly reproduced*: one holds, one fails. *Not reproduced*: both fail. Otherwise:
+# *inconclusive*. If the model has so few filters that the components span nearly all of them: *not
+# testable at this scale*.
 
 # %% [markdown]
 # ## Idea
@@ -106,9 +107,9 @@ print(f"{trained.name}: {D} filters of {P} × {Q} pixels")
 # %% [markdown]
 # Single filters are not unique: all that comes after reads the $D$ numbers through a LayerNorm and
 # matrices, and the matrices can undo any rotation that leaves the numbers' mean alone. So the paper
-# looks at the **principal components**, the orthogonal pictures $\mathbf{c}_1, \mathbf{c}_2 …$ along
-# which the filters vary most. The $D$ filters are the samples, the $3P^2$ pixel values are the
-# variables:
+# looks at the **principal components**, the orthogonal pictures $\mathbf{c}_1, \mathbf{c}_2 …$
+# along which the filters vary most. The $D$ filters are the samples, the $3P^2$ pixel values are
+# the variables:
 #
 # $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad
 # \text{explained}_k = \frac{s_k^2}{\sum_j s_j^2}.$$
@@ -143,10 +144,10 @@ assert np.allclose(pca.explained_variance_ratio_, explained, atol=1e-5)
 # %% [markdown]
 # The picture of Fig. 7 left. The components are *sorted* by the variance they explain, row by row,
 # as singular values are; the number of a row's first component stands before it. Each is
-# *contrast-normalised* on its own: its lowest value becomes 0 and its highest 1, both taken over the
-# three channels together, so that colours keep their relation to each other. (The paper does not
-# say how it scales; this is our choice.) Beside it, smaller, the **control**: the same model with
-# fresh random weights.
+# *contrast-normalised* on its own: its lowest value becomes 0 and its highest 1, both taken over
+# the three channels together, so that colours keep their relation to each other. (The paper does
+# not say how it scales; this is our choice.) Beside it, smaller, the **control**: the same model
+# with fresh random weights.
 
 # %%
 untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
@@ -374,7 +375,8 @@ assert torch.allclose(components_of(flat + same, 1).abs(), first_two[:1].abs(), 
 # colour.
 #
 # <details><summary>Hint</summary>At each pixel, project the three channel values onto the direction
-# (1, 1, 1)/√3. In white noise a third of the energy lies along any one of three directions.</details>
+# (1, 1, 1)/√3. In white noise a third of the energy lies along any one of three
+# directions.</details>
 
 
 # %%

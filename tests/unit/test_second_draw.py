@@ -150,7 +150,7 @@ def test_decided_claims_of_the_paper_are_counted_and_all_are_listed():
         "second draw": "reproduced",
         "number of the second draw": "number of C12: 0.55 [0.40, 0.60], n = 5 seeds",
         "drawn anew": "images",
-        "both together": "–",
+        "all together": "–",
     }
 
 
@@ -269,21 +269,23 @@ def test_all_draws_together_decide_where_two_differ():
     said = {"verdict": "partly reproduced", "numbers": {"share": "−10 points [−12, −8], n = 10 seeds"}}
     first = {**FIRST, "08_a": FIRST["08_a"] | {TOGETHER: {"C12": said, "C13": said}}}
     twice = second.drawn(first, SECOND)
-    assert second.in_words(twice).endswith(" are the same; by the seeds of both, C13 is partly reproduced.")
+    assert second.in_words(twice).endswith(" are the same; by the seeds of all draws, C13 is partly reproduced.")
     two = twice | {"C02": dataclasses.replace(twice["C13"], claim="C02")}
     assert second.in_words(two).endswith(
-        " 1 of 3 verdicts are the same; by the seeds of both, C13 and C02 are partly reproduced."
+        " 1 of 3 verdicts are the same; by the seeds of all draws, C13 and C02 are partly reproduced."
     )
-    rows = {row["claim"]: row["both together"] for row in second.rows(twice)}
+    rows = {row["claim"]: row["all together"] for row in second.rows(twice)}
     assert rows == {"C12": "–", "C13": "partly reproduced", "C19": "–", "L01": "–"}
     page = front.ledger_page(first, twice)
     assert (
         page.count(
-            "Verdict of both draws, judged as one: **partly reproduced**. share: −10 points [−12, −8], n = 10 seeds."
+            "Verdict of all draws, judged as one: **partly reproduced**. share: −10 points [−12, −8], n = 10 seeds."
         )
         == 1
     )
-    assert "| partly reproduced | reproduced, then inconclusive; this is of both |" in front.claims_table(first, twice)
+    assert "| partly reproduced | reproduced, then inconclusive; this is of all draws |" in front.claims_table(
+        first, twice
+    )
     assert "1 is reproduced here, 1 is partly reproduced" in front.headline(first, twice)
     assert "2 are reproduced here, 0 are partly reproduced" in front.findings(first)
 
@@ -303,6 +305,20 @@ def test_a_notebook_of_another_seed_keeps_nothing_of_all_draws(figures, capsys):
         ledger.conclude_together(begun, "C17", (ruling, {}, ""), "runs")
 
 
-def test_every_claim_that_differs_between_the_draws_is_judged_by_both_together():
-    differing = [each for each in front.drawn_twice().values() if not each.stands and not each.is_open]
-    assert all(each.together for each in differing), [each.claim for each in differing if not each.together]
+def test_what_both_draws_leave_open_is_decided_by_all_draws_too():
+    said = {"verdict": "reproduced", "numbers": {"gain": "+2 points [1, 3], n = 20 seeds"}}
+    open_twice = SECOND | {"11_b": result(entry("C19", "inconclusive"), seed=1) | ANEW}
+    first = {**FIRST, "11_b": FIRST["11_b"] | {TOGETHER: {"C19": said}}}
+    assert second.drawn(FIRST, open_twice)["C19"].together == ""
+    twice = second.drawn(first, open_twice)
+    assert twice["C19"].together == "reproduced" and not twice["C12"].together
+    assert second.in_words(twice).endswith("inconclusive; by the seeds of all draws, C19 is reproduced.")
+    assert "| reproduced | inconclusive, then inconclusive; this is of all draws |" in front.claims_table(first, twice)
+    assert "3 are reproduced here" in front.findings(first, twice)
+
+
+def test_every_claim_that_two_draws_do_not_settle_is_judged_by_all_together():
+    """Where the second draw is one of trainings: another measurement has no runs that could be judged together."""
+    unsettled = [each for each in front.drawn_twice().values() if not each.stands or each.is_open]
+    studied = [each for each in unsettled if publishing.DRAWN[each.claim].study]
+    assert all(each.together for each in studied), [each.claim for each in studied if not each.together]

@@ -42,7 +42,8 @@ def beside_imagenet(
         f"this run: {plain_name(study.parameters['weights'])}": study.folder / f"{figure}.png",
         f"{name}, trained on ImageNet": folder / f"{figure}.png",
     }
-    told = [in_words(here, there, f"`{name}`")]
+    about = there["weights"].get("about")
+    told = [in_words(here, there, f"`{name}`"), *([f"`{name}` is {about}."] if about else [])]
     told += [f"{what}: {words(here)} here; {words(there)} there." for what, words in more.items()]
     if not all(path.is_file() for path in pictures.values()):
         return {}, " ".join(told)

@@ -26,7 +26,9 @@ class Drawn:
     second: str
     number: str  # the first number of the second draw
     anew: str  # what was drawn anew: "trainings", or "images" of the same models
-    together: str = ""  # where both differ and were judged as one: that verdict, which decides
+    together: str = (
+        ""  # where both differ or leave it open, and all draws were judged as one: that verdict, which decides
+    )
     number_together: str = ""
 
     @property
@@ -62,13 +64,18 @@ def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[s
             anew[claim],
             *(
                 _of_all(together[claim])
-                if claim in together and verdicts_of(entries) != verdicts_of(before[claim])
+                if claim in together and not _settled(verdicts_of(before[claim]), verdicts_of(entries))
                 else ()
             ),
         )
         for claim, entries in after.items()
         if entries and before[claim] and claim in anew
     }
+
+
+def _settled(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether both draws have one verdict, and it leaves nothing open."""
+    return first == second and not set(first) & set(_OPEN)
 
 
 def _of_all(said: Mapping[str, Any]) -> tuple[str, str]:
@@ -84,27 +91,31 @@ def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 def in_words(claims: Mapping[str, Drawn]) -> str:
     """How many of the paper's claims that the first draw had decided have the same verdict again, and which have not.
 
+    Then the verdicts of all draws together, of claims that two draws have left open too.
+
     >>> in_words({})
     'No verdict was drawn a second time yet.'
     >>> in_words({"C16": Drawn("C16", "reproduced", "inconclusive", "lead: 1", "trainings")})
     'On a second draw, with other seeds, 0 of 1 verdicts are the same; C16 is reproduced, then inconclusive.'
     """
-    decided = [each for each in claims.values() if each.claim in CLAIMS and not each.is_open]
+    papers = [each for each in claims.values() if each.claim in CLAIMS]
+    decided = [each for each in papers if not each.is_open]
     if not decided:
         return _NONE
     others = [each for each in decided if not each.stands]
     told = [f"On a second draw, with other seeds, {len(decided) - len(others)} of {len(decided)} verdicts are the same"]
     told += [f"{each.claim} is {each.first}, then {each.second}" for each in others if not each.together]
-    judged = [each for each in others if each.together]
+    judged = [each for each in papers if each.together]
     for verdict in dict.fromkeys(each.together for each in judged):
-        names = [each.claim for each in judged if each.together == verdict]
-        told.append(f"by the seeds of both, {' and '.join(names)} {'is' if len(names) == 1 else 'are'} {verdict}")
+        *names, last = (each.claim for each in judged if each.together == verdict)
+        which = f"{', '.join(names)} and {last} are" if names else f"{last} is"
+        told.append(f"by the seeds of all draws, {which} {verdict}")
     return "; ".join(told) + "."
 
 
 def rows(claims: Mapping[str, Drawn]) -> Sequence[dict[str, str]]:
-    """For a table: claim, both verdicts, the number of the second draw, what was drawn anew, and the verdict of both
-    draws together where the two differ and all their seeds were judged as one.
+    """For a table: claim, both verdicts, the number of the second draw, what was drawn anew, and the verdict of all
+    draws together where two differ or leave the claim open, and all seeds were judged as one.
 
     >>> rows({"C16": Drawn("C16", "reproduced", "inconclusive", "lead: 1", "trainings")})[0]["second draw"]
     'inconclusive'
@@ -116,7 +127,7 @@ def rows(claims: Mapping[str, Drawn]) -> Sequence[dict[str, str]]:
             "second draw": each.second,
             "number of the second draw": each.number,
             "drawn anew": each.anew,
-            "both together": each.together or "–",
+            "all together": each.together or "–",
         }
         for each in claims.values()
     ]

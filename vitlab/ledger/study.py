@@ -192,8 +192,9 @@ def conclude_by_full(
 def conclude_together(study: Study, claim: str, judged: Judged | None, where_from: str) -> None:
     """Keep in result.json what all draws of a study's committed runs say of a claim together, and show it in a line.
 
-    This decides where the verdicts of two draws differ; it is kept by the notebook of the first draw, seed 0, alone.
-    `judged` is None where there is one draw only: nothing is kept then. `where_from` is that of `all_draws`.
+    This decides where the verdicts of two draws differ or leave the claim open; it is kept by the notebook of the
+    first draw, seed 0, alone. `judged` is None where there is one draw only: nothing is kept then. `where_from` is that
+    of `all_draws`.
 
     Raises ValueError for an unknown claim, or no number.
 

@@ -100,7 +100,7 @@ def headline(results: Mapping[str, report.Result], twice: Mapping[str, second.Dr
 def findings(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn] = _ONCE) -> str:
     """How many of the paper's claims have which verdict, in a sentence. A claim with several numbers counts once.
 
-    Where two draws differ, the verdict is that of both together, if they were judged so.
+    Where two draws differ or leave a claim open, the verdict is that of all draws together, if they were judged so.
 
     >>> findings({})[-24:]
     '21 are not yet measured.'
@@ -125,7 +125,7 @@ def _are(count: int) -> str:
 
 
 def _verdicts(entries: Entries, again: second.Drawn | None) -> list[str]:
-    """The verdicts on a claim: that of both draws together where they differ and were judged so, else the first's."""
+    """The verdicts on a claim: that of all draws together where they were judged so, else the first's."""
     return [again.together] if again and again.together else verdicts_of(entries)
 
 
@@ -155,10 +155,12 @@ def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, secon
 
 
 def _again(drawn: second.Drawn | None) -> str:
-    """Of a claim's second draw, in a word: the same, or the other verdict; both where they were judged as one."""
-    if drawn is None or drawn.stands:
-        return "–" if drawn is None else "the same"
-    return f"{drawn.first}, then {drawn.second}; this is of both" if drawn.together else drawn.second
+    """Of a claim's second draw, in a word: the same, or the other verdict; both where all draws were judged as one."""
+    if drawn is None:
+        return "–"
+    if drawn.together:
+        return f"{drawn.first}, then {drawn.second}; this is of all draws"
+    return "the same" if drawn.stands else drawn.second
 
 
 def ledger_page(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn] = _ONCE) -> str:
@@ -180,7 +182,7 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     if again:
         lines += ["", f"Second draw, of other {again.anew}: **{again.second}**. {again.number}."]
     if again and again.together:
-        lines += ["", f"Verdict of both draws, judged as one: **{again.together}**. {again.number_together}."]
+        lines += ["", f"Verdict of all draws, judged as one: **{again.together}**. {again.number_together}."]
     if condition := conditions.of(claim, entries, again):
         lines += ["", _condition(condition)]
     lines += ["", "| measured | ours |", "|---|---|"]

@@ -132,6 +132,6 @@ def shapes_film(means: pd.DataFrame, base: str = "base") -> Film:
             figure = Figure(figsize=(6.4, 4.0), dpi=80, layout="constrained")
             ax = plots.plot_shapes(paid, figure.subplots(), base)
             ax.set(xlim=limits[0], ylim=limits[1], title=f"up to {allowed} the FLOPs")
-            ax.legend(loc="lower right", fontsize=9)
+            ax.legend(loc="lower left", fontsize=9)
             frames.append(Frame(f"{allowed} the FLOPs", as_png(figure, 64), words))
     return Film("Which shape spends FLOPs best", "FLOPs allowed, times those of the base", tuple(frames))
