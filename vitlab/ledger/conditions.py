@@ -54,8 +54,8 @@ _CONDITIONS = (
     ),
     Condition(
         "C06",
-        "Few-shot on other classes of the world, the hybrid is behind at all budgets and catches up. On photographs, in "
-        "trials of equal time and one seed, it learns far more of CIFAR-10 than a plain ViT with masked pre-training.",
+        "Few-shot on other classes of the world, the hybrid is behind at all budgets and catches up. In trials "
+        "of equal time on photographs, one seed, it learns more of CIFAR-10 than a ViT with masked pre-training.",
         "02_training",
         "cifar10_best",
     ),
