@@ -392,6 +392,15 @@ judged = apply_c07(of_full) if {"ViT", "ResNet"} <= set(of_full["family"]) else 
 ledger.conclude_by_full(study, "C07", apply_c07(points), judged, where_from, note=note, table=points)
 
 # %% [markdown]
+# What two draws leave open, or differ about, the seeds of all draws decide as one, by the same rule
+# and margin. Only settings that every draw has are taken.
+
+# %%
+every, where_every = ledger.all_draws("compute_scaling")
+of_every = apply_c07(with_family(every)) if len(every) else None
+ledger.conclude_together(study, "C07", of_every, where_every)
+
+# %% [markdown]
 # **C06**, the hybrid's lead at the least compute that both families spent, and its decline.
 
 

@@ -58,9 +58,9 @@ def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path):
 def test_bundled_models_are_trained_again_where_they_are_named(monkeypatch):
     bundled = {part.name for part in full.PARTS if part.experiment == "lab_weights"}
     assert bundled == set(zoo.BUNDLED)
+    monkeypatch.setattr(datasets, "present", lambda name: True)
     assert not bundled & {part.name for part in full.chosen([], "full")}
     assert bundled <= {part.name for part in full.chosen([], "smoke")}  # trainings that nobody has bundled
-    monkeypatch.setattr(datasets, "present", lambda name: True)
     assert [part.name for part in full.chosen(["lab", "speed"], "full")] == ["speed", "lab"]
     lab = lab_weights.CONFIGS["full"].trainings["lab"]
     longer = dataclasses.replace(lab[1], recipe=dataclasses.replace(lab[1].recipe, steps=lab[1].recipe.steps + 1))

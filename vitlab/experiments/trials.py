@@ -15,8 +15,8 @@ TRIAL_SEEDS = (9_997, 9_998, TRIAL_SEED)  # where a choice must not rest on one 
 def stored_trials(study: str, table: str = "trials") -> pd.DataFrame:
     """A table of <study>_trials.json, one row for each trial; the file says in `about` how the trials were made.
 
-    >>> stored_trials("cifar10_best").loc[0].to_dict()
-    {'model': 'Lab-M/4', 'pretraining': 'masked', 'learning_rate': 0.001, 'batch_size': 64, 'mixup': 0.0, 'held_out_accuracy': 0.6146}
+    >>> stored_trials("cifar10_best").loc[0, ["model", "held_out_accuracy"]].to_dict()
+    {'model': 'Lab-M/4', 'held_out_accuracy': 0.6146}
     """
     stored = files.read_json(Path(__file__).with_name(f"{study}_trials.json"))[table]
     return pd.DataFrame(stored["rows"], columns=stored["columns"])
