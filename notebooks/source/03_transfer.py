@@ -166,8 +166,7 @@ with plots.figure(study, "pictures", alt=alt, figsize=(9.5, 1.5)) as ax:
 # bilinearly to $r' \times r'$, with corners aligned. Along each axis that is a multiplication by a
 # small matrix of triangular weights:
 #
-# $$W_{ai} = \max\big(0,\ 1 - |x_a - i|\big), \quad x_a = a\,\tfrac{r-1}{r'-1}, \qquad p'_{ab} =
-# \sum_{ij} W_{ai} W_{bj}\, p_{ij}.$$
+# $$W_{ai} = \max\big(0,\ 1 - |x_a - i|\big), \quad x_a = a\,\tfrac{r-1}{r'-1}, \qquad p'_{ab} = \sum_{ij} W_{ai} W_{bj}\, p_{ij}.$$
 
 
 # %%
@@ -233,8 +232,7 @@ cost.style.format(thousands=",", precision=2).hide()
 # Nothing is trained by gradient descent. A few images of every class give features $X$ of the
 # frozen model and targets $Y \in \{-1, 1\}^{n \times K}$; the weights solve
 #
-# $$\min_W \lVert XW - Y \rVert^2 + \lambda \lVert W \rVert^2 \quad\Rightarrow\quad W = (X^\top X +
-# \lambda I)^{-1} X^\top Y.$$
+# $$\min_W \lVert XW - Y \rVert^2 + \lambda \lVert W \rVert^2 \quad\Rightarrow\quad W = (X^\top X + \lambda I)^{-1} X^\top Y.$$
 #
 # The authors' published evaluator standardizes the features, appends a constant feature of 100 in
 # place of a bias, and takes $\lambda = 2^{10}$. The same, written out:

@@ -213,10 +213,10 @@ for limit in (0, 1, 37, 1000):
 # Every model is trained for every length, with a schedule of its own for each length (an evaluation
 # in the middle of a longer run has not decayed its learning rate yet). Training stops early as in
 # notebook 04: some of the shortest runs of ResNets and hybrids end before their last step, and count
-# with the compute that they spent. Hyper-parameters are those
-# that notebook 04 chose, by the same trials for all models; the longest runs of ViTs and ResNets are
-# those of notebook 04 on its largest set, and are made once for both. The hybrids of `full` have as
-# many tokens as the ViTs; those of `quick` have a quarter of them, and take a third of the time.
+# with the compute that they spent. Hyper-parameters are those that notebook 04 chose, by the same
+# trials for all models; the longest runs of ViTs and ResNets are those of notebook 04 on its largest
+# set, and are made once for both. The hybrids of `full` have as many tokens as the ViTs; those of
+# `quick` have a quarter of them, and take a third of the time.
 
 # %%
 def with_family(table):
@@ -286,8 +286,8 @@ else:
 # %% [markdown]
 # In the committed runs the ViT's line lies left of the ResNet's where few-shot accuracy is measured.
 # For unseen images of the trained classes it does so at small compute alone: the two lines cross at
-# about 10¹² FLOPs, a sixth of the largest compute. At equal compute, small models that are trained for long are ahead of
-# larger ones that are trained briefly.
+# about 10¹² FLOPs, a sixth of the largest compute. At equal compute, small models that are trained
+# for long are ahead of larger ones that are trained briefly.
 # The hybrids lie below both families at every compute, and come nearer with more of it. Their ResNet
 # alone takes twice the FLOPs of the smaller ViT.
 #

@@ -111,8 +111,7 @@ print(f"{trained.name}: {D} filters of {P} × {Q} pixels")
 # along which the filters vary most. The $D$ filters are the samples, the $3P^2$ pixel values are
 # the variables:
 #
-# $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad
-# \text{explained}_k = \frac{s_k^2}{\sum_j s_j^2}.$$
+# $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad \text{explained}_k = \frac{s_k^2}{\sum_j s_j^2}.$$
 
 # %%
 n = embedding_filters.n_components(W)

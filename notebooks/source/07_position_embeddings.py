@@ -118,8 +118,7 @@ print(f"{trained.name}: {rows} × {cols} patches, {D} numbers each")
 # The picture shows, for every patch $i$, the cosine of the angle between its embedding and every
 # other:
 #
-# $$S_{ij} = \frac{\mathbf{e}_i \cdot \mathbf{e}_j}{\lVert\mathbf{e}_i\rVert
-# \lVert\mathbf{e}_j\rVert} \in [-1, 1].$$
+# $$S_{ij} = \frac{\mathbf{e}_i \cdot \mathbf{e}_j}{\lVert\mathbf{e}_i\rVert \lVert\mathbf{e}_j\rVert} \in [-1, 1].$$
 #
 # Row $i$ of $S$, folded into the grid, is one tile; the tiles stand where their patches stand.
 

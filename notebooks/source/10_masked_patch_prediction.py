@@ -155,8 +155,7 @@ widgets.masking(whole, cell, share=MASKED, target=TARGET)
 # With $\bar x_c$ the mean of channel $c$ over the patch, in bytes, each *level* is an eighth of
 # their range, and the code counts the levels as digits:
 #
-# $$ \ell_c = \lfloor \bar x_c / 32 \rfloor \in \{0, \dots, 7\}, \qquad
-# k = 64\, \ell_R + 8\, \ell_G + \ell_B . $$
+# $$ \ell_c = \lfloor \bar x_c / 32 \rfloor \in \{0, \dots, 7\}, \qquad k = 64\, \ell_R + 8\, \ell_G + \ell_B . $$
 
 
 # %%

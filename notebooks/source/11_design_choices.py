@@ -149,8 +149,7 @@ assert torch.equal(torch.stack(table), model.position_table()[0, 1:])  # after t
 # sequence and a key at $p_k$, the query's dot product with the embedding $r_{p_q - p_k}$ is added
 # to the logit:
 #
-# $$ \text{logit}_{qk} = \frac{\mathbf{q} \cdot \mathbf{k} + \mathbf{q} \cdot \mathbf{r}_{p_q -
-# p_k}}{\sqrt{D_h}}. $$
+# $$ \text{logit}_{qk} = \frac{\mathbf{q} \cdot \mathbf{k} + \mathbf{q} \cdot \mathbf{r}_{p_q - p_k}}{\sqrt{D_h}}. $$
 
 # %%
 attention = zoo.create("Lab-Mu/8", positions="relative", seed=SEED).blocks[0].attn

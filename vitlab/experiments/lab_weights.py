@@ -124,11 +124,9 @@ def is_bundled(which: str, preset: str = "full") -> bool:
     >>> is_bundled("lab"), is_bundled("lab", "smoke")
     (True, False)
     """
-    planned = json.dumps([_described(each) for each in _trainings(which, preset)])
+    planned = [json.loads(json.dumps(_described(each))) for each in _trainings(which, preset)]  # lists, not tuples
     recorded = zoo.load(which).about["trainings"]
-    return [{name: value for name, value in each.items() if name != "result"} for each in recorded] == json.loads(
-        planned
-    )
+    return [{name: value for name, value in each.items() if name != "result"} for each in recorded] == planned
 
 
 def _trainings(which: str, preset: str) -> tuple[Session, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +27,7 @@ class Drawn:
     second: str
     number: str  # the first number of the second draw
     anew: str  # what was drawn anew: "trainings", or "images" of the same models
-    together: str = (
-        ""  # where both differ or leave it open, and all draws were judged as one: that verdict, which decides
-    )
+    together: str = ""  # the verdict of all draws judged as one, which decides; kept where it is not `settled`
     number_together: str = ""
 
     @property
@@ -40,6 +39,11 @@ class Drawn:
     def is_open(self) -> bool:
         """Whether the first draw had left the claim undecided."""
         return self.first in _OPEN
+
+    @property
+    def settled(self) -> bool:
+        """Whether both draws have one verdict, and it leaves nothing open."""
+        return self.stands and not self.is_open
 
 
 def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[str, Any]]) -> dict[str, Drawn]:
@@ -55,33 +59,27 @@ def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[s
     before, after = by_claim(first), by_claim(same)
     anew = {claim: what for there in same.values() for claim, what in there.get(ANEW, {}).items()}
     together = {claim: said for name in same for claim, said in first[name].get(TOGETHER, {}).items()}
-    return {
+    twice = {
         claim: Drawn(
             claim,
             "; ".join(verdicts_of(before[claim])),
             "; ".join(verdicts_of(entries)),
             f"{entries[0][1]['metric']}: {estimate(entries[0][1])}",
             anew[claim],
-            *(
-                _of_all(together[claim])
-                if claim in together and not _settled(verdicts_of(before[claim]), verdicts_of(entries))
-                else ()
-            ),
         )
         for claim, entries in after.items()
         if entries and before[claim] and claim in anew
     }
+    return {
+        claim: _by_all(each, together[claim]) if claim in together and not each.settled else each
+        for claim, each in twice.items()
+    }
 
 
-def _settled(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether both draws have one verdict, and it leaves nothing open."""
-    return first == second and not set(first) & set(_OPEN)
-
-
-def _of_all(said: Mapping[str, Any]) -> tuple[str, str]:
-    """The verdict of all draws together and its first number."""
+def _by_all(drawn: Drawn, said: Mapping[str, Any]) -> Drawn:
+    """With the verdict of all draws together and its first number."""
     metric, number = next(iter(said["numbers"].items()))
-    return said["verdict"], f"{metric}: {number}"
+    return dataclasses.replace(drawn, together=said["verdict"], number_together=f"{metric}: {number}")
 
 
 def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
