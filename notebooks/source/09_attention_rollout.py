@@ -526,8 +526,7 @@ right = discarding(maps, lambda n: torch.arange(n)[:, None])
 alone = discarding([attn[:1] for attn in maps], lambda n: 0)
 wrong = discarding(maps, lambda n: 0)
 for where, rolled_wrongly in (("alone", alone), (f"among {len(x)}", wrong)):
-    difference = np.abs(rolled_wrongly - right).max() / right.max()
-    print(f"wrong code, image 0 {where:8} differs by {difference:.2g}")
+    print(f"wrong code, image 0 {where:8} differs by {apart(right, rolled_wrongly):.2g}")
 
 # %% [markdown]
 # Both mistakes in pictures: the first on the image of the six where it changes the map most, the

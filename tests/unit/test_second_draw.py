@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from vitlab import files, ledger
-from vitlab.experiments import head_rates, local_heads, second_draw
+from vitlab.experiments import head_rates, local_heads, scaling, second_draw
 from vitlab.ledger import claims, published, report, second, verdicts
 from vitlab.ledger.study import TOGETHER
 from vitlab.publish import __main__ as publish
@@ -67,6 +67,12 @@ def test_the_second_draw_has_other_seeds_and_the_chosen_rates_alone(first_draw):
 def test_what_cannot_be_drawn_again_is_said(folders, study, seed, words):
     with pytest.raises(ValueError, match=words):
         second_draw.planned_runs(study, "smoke", seed)
+
+
+def test_a_first_draw_of_other_settings_than_are_planned_is_said_to_be_so(monkeypatch):
+    monkeypatch.setattr(scaling, "real_sets", lambda: "letters")
+    with pytest.raises(ValueError, match="is one of its first draw but for the seed: .* other real sets than letters"):
+        second_draw.planned_runs("compute_scaling")
 
 
 def test_every_study_of_a_second_draw_has_its_first_one_committed():

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from vitlab import experiments
-from vitlab.experiments import axial_attention, local_heads, masked_pretraining, transfer
+from vitlab.experiments import axial_attention, local_heads, masked_pretraining, scaling, transfer
 from vitlab.experiments.design_runs import chosen
 from vitlab.sweep import committed, results, runner
 
@@ -65,7 +65,8 @@ def planned_runs(study: str, preset: str = "full", seed: int = 1) -> list[Config
     """The runs of another draw: those that the study plans with this seed and the first draw has chosen with its own.
 
     Raises:
-        ValueError: the study is drawn once only, seed 0, or no run of its first draw is committed.
+        ValueError: the study is drawn once only, seed 0, no run of its first draw is committed, or all of these are of
+            settings that are not planned here.
     """
     if study not in STUDIES:
         raise ValueError(f"{study} has no second draw: choose among {', '.join(STUDIES)}")
@@ -78,7 +79,13 @@ def planned_runs(study: str, preset: str = "full", seed: int = 1) -> list[Config
     table = results.table([(result["config"] | {"run": number}, result) for number, result in enumerate(runs)])
     wanted = [results.unseeded(runs[number]["config"]) for number in sorted(set(STUDIES[study](table)["run"]))]
     planned = importlib.import_module(f"{experiments.__name__}.{study}").planned_runs(preset, seed)
-    return [run for run in planned if results.unseeded(run) in wanted]
+    again = [run for run in planned if results.unseeded(run) in wanted]
+    if not again:
+        raise ValueError(
+            f"no run that {study} plans at {preset} is one of its first draw but for the seed: was that evaluated on "
+            f"other real sets than {scaling.real_sets()}? VITLAB_DATA says where real sets are"
+        )
+    return again
 
 
 def draw(study: str, preset: str = "full", seed: int = 1, jobs: int | None = None) -> pd.DataFrame:

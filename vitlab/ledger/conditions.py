@@ -61,8 +61,8 @@ _CONDITIONS = (
     ),
     Condition(
         "C07",
-        "That the ViT needs less compute is certain; whether half of the ResNet's is enough is open, and a question of "
-        "more seeds only.",
+        "That the ViT needs less compute holds in both draws. Whether half of the ResNet's is enough is open in both "
+        "and in all seeds together: the factor is near two, and telling it from two would take twice as many seeds.",
         "05_compute_scaling",
         "full",
     ),
