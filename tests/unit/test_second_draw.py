@@ -280,6 +280,10 @@ def test_all_draws_together_decide_where_two_differ():
     assert second.in_words(two).endswith(
         " 1 of 3 verdicts are the same; by the seeds of all draws, C13 and C02 are partly reproduced."
     )
+    one_each = twice | {"C02": dataclasses.replace(twice["C13"], claim="C02", together="reproduced")}
+    assert second.in_words(one_each).endswith(
+        "by the seeds of all draws, C13 is partly reproduced, and C02 is reproduced."
+    )
     rows = {row["claim"]: row["all together"] for row in second.rows(twice)}
     assert rows == {"C12": "–", "C13": "partly reproduced", "C19": "–", "L01": "–"}
     page = front.ledger_page(first, twice)
@@ -289,9 +293,9 @@ def test_all_draws_together_decide_where_two_differ():
         )
         == 1
     )
-    assert "| partly reproduced | reproduced, then inconclusive; this is of all draws |" in front.claims_table(
-        first, twice
-    )
+    table = front.claims_table(first, twice)
+    assert "| partly reproduced | reproduced, then inconclusive |" in table
+    assert "| share, all draws: −10 points [−12, −8], n = 10 seeds |" in table
     assert "1 is reproduced here, 1 is partly reproduced" in front.headline(first, twice)
     assert "2 are reproduced here, 0 are partly reproduced" in front.findings(first)
 
@@ -319,7 +323,7 @@ def test_what_both_draws_leave_open_is_decided_by_all_draws_too():
     twice = second.drawn(first, open_twice)
     assert twice["C19"].together == "reproduced" and not twice["C12"].together
     assert second.in_words(twice).endswith("inconclusive; by the seeds of all draws, C19 is reproduced.")
-    assert "| reproduced | inconclusive, then inconclusive; this is of all draws |" in front.claims_table(first, twice)
+    assert "| reproduced | inconclusive, then inconclusive |" in front.claims_table(first, twice)
     assert "3 are reproduced here" in front.findings(first, twice)
 
 

@@ -62,7 +62,7 @@ _CONDITIONS = (
     Condition(
         "C07",
         "That the ViT needs less compute holds in both draws. Whether half of the ResNet's is enough is open in both "
-        "and in all seeds together: the factor is near two, and telling it from two would take twice as many seeds.",
+        "and in all seeds together: the factor is near two, and telling it from two takes over twice as many.",
         "05_compute_scaling",
         "full",
     ),

@@ -104,10 +104,11 @@ def in_words(claims: Mapping[str, Drawn]) -> str:
     told = [f"On a second draw, with other seeds, {len(decided) - len(others)} of {len(decided)} verdicts are the same"]
     told += [f"{each.claim} is {each.first}, then {each.second}" for each in others if not each.together]
     judged = [each for each in papers if each.together]
+    by_all = []
     for verdict in dict.fromkeys(each.together for each in judged):
         *names, last = (each.claim for each in judged if each.together == verdict)
-        which = f"{', '.join(names)} and {last} are" if names else f"{last} is"
-        told.append(f"by the seeds of all draws, {which} {verdict}")
+        by_all.append(f"{', '.join(names)} and {last} are {verdict}" if names else f"{last} is {verdict}")
+    told += [f"by the seeds of all draws, {', and '.join(by_all)}"] if by_all else []
     return "; ".join(told) + "."
 
 

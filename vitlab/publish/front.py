@@ -136,6 +136,8 @@ def _counted(verdicts: Sequence[str]) -> str:
 def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn] = _ONCE) -> str:
     """A table with one row per claim: the first number that its notebook recorded, the verdict, and that of `twice`.
 
+    Where all draws were judged as one, number and verdict are theirs.
+
     >>> claims_table({}).splitlines()[0]
     "| claim | ours | the paper's | verdict | second draw | notebook |"
     """
@@ -144,7 +146,7 @@ def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, secon
         first = entries[0][1] if entries else None
         cells = [
             f"{claim} {ALL[claim].short}",
-            f"{short_metric(first['metric'])}: {estimate(first)}" if first else "–",
+            _number(first, twice.get(claim)) if first else "–",
             (first["paper"] if first else ALL[claim].paper) or "–",
             "; ".join(_verdicts(entries, twice.get(claim))),
             _again(twice.get(claim)),
@@ -154,12 +156,20 @@ def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, secon
     return "\n".join(lines)
 
 
+def _number(first: Mapping[str, Any], drawn: second.Drawn | None) -> str:
+    """What the verdict rests on: the first number of all draws where they are judged as one, else that of the first."""
+    if drawn and drawn.together:
+        metric, _, number = drawn.number_together.rpartition(": ")
+        return f"{short_metric(metric)}, all draws: {number}"
+    return f"{short_metric(first['metric'])}: {estimate(first)}"
+
+
 def _again(drawn: second.Drawn | None) -> str:
     """Of a claim's second draw, in a word: the same, or the other verdict; both where all draws were judged as one."""
     if drawn is None:
         return "–"
     if drawn.together:
-        return f"{drawn.first}, then {drawn.second}; this is of all draws"
+        return f"{drawn.first}, then {drawn.second}"
     return "the same" if drawn.stands else drawn.second
 
 
