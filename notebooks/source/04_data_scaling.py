@@ -625,9 +625,7 @@ ledger.conclude_by_full(study, "C05", apply_c05(shots), of_full, where_from, not
 # seeds are judged as one. This was decided when both were known; rule and margin are those of above.
 
 # %%
-both, where_both = ledger.all_draws("data_scaling")
-of_both = None if both.empty else apply_c05(scaling.few_shots(both))
-ledger.conclude_together(study, "C05", of_both, where_both)
+ledger.conclude_together(study, "C05", "data_scaling", lambda runs: apply_c05(scaling.few_shots(runs)))
 if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
 

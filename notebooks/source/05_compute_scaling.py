@@ -396,9 +396,7 @@ ledger.conclude_by_full(study, "C07", apply_c07(points), judged, where_from, not
 # and margin. Only settings that every draw has are taken.
 
 # %%
-every, where_every = ledger.all_draws("compute_scaling")
-of_every = apply_c07(with_family(every)) if len(every) else None
-ledger.conclude_together(study, "C07", of_every, where_every)
+ledger.conclude_together(study, "C07", "compute_scaling", lambda runs: apply_c07(with_family(runs)))
 
 # %% [markdown]
 # **C06**, the hybrid's lead at the least compute that both families spent, and its decline.

@@ -509,13 +509,13 @@ ledger.conclude(study, "C17", ruling, numbers, note=f"runs: {where}", paper=pape
 # (This was decided when both were known.)
 
 # %%
-both, where_both = ledger.all_draws("resnet_optimizers")
-of_both = None
-if len(both):
-    ruling, numbers = judged_optimizers(both)
+def optimizers_together(runs):
+    ruling, numbers = judged_optimizers(runs)
     numbers = {name: lead for name, lead in numbers.items() if "fine-tune best" not in name}
-    of_both = ruling, numbers, "at the learning rates that the first draw has chosen"
-ledger.conclude_together(study, "C17", of_both, where_both)
+    return ruling, numbers, "at the learning rates that the first draw has chosen"
+
+
+ledger.conclude_together(study, "C17", "resnet_optimizers", optimizers_together)
 
 # %% [markdown]
 # ## 4 · Which shape spends FLOPs best? (C18)
@@ -673,13 +673,13 @@ ledger.conclude(study, "C19", ruling, numbers, note=f"runs: {where}")
 # were planned, and none of them was looked at before all had ended.)
 
 # %%
-every, where_every = ledger.all_draws("axial_attention")
-of_every = None
-if len(every):
-    gain = design_runs.difference(every, axial_attention.AXIAL, axial_attention.PLAIN)
+def axial_together(runs):
+    gain = design_runs.difference(runs, axial_attention.AXIAL, axial_attention.PLAIN)
     ruling = design_rules.axial_rule(gain, ratio)
-    of_every = ruling, {f"axial − {axial_attention.PLAIN}": gain}, "at the first draw's learning rates"
-ledger.conclude_together(study, "C19", of_every, where_every)
+    return ruling, {f"axial − {axial_attention.PLAIN}": gain}, "at the first draw's learning rates"
+
+
+ledger.conclude_together(study, "C19", "axial_attention", axial_together)
 
 # %% [markdown]
 # **How we differ from the paper.** Models a thousand times smaller, a painted world in place of

@@ -252,12 +252,12 @@ def test_what_is_committed_of_the_second_draw_is_of_another_seed_and_of_claims_t
 
 def test_all_draws_have_the_seeds_of_both_at_the_settings_that_both_have(first_draw, monkeypatch):
     monkeypatch.setattr(committed, "archive", functools.partial(_at_smoke, committed.archive))
-    table, words = ledger.all_draws("head_rates")
+    table, words = published.all_draws("head_rates")
     assert table.empty and words == "head_rates: no second draw is published yet"
     planned = second_draw.planned_runs("head_rates", "smoke")
     packed = {f"{n}.json": results.result(made_up, run, made_up(run), 0.0) for n, run in enumerate(planned)}
     published.write("head_rates", "smoke", packed, len(planned), seed=1)
-    table, words = ledger.all_draws("head_rates")
+    table, words = published.all_draws("head_rates")
     assert sorted(set(table["seed"])) == [0, 1, 100, 101]
     by = ["steps", "arm", "learning_rate"]
     assert set(table.groupby(by).size()) == {4} and len(table) == 2 * len(planned)
@@ -300,19 +300,25 @@ def test_all_draws_together_decide_where_two_differ():
     assert "2 are reproduced here, 0 are partly reproduced" in front.findings(first)
 
 
-def test_a_notebook_of_another_seed_keeps_nothing_of_all_draws(figures, capsys):
-    ruling = verdicts.judge(verdicts.given(True))
-    for seed, judged in ((1, (ruling, {"n": ledger.Estimate.exact(1)}, "")), (0, None)):
+def test_all_draws_are_judged_by_the_notebook_of_the_first_alone(figures, monkeypatch, capsys):
+    def rule(runs):
+        return verdicts.judge(verdicts.given(True)), {"seeds": ledger.Estimate.exact(len(runs))}, "at best"
+
+    one, two = (pd.DataFrame(), "one"), (pd.DataFrame({"seed": [0, 100]}), "two")
+    for seed, drawn in ((1, two), (0, one)):
+        monkeypatch.setattr(published, "all_draws", {"vit": drawn}.get)
         begun = ledger.begin("11_b", "smoke", seed)
-        ledger.conclude_together(begun, "C17", judged, "runs")
+        ledger.conclude_together(begun, "C17", "vit", rule)
         assert TOGETHER not in begun.found and not (figures / "smoke").exists()
+    monkeypatch.setattr(published, "all_draws", {"vit": two}.get)
     begun = ledger.begin("11_b", "smoke", 0)
-    ledger.conclude_together(begun, "C17", (ruling, {"n": ledger.Estimate.exact(1)}, "at best"), "runs")
+    ledger.conclude_together(begun, "C17", "vit", rule)
     kept = json.loads((figures / "smoke" / "11_b" / "result.json").read_text())[TOGETHER]
-    assert kept["C17"]["verdict"] == "reproduced" and kept["C17"]["note"] == "runs: at best"
-    assert "**C17, all draws together: reproduced.** N: 1. Runs: at best." in capsys.readouterr().out
+    assert kept["C17"]["verdict"] == "reproduced" and kept["C17"]["note"] == "two: at best"
+    assert kept["C17"]["numbers"] == {"seeds": "2"}
+    assert "**C17, all draws together: reproduced.** Seeds: 2. Two: at best." in capsys.readouterr().out
     with pytest.raises(ValueError, match="claim C17 has no number of all draws together"):
-        ledger.conclude_together(begun, "C17", (ruling, {}, ""), "runs")
+        ledger.conclude_together(begun, "C17", "vit", lambda runs: (rule(runs)[0], {}, ""))
 
 
 def test_what_both_draws_leave_open_is_decided_by_all_draws_too():

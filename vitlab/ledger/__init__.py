@@ -4,7 +4,7 @@ from vitlab.ledger.beside import beside_imagenet
 from vitlab.ledger.estimate import Estimate, seeds_needed
 from vitlab.ledger.intervals import coverage, failed_starts, mean_interval
 from vitlab.ledger.origin import provenance
-from vitlab.ledger.published import all_draws, live_or_published, published_runs
+from vitlab.ledger.published import live_or_published, published_runs
 from vitlab.ledger.study import (
     VERDICTS,
     Study,
@@ -23,7 +23,6 @@ __all__ = [
     "Estimate",
     "Study",
     "above",
-    "all_draws",
     "all_of",
     "any_of",
     "begin",

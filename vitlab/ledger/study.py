@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from vitlab import disk, files
-from vitlab.ledger import claims, verdicts
+from vitlab.ledger import claims, published, verdicts
 from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.origin import provenance
 from vitlab.sweep import presets
@@ -189,26 +189,23 @@ def conclude_by_full(
     conclude(study, claim, ruling, {**numbers, **(beside or {})}, note=". ".join(notes), **options)
 
 
-def conclude_together(study: Study, claim: str, judged: Judged | None, where_from: str) -> None:
-    """Keep in result.json what all draws of a study's committed runs say of a claim together, and show it in a line.
+def conclude_together(study: Study, claim: str, runs: str, rule: Callable[[pd.DataFrame], Judged]) -> None:
+    """Judge all committed draws of an experiment's runs at full as one, keep that in result.json, show it in a line.
 
-    This decides where the verdicts of two draws differ or leave the claim open; it is kept by the notebook of the
-    first draw, seed 0, alone. `judged` is None where there is one draw only: nothing is kept then. `where_from` is that
-    of `all_draws`.
+    This decides where the verdicts of two draws differ or leave the claim open. `runs`: the experiment; `rule`: the
+    ruling on the rows of `published.all_draws`. Nothing is judged where there is one draw only, or in a notebook of
+    another draw, whose seed is not 0.
 
     Raises ValueError for an unknown claim, or no number.
 
-    >>> import tempfile
-    >>> study = Study("01_a", "quick", 0, {}, Path(tempfile.mkdtemp()), found={"results": {}, "figures": {}})
-    >>> judged = verdicts.judge(verdicts.given(True)), {"tokens": Estimate.exact(197)}, ""
-    >>> conclude_together(study, "C01", judged, "vit at full: all 5 runs; vit at full: all 5 runs of seed 1")
-    **C01, all draws together: reproduced.** Tokens: 197.
-    Vit at full: all 5 runs; vit at full: all 5 runs of seed 1.
+    >>> study = Study("01_a", "quick", 0, {}, Path("unused"), found={"results": {}, "figures": {}})
+    >>> conclude_together(study, "C01", "nothing of this name", lambda rows: ...)
     """
     known = claims.check(claim)
-    if judged is None or study.seed != 0:
+    rows, where_from = published.all_draws(runs)
+    if rows.empty or study.seed != 0:
         return
-    ruling, numbers, words = judged
+    ruling, numbers, words = rule(rows)
     if not numbers:
         raise ValueError(f"claim {claim} has no number of all draws together")
     note = where_from + (f": {words}" if words else "")
