@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,6 +11,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from vitlab.plots.style import COLOURS, MUTED, accuracy_axis, axes
 
+_RING = MappingProxyType({"marker": "o", "markersize": 13, "fillstyle": "none", "linestyle": "none"})
 _MARKS = (("blue", "o"), ("vermilion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 
 
@@ -38,14 +41,16 @@ def plot_cell_differences(table: pd.DataFrame, ax: Axes | None = None, colour: s
 
 
 def plot_head_rates(means: pd.DataFrame, ax: Axes | None = None, at: float | None = None) -> Axes:
-    """Fig. 9: accuracy by learning rate, a line with intervals for each head; the best rate of each is ringed.
+    """Fig. 9: accuracy by learning rate, a line with intervals for each head; the chosen rate of each is ringed.
 
-    `means` has a row for each arm and learning_rate: mean, low, high (0…1). `at`: a learning rate to mark.
+    `means` has a row for each arm and learning_rate: mean, low, high (0…1), and chosen, whether it is the best on
+    validation images. `at`: a learning rate to mark.
 
     >>> from matplotlib.figure import Figure
     >>> rows = {"arm": "GAP", "learning_rate": [1e-3, 4e-3], "mean": [0.5, 0.6], "low": 0.4, "high": 0.7}
-    >>> plot_head_rates(pd.DataFrame(rows), Figure().subplots()).get_xlabel()
-    'learning rate (log scale)'
+    >>> ax = plot_head_rates(pd.DataFrame(rows | {"chosen": [True, False]}), Figure().subplots())
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['GAP', 'chosen on validation images']
     """
     ax = axes(ax)
     arms = list(dict.fromkeys(means["arm"]))
@@ -54,9 +59,9 @@ def plot_head_rates(means: pd.DataFrame, ax: Axes | None = None, at: float | Non
         colour, marker = _MARKS[number % len(_MARKS)]
         x = rows["learning_rate"] * 1.03 ** (number - (len(arms) - 1) / 2)  # so that no interval hides another
         _with_intervals(ax, x, rows, COLOURS[colour], marker, arm, line="-")
-        best = int(np.argmax(rows["mean"].to_numpy()))
-        ring = {"markersize": 13, "fillstyle": "none", "color": COLOURS[colour]}
-        ax.plot(x.iloc[best], rows["mean"].iloc[best], "o", **ring)
+        best = rows["chosen"].to_numpy(dtype=bool)
+        ax.plot(x[best], rows["mean"][best], color=COLOURS[colour], **_RING)
+    ax.plot([], [], color=MUTED, label="chosen on validation images", **_RING)
     if at is not None:
         ax.axvline(at, color=MUTED, linestyle="--", linewidth=1.2, zorder=1)
     rates = sorted(means["learning_rate"].unique())
@@ -72,12 +77,12 @@ def plot_head_rates(means: pd.DataFrame, ax: Axes | None = None, at: float | Non
 def plot_heads_by_length(means: pd.DataFrame, panels: np.ndarray, at: float | None = None) -> None:
     """`plot_head_rates` in a panel for each length of training, the shortest first; the first names the axis of all.
 
-    `means` has the steps of the training besides: steps, arm, learning_rate, mean, low, high (0…1).
+    `means` has the steps of the training besides: steps, arm, learning_rate, mean, low, high (0…1), chosen.
 
     >>> from matplotlib.figure import Figure
     >>> rows = {"steps": [9, 5], "arm": "GAP", "learning_rate": 1e-3, "mean": [0.6, 0.5], "low": 0.4, "high": 0.7}
     >>> panels = Figure().subplots(1, 2, sharey=True)
-    >>> plot_heads_by_length(pd.DataFrame(rows), panels)
+    >>> plot_heads_by_length(pd.DataFrame(rows | {"chosen": True}), panels)
     >>> [(ax.get_title(), ax.get_ylabel()) for ax in panels]
     [('5 steps', 'test accuracy (%)'), ('9 steps', '')]
     """

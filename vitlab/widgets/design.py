@@ -65,13 +65,14 @@ def head_rates(means: pd.DataFrame) -> Knobs:
     """Knob: learning rate → both heads' accuracy there, in the curves over all learning rates.
 
     Args:
-        means: a row for each head, steps of its training and learning_rate: arm, mean, low, high (0…1), of the seeds.
+        means: a row for each head, steps of its training and learning_rate: arm, mean, low, high (0…1), of the seeds,
+            and chosen, whether it is the best rate on validation images.
 
     Raises:
         ValueError: there is no row.
 
     >>> rows = {"arm": ["class token", "GAP"], "learning_rate": 1e-3, "mean": [0.5, 0.625], "low": 0.4, "high": 0.7}
-    >>> head_rates(pd.DataFrame(rows | {"steps": 2000})).picture()[1]
+    >>> head_rates(pd.DataFrame(rows | {"steps": 2000, "chosen": True})).picture()[1]
     'Learning rate 0.001, after 2,000 steps: class token 50.0%, GAP 62.5%; class token minus GAP is -12.5 points.'
     """
     if means.empty:
