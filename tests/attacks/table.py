@@ -227,6 +227,7 @@ def calls() -> dict[str, tuple[Any, ...]]:
         "ledger.estimate.counting": (3, "seeds"),
         "ledger.estimate.finite": ("value", 1.0),
         "ledger.estimate.seeds_needed": (1.0, 0.5),
+        "ledger.estimate.seeds_to_decide": (1.0, 0.5),
         "ledger.intervals.mean_interval": ([1.0, 2.0, 4.0],),
         "ledger.intervals.jackknife_interval": (1.0, [0.9, 1.0, 1.2]),
         "ledger.intervals.failed_starts": ([0.7, 0.1, 0.6], 500, 0.1),

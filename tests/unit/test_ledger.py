@@ -163,7 +163,8 @@ def test_a_conclusion_enters_every_number_with_its_verdict_and_says_it_in_one_li
     ledger.conclude(study, "C04", ruling, numbers, note="held-out images", table=[{"seed": 0}], data_hash="abc")
     assert capsys.readouterr().out == (
         "**C04: inconclusive** (growth is undecided, start holds). Growth of A − B: +5.2 points [−1.9, 12.3], n = 5 "
-        "seeds; training images: 12,000. About 8 seeds would decide at this spread. Held-out images.\n"
+        "seeds; training images: 12,000. About 12 seeds would decide four times in five at this spread. "
+        "Held-out images.\n"
     )
     result = stored(study)
     first, second = result["results"]
@@ -179,7 +180,8 @@ def test_a_conclusion_enters_every_number_with_its_verdict_and_says_it_in_one_li
         "note": "held-out images",
         "counted": "seeds",
         "reason": "growth is undecided, start holds",
-        "advice": "about 8 seeds would decide at this spread",
+        "failed": 0,
+        "advice": "about 12 seeds would decide four times in five at this spread",
     }
     assert (second["value"], second["interval"], second["n"], second["counted"]) == (12_000, None, 1, "")
     assert result["table"] == [{"seed": 0}] and result["provenance"]["data_hash"] == "abc"

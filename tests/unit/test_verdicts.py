@@ -3,10 +3,11 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 
 from vitlab.ledger import verdicts
-from vitlab.ledger.estimate import Estimate, seeds_needed
+from vitlab.ledger.estimate import Estimate, seeds_needed, seeds_to_decide
 from vitlab.ledger.verdicts import Answer, Verdict, above, below, given, judge, not_testable, within
 
 HOLDS, FAILS, UNDECIDED = Answer.HOLDS, Answer.FAILS, Answer.UNDECIDED
@@ -167,15 +168,15 @@ def test_a_verdict_names_its_parts_and_the_seeds_that_would_decide():
     assert str(parts) == "partly reproduced (growth holds, variety fails)"
     assert str(judge(given(True, "growth"), given(True, "variety"))) == "reproduced"  # which hold goes without saying
     assert str(judge(given(True, "variety"), must=[given(False, "growth")])).endswith("(growth fails, variety holds)")
-    # sd 1 at n = 5: half-width 1.2417 around 0.5. A half-width of 0.5 takes 18 (t17 = 2.110, /√18 = 0.497).
+    # sd 1 at n = 5: half-width 1.2417 around 0.5. To decide it four times in five takes 34 (see below).
     wide = Estimate.of([0.5 + x / math.sqrt(2.5) for x in (-2, -1, 0, 1, 2)], "points")
     ruling = judge(above(wide, name="growth"))
-    assert ruling.verdict == "inconclusive" and ruling.needed == 18
-    assert ruling.advice == "about 18 seeds would decide at this spread"
+    assert ruling.verdict == "inconclusive" and ruling.needed == 34
+    assert ruling.advice == "about 34 seeds would decide four times in five at this spread"
     nearly = judge(
         above(wide), above(Estimate(0.9, -0.3417, 2.1417, 5))
-    )  # 0.9 takes 8: 2.365/√8 = 0.836; the larger counts
-    assert nearly.needed == 18
+    )  # 0.9 takes 12: (2.201 + 0.876)/√12 = 0.888; the larger counts
+    assert nearly.needed == 34
     assert judge(above(of(1, 3, n=3))).advice == "at least 5 seeds are needed"
     assert judge(above(Estimate.of([3.0]))).advice == "at least 5 seeds are needed"
     assert "more than 1,000 seeds" in judge(above(Estimate(1e-6, -1, 1, 5))).advice
@@ -210,7 +211,29 @@ def test_seeds_that_cannot_be_planned():
     for sd in (-1, math.inf):
         with pytest.raises(ValueError, match="sd"):
             seeds_needed(sd, 1)
-    assert seeds_needed(1, 1, confidence=0.5) < 7 < seeds_needed(1, 1, confidence=0.99)
+    with pytest.raises(ValueError, match="distance"):
+        seeds_to_decide(1, 0)
+
+
+@pytest.mark.parametrize(
+    "sd, distance, n",
+    [
+        (1, 1, 10),  # t9 = 2.262 + 0.883 (of 0.8), / √10 = 0.995; t8 = 2.306 + 0.889, / √9 = 1.065
+        (1, 0.5, 34),  # t33 = 2.035 + 0.853, / √34 = 0.495; t32 = 2.037 + 0.853, / √33 = 0.503
+        (10, 1, 787),  # the normal's (1.960 + 0.842)² · 100 = 784.9, and a few for the spread's being estimated
+    ],
+)
+def test_seeds_to_decide_by_hand(sd, distance, n):
+    assert seeds_to_decide(sd, distance) == n
+    assert seeds_to_decide(1000 * sd, 1000 * distance) == n
+    assert seeds_to_decide(sd, distance, least=12) == max(12, n)
+
+
+def test_as_many_seeds_as_advised_decide_four_times_in_five():
+    rng = np.random.default_rng(0)
+    draws = rng.normal(0.8, 1.0, (4_000, seeds_to_decide(1, 0.8)))
+    decided = [above(Estimate.of(draw)).answer is Answer.HOLDS for draw in draws]
+    assert 0.77 < np.mean(decided) < 0.84
 
 
 def test_a_verdict_in_one_line():

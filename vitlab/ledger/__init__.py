@@ -1,7 +1,7 @@
 """The ledger: claims, estimates and verdicts of every study, kept in result.json and shown in the report."""
 
 from vitlab.ledger.beside import beside_imagenet
-from vitlab.ledger.estimate import Estimate, seeds_needed
+from vitlab.ledger.estimate import Estimate, seeds_needed, seeds_to_decide
 from vitlab.ledger.intervals import coverage, failed_starts, mean_interval
 from vitlab.ledger.origin import provenance
 from vitlab.ledger.published import live_or_published, published_runs
@@ -44,5 +44,6 @@ __all__ = [
     "published_runs",
     "save_figure",
     "seeds_needed",
+    "seeds_to_decide",
     "within",
 ]

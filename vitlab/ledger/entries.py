@@ -47,4 +47,4 @@ def estimate(entry: Entry) -> Estimate:
     if entry["interval"] is None and not entry["counted"]:
         return Estimate.exact(entry["value"], entry["unit"])
     low, high = entry["interval"] or (None, None)
-    return Estimate(entry["value"], low, high, entry["n"], entry["unit"], entry["counted"])
+    return Estimate(entry["value"], low, high, entry["n"], entry["unit"], entry["counted"], entry.get("failed", 0))

@@ -169,8 +169,8 @@ def finite(what: str, value: Any) -> float | int:
     return plain
 
 
-def seeds_needed(sd: float, half_width: float, confidence: float = 0.95, least: int = 2) -> int:
-    """The fewest seeds whose t interval of the mean is at most ± `half_width`, at a pilot's spread `sd`.
+def seeds_needed(sd: float, half_width: float, least: int = 2) -> int:
+    """The fewest seeds whose 95 % t interval of the mean is at most ± `half_width`, at a pilot's spread `sd`.
 
     Both in one unit. A pilot of a few seeds knows its own spread badly: what comes out is a plan, not a promise.
 
@@ -180,14 +180,39 @@ def seeds_needed(sd: float, half_width: float, confidence: float = 0.95, least: 
     >>> seeds_needed(sd=1.0, half_width=1.0)  # t of 6 degrees of freedom is 2.447, / √7 = 0.925
     7
     """
+    _check_plan(sd, half_width, "half_width")
+    return _fewest(lambda n: _t(n, 0.975) * sd / math.sqrt(n) <= half_width, least)
+
+
+def seeds_to_decide(sd: float, distance: float, least: int = 2) -> int:
+    """The fewest seeds whose 95 % t interval leaves out a bound four times in five, if the truth is `distance` from it.
+
+    Both in one unit; `sd` is the spread of a pilot. With as many as `seeds_needed(sd, distance)` it would leave the
+    bound out only about every other time: half of all means lie nearer to it than the truth.
+
+    Raises:
+        ValueError: a spread or distance that cannot be.
+
+    >>> seeds_to_decide(sd=1.0, distance=1.0)  # power 0.8 of a two-sided test at 5 %: 10 seeds by the usual tables
+    10
+    """
+    _check_plan(sd, distance, "distance")
+    return _fewest(lambda n: (_t(n, 0.975) + _t(n, 0.8)) * sd / math.sqrt(n) <= distance, least)
+
+
+def _check_plan(sd: float, width: float, what: str) -> None:
     if finite("sd", sd) < 0:
         raise ValueError(f"sd = {sd!r}: expected a standard deviation, 0 or more")
-    if finite("half_width", half_width) <= 0:
-        raise ValueError(f"half_width = {half_width!r}: expected a number above 0")
+    if finite(what, width) <= 0:
+        raise ValueError(f"{what} = {width!r}: expected a number above 0")
 
-    def fits(n: int) -> bool:
-        return bool(scipy.special.stdtrit(n - 1, (1 + confidence) / 2) * sd / math.sqrt(n) <= half_width)
 
+def _t(n: int, quantile: float) -> float:
+    """That quantile of Student's t for the mean of n."""
+    return float(scipy.special.stdtrit(n - 1, quantile))
+
+
+def _fewest(fits: Callable[[int], bool], least: int) -> int:
     low, high = 1, 2  # the answer lies in low + 1 … high once high fits
     while not fits(high) and high < _MOST:
         low, high = high, 2 * high

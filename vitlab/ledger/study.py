@@ -148,6 +148,7 @@ def conclude(
             "paper": paper or known.paper,
             "note": note,
             "counted": "" if estimate.is_exact else estimate.counted,
+            "failed": estimate.failed,
             "reason": ruling.reason,
             "advice": ruling.advice,
         }
@@ -214,7 +215,7 @@ def conclude_together(study: Study, claim: str, runs: str, rule: Callable[[pd.Da
         "reason": ruling.reason,
         "advice": ruling.advice,
         "note": note,
-        "numbers": {metric: str(estimate) for metric, estimate in numbers.items()},
+        "numbers": [{"metric": metric, "number": str(estimate)} for metric, estimate in numbers.items()],
     }
     finish(study)
     _show(verdicts.line(f"{claim}, all draws together", ruling, numbers, note))

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import scipy.special
 
-from vitlab.ledger.estimate import Estimate, counting, finite, seeds_needed
+from vitlab.ledger.estimate import Estimate, counting, finite, seeds_to_decide
 
 LEAST = 5  # seeds below which an interval decides nothing: three that happen to agree make a narrow one
 _MANY = 1_000  # seeds that nobody will run
@@ -244,7 +244,7 @@ def _mirrored(estimate: Estimate) -> Estimate:
 
 
 def _condition(answer: Answer, estimate: Estimate, distance: float, name: str, least: int) -> Condition:
-    """Adds how many observations would make the interval no wider than the `distance` from value to bound."""
+    """Adds how many observations would decide, four times in five, at the measured `distance` from value to bound."""
     if answer is not Answer.UNDECIDED:
         return Condition(answer, name, counted=estimate.counted)
     needed = _needed(estimate, distance, least)
@@ -256,7 +256,7 @@ def _needed(estimate: Estimate, distance: float, least: int) -> int:
         return least
     sd = estimate.half_width * math.sqrt(estimate.n) / float(scipy.special.stdtrit(estimate.n - 1, 0.975))
     smallest = sd / _MANY  # an effect too small to be of use
-    return seeds_needed(sd, max(distance, smallest), least=least)
+    return seeds_to_decide(sd, max(distance, smallest), least=least)
 
 
 def _hardest(part: Condition) -> tuple[int, int]:
@@ -271,7 +271,7 @@ def _advice(part: Condition) -> str:
         return f"at least {counting(needed, part.counted)} are needed"
     if needed > _MANY:
         return f"more than {counting(_MANY, part.counted)} would be needed at this spread"
-    return f"about {counting(needed, part.counted)} would decide at this spread"
+    return f"about {counting(needed, part.counted)} would decide four times in five at this spread"
 
 
 def _combined(conditions: Sequence[Condition], decisive: Answer, otherwise: Answer, name: str) -> Condition:
