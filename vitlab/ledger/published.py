@@ -109,10 +109,13 @@ def all_draws(study: str) -> tuple[pd.DataFrame, str]:
     draws = [list(committed.read(committed.archive(study, "full", seed)).values()) for seed in seeds]
     settings = [[results.unseeded(run["config"]) for run in runs] for runs in draws]
     in_all = [
-        run for runs in draws for run in runs if all(results.unseeded(run["config"]) in each for each in settings)
+        [run for run in runs if all(results.unseeded(run["config"]) in each for each in settings)] for runs in draws
     ]
-    table = results.table([(run["config"], run) for run in in_all])
-    return table, "; ".join(str(Published(table, record(study, "full", seed))) for seed in seeds)
+    counts = (
+        f"{len(used)} of {len(runs)} (seed {seed})" for used, runs, seed in zip(in_all, draws, seeds, strict=True)
+    )
+    words = f"{study} at full, runs whose settings every draw has: {', '.join(counts)}"
+    return results.table([(run["config"], run) for used in in_all for run in used]), words
 
 
 def live_or_published(

@@ -50,8 +50,8 @@ def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[s
     """The claims that were drawn twice, from the results by notebook of both draws, those of one preset.
 
     >>> entry = {"claim": "C16", "metric": "lead", "value": 1.0, "interval": None, "n": 2, "unit": "", "counted": ""}
-    >>> first = {"11_a": {"preset": "quick", "results": [entry | {"verdict": "reproduced"}]}}
-    >>> second = {"11_a": first["11_a"] | {"drawn_anew": {"C16": "trainings"}}}
+    >>> first = {"11_a": {"preset": "quick", "seed": 0, "results": [entry | {"verdict": "reproduced"}]}}
+    >>> second = {"11_a": first["11_a"] | {"seed": 1, "drawn_anew": {"C16": "trainings"}}}
     >>> drawn(first, second)["C16"].stands, drawn(first, {})
     (True, {})
     """
@@ -78,12 +78,15 @@ def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[s
 
 def _by_all(drawn: Drawn, said: Mapping[str, Any]) -> Drawn:
     """With the verdict of all draws together and its first number."""
-    metric, number = next(iter(said["numbers"].items()))
-    return dataclasses.replace(drawn, together=said["verdict"], number_together=f"{metric}: {number}")
+    first = said["numbers"][0]
+    return dataclasses.replace(drawn, together=said["verdict"], number_together=f"{first['metric']}: {first['number']}")
 
 
 def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    return all(first.get(name) == second.get(name) for name in ("preset", "parameters"))
+    """Whether two results of a notebook differ in nothing but their seeds, and in these."""
+    return first.get("seed") != second.get("seed") and all(
+        first.get(name) == second.get(name) for name in ("preset", "parameters")
+    )
 
 
 def in_words(claims: Mapping[str, Drawn]) -> str:
@@ -94,14 +97,15 @@ def in_words(claims: Mapping[str, Drawn]) -> str:
     >>> in_words({})
     'No verdict was drawn a second time yet.'
     >>> in_words({"C16": Drawn("C16", "reproduced", "inconclusive", "lead: 1", "trainings")})
-    'On a second draw, with other seeds, 0 of 1 verdicts are the same; C16 is reproduced, then inconclusive.'
+    'On a second draw, with other seeds, 0 of 1 decided verdicts are the same; C16 is reproduced, then inconclusive.'
     """
     papers = [each for each in claims.values() if each.claim in CLAIMS]
     decided = [each for each in papers if not each.is_open]
     if not decided:
         return _NONE
     others = [each for each in decided if not each.stands]
-    told = [f"On a second draw, with other seeds, {len(decided) - len(others)} of {len(decided)} verdicts are the same"]
+    same = f"{len(decided) - len(others)} of {len(decided)} decided verdicts are the same"
+    told = [f"On a second draw, with other seeds, {same}"]
     told += [f"{each.claim} is {each.first}, then {each.second}" for each in others if not each.together]
     judged = [each for each in papers if each.together]
     by_all = []
