@@ -174,8 +174,8 @@ def pretend(folder: Path, figures: Path, injected: str = "", stream: str = "stdo
     cell = nbformat.v4.new_code_cell(injected, metadata={"tags": ["injected-parameters"]})
     notebook.cells.insert(2, cell)
     results = figures / "quick" / "01_sums"
-    write(notebook, results / "notebook.ipynb")
     files.write_json(results / "result.json", {"note": note})
+    write(notebook, results / "notebook.ipynb")
 
 
 @pytest.mark.slow
@@ -188,6 +188,11 @@ def test_reference_takes_over_results_and_outputs(folder, figures, tmp_path):
         reference(folder, "quick")
     execute_all(folder)
     (figures / "quick" / "01_sums" / "plot.svg").write_text("<svg/>")
+    failed = figures / "quick" / "01_sums" / "notebook.failed.ipynb"
+    failed.touch()  # what is in result.json is of this execution
+    with pytest.raises(ValueError, match="01_sums has not run to its end"):
+        reference(folder, "quick")
+    failed.unlink()
     assert reference(folder, "quick") == [folder / "01_sums.ipynb"]
     assert sorted(path.name for path in old.parent.iterdir()) == ["plot.svg", "result.json"]
     notebook = read(folder / "01_sums.ipynb")

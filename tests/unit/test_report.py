@@ -98,7 +98,8 @@ def test_a_reference_of_other_parameters_is_no_reference(figures, reference):
 def test_a_failed_notebook_is_said_to_have_failed(figures, reference):
     study = make("08_attention_distance")
     (study.folder / "notebook.failed.ipynb").write_text("{}")
-    assert "**Its last run failed**" in report.write("smoke").read_text()
+    text = report.write("smoke").read_text()
+    assert "**Its last run failed**" in text and "what it had entered until then" in text
 
 
 @pytest.mark.parametrize(

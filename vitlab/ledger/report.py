@@ -205,7 +205,8 @@ def _section(name: str, result: Result, folder: Path, reference: Result | None) 
     lines = [f"## {name}", ""]
     if (folder / "notebook.failed.ipynb").exists():
         partial = f"[as far as it came]({name}/notebook.failed.ipynb)"
-        lines += [f"**Its last run failed** ({partial}): what follows is of an earlier one.", ""]
+        what = "what follows is what it had entered until then, or, where that is nothing, of an earlier one"
+        lines += [f"**Its last run failed** ({partial}): {what}.", ""]
     for figure in result["figures"].values():
         lines += [f"![{_escaped(figure['alt'])}]({name}/{figure['png']})", ""]
     if reference is not None and reference["parameters"] != result["parameters"]:

@@ -29,7 +29,7 @@ def reference(folder: Path, preset: str, which: Sequence[str] = ()) -> list[Path
     executed = {}
     for path in chosen:
         results = files.figures_dir() / preset / path.stem
-        if not (results / "result.json").exists() or not (results / "notebook.ipynb").exists():
+        if not has_run(results):
             raise ValueError(f"{path.stem} has not run to its end at preset {preset}: vitlab run {path.stem[:2]}")
         executed[path] = with_outputs(folder / "source" / f"{path.stem}.py", results / "notebook.ipynb", PRESET=preset)
         for shown in (results / "result.json", *results.glob("*.svg")):
@@ -39,6 +39,21 @@ def reference(folder: Path, preset: str, which: Sequence[str] = ()) -> list[Path
         if preset == "quick":
             write(notebook, path)
     return list(executed)
+
+
+def has_run(folder: Path) -> bool:
+    """Whether the results in a notebook's folder are of an execution that came to its end, the last one.
+
+    A notebook that fails, or is killed, may have entered results before that: they are newer than the last whole
+    execution, which is written when all cells have run.
+
+    >>> has_run(Path("nothing of this name"))
+    False
+    """
+    result, executed = folder / "result.json", folder / "notebook.ipynb"
+    if not result.exists() or not executed.exists() or (folder / "notebook.failed.ipynb").exists():
+        return False
+    return result.stat().st_mtime_ns <= executed.stat().st_mtime_ns
 
 
 def with_outputs(source: Path, executed: Path, **parameters: object) -> NotebookNode:

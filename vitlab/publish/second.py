@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from vitlab import files, notebooks
 from vitlab.ledger import second as ledger
-from vitlab.publish.reference import refuse_paths, with_outputs
+from vitlab.publish.reference import has_run, refuse_paths, with_outputs
 from vitlab.sweep import committed
 
 
@@ -64,8 +64,10 @@ def second(folder: Path, preset: str, seed: int, which: Sequence[str]) -> list[P
     found = {}
     for path in map(notebooks.find, which):
         run = files.figures_dir() / preset / path.stem
-        if not (run / "result.json").exists() or not (run / "notebook.ipynb").exists():
-            raise ValueError(f"{path.stem} has not run: vitlab run {path.stem[:2]} --preset {preset} --set SEED={seed}")
+        if not has_run(run):
+            raise ValueError(
+                f"{path.stem} has not run to its end: vitlab run {path.stem[:2]} --preset {preset} --set SEED={seed}"
+            )
         with_outputs(folder / "source" / f"{path.stem}.py", run / "notebook.ipynb", PRESET=preset, SEED=seed)
         refuse_paths((run / "result.json").read_text(encoding="utf-8"), str(run / "result.json"))
         result = files.read_json(run / "result.json")
