@@ -67,7 +67,7 @@ _CLAIMS = (
     Claim(
         "C09",
         "any position embedding beats none",
-        "No position embedding is clearly worse; 1-D, 2-D and relative are equal, wherever added.",
+        "To have no position embedding is clearly worse; 1-D, 2-D and relative ones are equal, wherever added.",
         "App. D.4, Table 8",
         "none 0.614; 1-D 0.642; 2-D 0.640; relative 0.640 (5-shot ImageNet, B/16)",
     ),

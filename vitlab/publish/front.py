@@ -28,14 +28,16 @@ _INTRODUCTION = """\
 
 Every number behind the verdicts in the [README](../README.md), claim by claim: what the paper says (of L01 and L02:
 what later work says), what was measured here, with its 95 % interval and what *n* counts, and the verdict, by a rule
-that the notebook wrote down before the run. A number without *n* was counted or computed; C02's are the largest of
-several random draws. Numbers marked *full* come from larger committed runs
-([figures/reference/full](../figures/reference/full/)), all others from the committed run of the preset `quick`
+that the notebook wrote down before the run ([LOG.md](LOG.md) dates the rules that were changed later, among them that
+seeds of all draws decide together, which was settled when both draws of some claims were known). A number without *n*
+was counted or computed; C02's are the largest of several random draws. Numbers marked *full* come from larger committed
+runs ([figures/reference/full](../figures/reference/full/)), all others from the committed run of the preset `quick`
 ([figures/reference/quick](../figures/reference/quick/)).
 [Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict. *Second draw*: the same with other
 seeds, at the learning rates that the first draw had chosen; what was drawn anew stands beside it
-(`figures/reference/second`). Claims that are not reproduced say under which condition their effect is there, or what a
-run would take that could show it; such a sentence is an interpretation of the figure that it names.
+(`figures/reference/second`). Claims with another verdict than *reproduced* say under which condition their effect is
+there, or what a run would take that could show it; such a sentence interprets the figure that it names, and numbers of
+the same notebook.
 """
 _ONCE: Mapping[str, second.Drawn] = MappingProxyType({})  # no claim was drawn twice
 
