@@ -74,7 +74,7 @@ study = ledger.begin("00_start_here", PRESET, SEED)
 patch_size = 32
 sizes = {"image_size": 96, "patch_size": patch_size, "dim": 16, "depth": 1, "n_heads": 1}
 model = ViT(ViTConfig(**sizes, mlp_dim=16), seed=SEED)
-images, labels, _ = scene(World(image_size=96, seed=SEED), torch.tensor([19]))
+images, _, _ = scene(World(image_size=96, seed=SEED), torch.tensor([19]))
 with torch.no_grad():
     patches = model.patch_embed(to_float(images))
     tokens = torch.cat([model.cls_token, patches], dim=1) + model.pos_embed  # Eq. 1
@@ -83,7 +83,7 @@ picture = images[0].permute(1, 2, 0).numpy()
 alt = "An image, its nine patches in a row, a column of colours for each patch's token and one for "
 alt += "the class token, the encoder above them, and the head that reads the class token."
 with plots.figure(study, "paper", alt=alt, figsize=(10.5, 4.6)) as ax:
-    plots.plot_model(picture, patch_size, tokens[0].numpy(), f"class {labels.item()}", ax)
+    plots.plot_model(picture, patch_size, tokens[0].numpy(), "scores", ax)
 
 # %% [markdown]
 # After the paper's Fig. 1. Every column of colours shows the numbers of one token. They come from a
@@ -93,9 +93,9 @@ with plots.figure(study, "paper", alt=alt, figsize=(10.5, 4.6)) as ax:
 #
 # ## The notebooks
 #
-# Each notebook takes one part of the paper, states beforehand which results would confirm its
-# claims and which would refute them, runs an experiment and ends with verdicts. They can be read in
-# any order.
+# Each notebook from 01 on takes one part of the paper, states beforehand which results would confirm
+# its claims and which would refute them, runs an experiment and ends with verdicts (02 on predictions
+# of its own). They can be read in any order.
 
 # %%
 chapters = """00|start here: the ledger, what runs where|all|
@@ -244,8 +244,9 @@ with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
 # chosen. A claim is listed where both draws have judged it. *Drawn anew* says what the other seed
 # changes: where it is the images alone, the model is the same, and the second draw says nothing of
 # how much trainings differ. *All together*: where the two verdicts differ, or leave the claim open,
-# the runs of all draws are judged once more as one, by the same rule. That decides; the figure
-# above has the verdicts of the first draw.
+# the runs of all draws are judged once more as one, by the same rule. That decides (so it was settled
+# when both draws of the first such claims were known); the figure above has the verdicts of the first
+# draw.
 
 # %%
 again = report.read_results(files.reference_dir(second.FOLDER))[0]
@@ -256,9 +257,10 @@ if again:
         display(pd.DataFrame(second.rows(again)).set_index("claim"))
 
 # %% [markdown]
-# Where a claim is not reproduced, the condition is the result: what has to be different for the
-# effect to appear, if the runs have shown it, or what a run would take that could show it. Each
-# sentence is an interpretation of the figure that is named beside it.
+# Where a draw of a claim has another verdict than *reproduced*, the condition is the result: what has
+# to be different for the effect to appear, if the runs have shown it, or what a run would take that
+# could show it. Each sentence is an interpretation, of the figure that is named beside it and of the
+# numbers in the same notebook.
 
 # %%
 by_its_claim = by_claim({name: result for name, (_, result) in results.items()})
@@ -274,7 +276,8 @@ display(Markdown("\n".join(lines)))
 # %% [markdown]
 # ### How to read a verdict
 #
-# Every notebook states its decision rule in its *prediction*, before the run. A rule has one or
+# Every notebook states its decision rule in its *prediction*, before the run; `docs/LOG.md` has, with
+# their dates, the rules that were changed later. A rule has one or
 # more conditions, such as "the difference is above 0". The *interval* says where the quantity may
 # lie, given how much it varies between runs or images; *n* is how many of them it rests on. A
 # condition holds if the whole interval lies on its side of the bound, fails if the whole interval

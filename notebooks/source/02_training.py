@@ -419,10 +419,10 @@ ends.insert(0, "first evaluation", early.groupby(of_each)["test_accuracy"].mean(
 # transformer; the table shows whether it ends between the two, ahead of both, or behind both.
 # Predictions 3 and 4 are about these differences.
 #
-# The band says what the choice of the seed alone can do to the mean. Where the worst seed of the
-# table is near guessing, it did not train at that learning rate. The sweep had one
-# training for each rate and cannot tell an unstable rate from a good one, so that such a mean says
-# more about the rate than about the family.
+# The band says what the choice of the seed alone can do to the mean. On the world the ResNet's three
+# seeds end far apart (the table has the worst of them), and its band covers most of the panel. The
+# sweep had one training for each rate and cannot tell an unstable rate from a good one: such a mean
+# says more about the rate than about the family.
 #
 # The next figure shows the same runs against time. Equal multiply-adds do not take equal time: it
 # depends on how well an operation suits the processor, and on how much of the work can be left out
@@ -436,7 +436,7 @@ with plots.figure(study, "accuracy_by_seconds", 1, 2, alt=alt, **size) as axes:
         ax.set_title(title)
 
 # %% [markdown]
-# ### A small ViT at its best, on photographs
+# ### A small hybrid on photographs
 #
 # CIFAR-10, 50,000 photographs of ten classes, is not in this repository; trainings on it are. From
 # scratch, at equal compute and with equal tuning, the ResNet is ahead of the ViT on parts of it of
@@ -444,20 +444,21 @@ with plots.figure(study, "accuracy_by_seconds", 1, 2, alt=alt, **size) as axes:
 # few images. This is the paper's starting point (§4.3); its answer is more data.
 #
 # How good does a small ViT become on these photographs without a GPU? `vitlab experiment
-# cifar10_best` gives each of two an hour of one core. The plain one has patches of 4 px; for half of
-# its steps it predicts hidden patches of the training images (notebook 10), then it learns their
-# labels. The tokens of the hybrid (§3.1) come from a small ResNet. Both have about 1.3 million
-# parameters, and see images that are shifted and mirrored. What was chosen was chosen by trials of
-# 525 seconds each, on a tenth of the training images that was held out:
+# cifar10_best` trains two models for an hour of one core each, a plain ViT and a hybrid. The plain
+# one has patches of 4 px; for half of its steps it predicts hidden patches of the training images
+# (notebook 10), then it learns their labels. The tokens of the hybrid (§3.1) come from a small ResNet.
+# Both have about 1.3 million parameters, and see images that are shifted and mirrored. Learning rate,
+# batch size and the share of masked prediction were chosen by trials of 525 seconds each, by their
+# accuracy on a tenth of the training images that was held out:
 
 # %%
 trials.stored_trials("cifar10_best").style.format({"held_out_accuracy": "{:.1%}"}).hide()
 
 # %% [markdown]
 # What is finished at `full` is committed, and drawn here at every preset; so far that is the hybrid's
-# hour, and the plain ViT's has not run. Nothing was chosen by the
-# test images. The hours are those that the clock showed, with other work beside the training; the
-# budget is that of a quiet core.
+# hour, and the plain ViT's has not run. Nothing was chosen by the test images. The hours of the figure
+# are those that the clock showed, with other work beside the training, and so more than the one of a
+# quiet core that is the budget.
 
 # %%
 best, where_from = ledger.published_runs("cifar10_best", SEED)

@@ -285,11 +285,18 @@ else:
 
 # %% [markdown]
 # In the committed runs the ViT's line lies left of the ResNet's where few-shot accuracy is measured.
-# For unseen images of the trained classes it does so at small compute alone: the two lines cross at
-# about 10¹² FLOPs, a sixth of the largest compute. At equal compute, small models that are trained
-# for long are ahead of larger ones that are trained briefly.
-# The hybrids lie below both families at every compute, and come nearer with more of it. Their ResNet
-# alone takes twice the FLOPs of the smaller ViT.
+# For unseen images of the trained classes it does so at small compute alone: of the small models
+# after 2,000 steps, at about 0.9 × 10¹² FLOPs, the ResNet is three and a half points ahead, and of
+# the larger ones seven. At equal compute, small models that are trained for long are ahead of larger
+# ones that are trained briefly.
+#
+# A line is a simple curve through the best runs of each seed. On the left, where C06 and C07 are
+# measured, it misses the means of the best models by up to seven points, on the right by up to
+# fifteen: there, read the runs and not the lines.
+#
+# The hybrids' lines lie below both families'. In few-shot accuracy the distance from the ViT's
+# shrinks from 39 to 19 points. On the right it first grows: it takes many steps until a hybrid begins
+# to learn these classes. Their ResNet alone takes twice the FLOPs of the smaller ViT.
 #
 # Now the live run.
 
@@ -330,8 +337,9 @@ for name, runs in {"full": of_full, PRESET: points}.items():
 # %% [markdown]
 # Speed on one core of this device: all models by turns in every round, so that a slow moment
 # affects all of them. Then the largest batch, to within a sixteenth: on a GPU in all its memory, on
-# a CPU in `megabytes` (32 at `quick`) beyond what the process takes with the model loaded. The
-# hybrid here has as many tokens as the ViT (R+Lab-Ti/8 at `quick`), unlike those above.
+# a CPU in a fixed amount of it (32 MB at `quick`) beyond what the process takes with the model loaded.
+# The hybrid here has as many tokens as the ViT (R+Lab-Ti/8 at `quick`), unlike those of the live run
+# above (R+Lab-Mu/16 and R+Lab-Ti/16).
 
 # %%
 timings = speed.speed(PRESET, seed=SEED)
@@ -472,7 +480,7 @@ if PRESET == "smoke":
 # photographs and five transfer sets; two sizes of each family over a factor of nearly thirty in
 # compute at `quick` (the hybrids: seven to nine) and of more than two hundred at `full` (the
 # hybrids: nearly a hundred), where the paper has 85; the frontier of a seed is two or three points
-# at `quick`, and six at most at `full`. At `quick` the hybrids' stride of 16 px leaves them 2 × 2
+# at `quick`, and three to five at `full`. At `quick` the hybrids' stride of 16 px leaves them 2 × 2
 # tokens of an image of 32 px, where the ViTs have 4 × 4. Inference runs on a CPU core instead of a
 # TPU core, whose hardware is made for matrix products.
 

@@ -81,9 +81,9 @@ study = ledger.begin("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
 # nearness over all pairs of patches; the *row excess*, by how much two patches of a row are more
 # similar than two others equally far apart; and the *column excess*. Their controls are of three
 # kinds: models with random weights; the trained table with its patches shuffled; and the trained
-# table with its patches shuffled among those equally far from the edge. The last is the strictest:
-# a table that encodes only middle and edge has a top row of similar patches, and so a row excess,
-# without encoding rows.
+# table with its patches shuffled among those equally far from the edge, which form square *rings*
+# around the middle. The last is the strictest: a table that encodes only middle and edge has a top
+# row of similar patches, and so a row excess, without encoding rows.
 #
 # A quantity holds if its whole 95 % interval over the embedding's dimensions lies above every
 # control, fails if the whole interval lies at or below the highest of them, and is undecided
@@ -92,11 +92,12 @@ study = ledger.begin("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
 # *inconclusive*. With a single row or column of patches: *not testable at this scale*.
 #
 # **Over several trainings.** That interval says how much of a measure rests on a few dimensions of
-# one table; it does not say what another training would give. The committed runs of notebook 08's
-# trainings of a small ViT can: five by masked prediction on all training photographs of Imagenette,
-# which is how the training of `lab` began. With `WEIGHTS = "lab"` the claim is judged by these
-# where they are published, by the same rule: the interval of each measure is over the trainings,
-# and the controls are those of all of them. This was written before any of them was looked at.
+# one table; it does not say what another training would give. For that there are trainings of a
+# small ViT whose runs are committed (notebook 08 describes them): five by masked prediction on all
+# training photographs of Imagenette, which is how the training of `lab` began. With
+# `WEIGHTS = "lab"` the claim is judged by these where they are published, by the same rule: the
+# interval of each measure is over the trainings, and the controls are those of all of them. This was
+# written before any of them was looked at.
 
 # %% [markdown]
 # ## Idea
@@ -280,8 +281,8 @@ with plots.figure(study, "distance", 1, 2, alt=alt, figsize=(11, 4.6)) as (left,
 #
 # Is that this table, or what such a training gives? The same small ViT (80 pixels, 10 × 10 patches,
 # 96 numbers each, four blocks), trained with several seeds by masked prediction and by labels on
-# 300 to 9,469 photographs of Imagenette, with as many images seen in every training. The maps at
-# the end, of the first seed of each kind:
+# 300 to 9,469 photographs of Imagenette. Every training sees 96,000 images in all, however many
+# different photographs it has. The maps at the end, of the first seed of each kind:
 
 # %%
 published, where_from = ledger.published_runs("local_heads", SEED)
@@ -381,7 +382,8 @@ ledger.conclude(study, "C10", ruling, numbers, note=note, table=measures.reset_i
 #
 # The same notebook, run once with the weights of a ViT-Ti/16 on its grid of 14 × 14 patches: its
 # figure, committed with the project, under this run's, and what the ledger has of both. The numbers
-# are of the tables that are drawn; a verdict of this run that rests on several trainings is theirs.
+# are of the two tables that are drawn. Where this run's verdict rests on several trainings, it is
+# not that of its one table: by itself that may decide less (see the note under the verdict).
 
 # %%
 pictures, words = ledger.beside_imagenet(study, "similarity")
@@ -461,10 +463,11 @@ with plots.figure(study, "resize", 2, 1, alt=alt, **size) as (top, bottom):
 # a new resolution, the convention has to be the same: `vitlab` uses the paper's unless another is
 # named.
 #
-# Turn the knobs (this takes a kernel). The last map is the difference, on the scale of the others:
-# look where it is, in the middle or at the edges, and how that changes from "timm" to
-# "torchvision", which lays the corners on each other as the paper does. Then fewer rows than
-# stored: one convention smooths before it shrinks, and on white noise that shows.
+# Turn the knobs (this takes a kernel). The last map is the difference, on the scale of the others.
+# Choose *white noise* first: with the trained table the difference is a few per cent of that scale
+# and hardly to be seen. Where is it, in the middle or at the edges, and how does that change from
+# "timm" to "torchvision", which lays the corners on each other as the paper does? Then fewer rows
+# than stored: one convention smooths before it shrinks, and that shows.
 
 # %%
 widgets.position_resizing({f"{trained.name}'s table": pos, "white noise": noise}, (rows, cols))

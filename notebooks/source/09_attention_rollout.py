@@ -89,8 +89,9 @@ for what, model in (("photographs", of_photographs), ("the world", of_world)):
 # contrast.
 #
 # **Decision rule, fixed before the run.** Intervals are 95 % t intervals over images;
-# differences are paired by image. A condition holds if its whole interval lies above 0, and fails
-# if it lies below 1 percentage point, which counts as no difference; otherwise it is undecided.
+# differences are paired by image. A condition fails if its whole interval lies below 1 percentage
+# point, even if above 0: so small a difference is none. Otherwise it holds if the whole interval lies
+# above 0, and is undecided if not.
 #
 # 1. *mass − area* of the trained model lies above 0;
 # 2. so does its difference to untrained models (averaged);
