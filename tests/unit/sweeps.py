@@ -36,6 +36,7 @@ def odd(config: dict) -> list[dict]:
     results = {
         "nan": [{"accuracy": float("nan")}],
         "empty": [],
+        "bare": [{"accuracy": 0.5}, {}],
         "list": [{"accuracy": [1, 2]}],
         "number": [{3: 0.5}],
         "contradiction": [{"kind": "other"}],

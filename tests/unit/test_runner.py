@@ -134,6 +134,7 @@ def test_a_run_that_kills_its_worker_twice_is_named(tmp_path):
     [
         ("nan", "accuracy = nan: a result must be finite"),
         ("empty", "one or more rows"),
+        ("bare", r"row 1 has no column: expected what the run has measured"),
         ("list", r"accuracy = \[1, 2\]: expected a number"),
         ("number", "row value 3 = 0.5: expected a name"),
         ("contradiction", "kind = 'other': the configuration says 'contradiction'"),

@@ -71,7 +71,7 @@ def checked(rows: Any, config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     Raises:
         TypeError: they are no list of dictionaries of scalars.
-        ValueError: a number is not finite, or a row contradicts the configuration.
+        ValueError: a row has no column, a number is not finite, or a row contradicts the configuration.
 
     >>> import numpy as np
     >>> checked([{"accuracy": np.float64(0.5)}], {"size": 1})
@@ -80,7 +80,9 @@ def checked(rows: Any, config: Mapping[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
         raise TypeError(f"a run returns a list of one or more rows (dictionaries), got {rows!r:.80}")
     plain = []
-    for row in rows:
+    for number, row in enumerate(rows):
+        if not row:
+            raise ValueError(f"row {number} has no column: expected what the run has measured, by name")
         plain.append({key: _plain(key, value) for key, value in row.items()})
         for key, value in plain[-1].items():
             if key in config and config[key] != value:
