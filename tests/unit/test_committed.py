@@ -40,6 +40,16 @@ def test_what_other_code_made_is_run_again(packed, tmp_path, monkeypatch):
     assert log(tmp_path) == ["1", "2", "1", "2", "3"]
 
 
+def test_a_corrupt_file_does_not_hide_the_committed_run_of_its_name(packed, tmp_path, capsys):
+    path = next(iter(runner.paths_of(sweeps.logged, packed, tmp_path / "here")))
+    path.parent.mkdir()
+    path.write_text("{}")
+    table = runner.run_all(sweeps.logged, packed, tmp_path / "here", jobs=1)
+    assert log(tmp_path) == ["1", "2", "3"] and table["size"].tolist() == [1, 1, 2, 2, 3, 3]
+    assert path.with_suffix(".corrupt").read_text() == "{}" and not path.exists()
+    assert "is corrupt, moved aside: " in capsys.readouterr().err
+
+
 def test_an_archive_gives_back_what_was_packed_in_the_same_bytes(packed, tmp_path):
     path = committed.archive("sizes", "full")
     results = committed.read(path)

@@ -17,6 +17,8 @@ import pandas as pd
 from vitlab import files
 from vitlab.sweep import committed, identity
 
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError)  # what reading a damaged file may raise
+
 
 def result(function: Callable[..., Any], config: dict[str, Any], rows: Any, wall_s: float) -> dict[str, Any]:
     """What the file of a run holds whose function returned `rows` after `wall_s` seconds in this process.
@@ -113,18 +115,24 @@ def read(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     True
     """
     try:
-        result = files.read_json(path)
-        if is_whole(result) and result["config"] == config and result["rows"] and result["columns"]:
-            return result
-        problem = "it does not hold the run its name says" if is_whole(result) else "its checksum differs"
+        return _stored(path, config)
     except FileNotFoundError:
-        there = committed.find(path.name)
-        return there if there and is_whole(there) and there["config"] == config else None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        problem = str(error)
-    os.replace(path, path.with_suffix(".corrupt"))
-    print(f"vitlab: {path} is corrupt, moved aside and run again: {problem}", file=sys.stderr)
-    return None
+        pass
+    except _DAMAGE as error:
+        os.replace(path, path.with_suffix(".corrupt"))
+        print(f"vitlab: {path} is corrupt, moved aside: {error}", file=sys.stderr)
+    there = committed.find(path.name)
+    return there if there and is_whole(there) and there["config"] == config else None
+
+
+def _stored(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The finished run in a file; one of `_DAMAGE` is raised where it holds something else."""
+    found = files.read_json(path)
+    if not is_whole(found):
+        raise ValueError("its checksum differs")
+    if not (found["config"] == config and found["rows"] and found["columns"]):
+        raise ValueError("it does not hold the run its name says")
+    return found
 
 
 def unseeded(config: Mapping[str, Any]) -> dict[str, Any]:
