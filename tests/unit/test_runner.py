@@ -175,6 +175,32 @@ def test_every_flipped_bit_of_a_stored_result_is_noticed(tmp_path, capsys):
     assert n_noticed > 0.99 * n_bits / 7
 
 
+@pytest.mark.parametrize("meanwhile", ["stored", "moved aside"])
+def test_what_another_process_did_to_a_corrupt_result_is_left_as_it_is(tmp_path, monkeypatch, capsys, meanwhile):
+    wanted = configs(tmp_path, 1)[0]
+    runner.run_all(sweeps.logged, [wanted], tmp_path / "runs", jobs=1)
+    (path,) = (tmp_path / "runs").iterdir()
+    good, written, read_json = path.read_bytes(), results.read(path, wanted), files.read_json
+    path.write_text("{}")
+
+    def read_and_overtaken(path):
+        content = read_json(path)
+        path.write_bytes(good) if meanwhile == "stored" else path.unlink()
+        return content
+
+    monkeypatch.setattr(files, "read_json", read_and_overtaken)
+    assert results.read(path, wanted) == (written if meanwhile == "stored" else None)
+    assert [each.read_bytes() for each in (tmp_path / "runs").iterdir()] == [good] * (meanwhile == "stored")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_corrupt_result_that_is_gone_when_it_is_to_be_moved_is_no_error(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "run.json"
+    monkeypatch.setattr(files, "read_json", lambda path: {})  # as both looks found it
+    assert results.read(path, {"size": 1}) is None
+    assert capsys.readouterr().err == ""
+
+
 def test_results_without_a_checksum_are_kept_and_not_used(tmp_path, monkeypatch, capsys):
     wanted = configs(tmp_path, 1)
     with monkeypatch.context() as patch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -114,13 +115,14 @@ def read(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     >>> read(Path("nowhere.json"), {}) is None
     True
     """
-    try:
-        return _stored(path, config)
-    except FileNotFoundError:
-        pass
-    except _DAMAGE as error:
-        os.replace(path, path.with_suffix(".corrupt"))
-        print(f"vitlab: {path} is corrupt, moved aside: {error}", file=sys.stderr)
+    for last in (False, True):  # looked at twice: another process may have stored the run meanwhile
+        try:
+            return _stored(path, config)
+        except FileNotFoundError:
+            break
+        except _DAMAGE as error:
+            if last:
+                _move_aside(path, error)
     there = committed.find(path.name)
     return there if there and is_whole(there) and there["config"] == config else None
 
@@ -133,6 +135,12 @@ def _stored(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     if not (found["config"] == config and found["rows"] and found["columns"]):
         raise ValueError("it does not hold the run its name says")
     return found
+
+
+def _move_aside(path: Path, problem: Exception) -> None:
+    with contextlib.suppress(FileNotFoundError):  # another process has done so
+        os.replace(path, path.with_suffix(".corrupt"))
+        print(f"vitlab: {path} is corrupt, moved aside: {problem}", file=sys.stderr)
 
 
 def unseeded(config: Mapping[str, Any]) -> dict[str, Any]:
