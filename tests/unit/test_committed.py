@@ -1,5 +1,7 @@
 """Finished runs that are committed: nothing that an archive holds is run again, and a damaged one is named."""
 
+import zipfile
+
 import pytest
 import sweeps
 
@@ -67,6 +69,28 @@ def test_a_damaged_archive_is_named_and_nothing_is_run(packed, tmp_path, damage)
     assert log(tmp_path) == ["1", "2"]
 
 
+@pytest.mark.parametrize("change", [{"rows": [{"accuracy": 1.0}]}, {"sha256": None}])
+def test_a_committed_run_whose_checksum_does_not_fit_is_named_and_not_used(packed, tmp_path, change):
+    path = committed.archive("sizes", "full")
+    results = committed.read(path)
+    name = list(results)[1]
+    committed.write(path, results | {name: results[name] | change})
+    words = f"sizes.zip is damaged \\({name}: its checksum does not fit.*: restore the committed file"
+    with pytest.raises(ValueError, match=words):
+        committed.read(path)
+    with pytest.raises(ValueError, match=words):
+        runner.run_all(sweeps.logged, packed, tmp_path / "here", jobs=1)
+    assert log(tmp_path) == ["1", "2"]
+
+
+def test_an_archive_of_what_are_no_results_is_named(packed):
+    path = committed.archive("sizes", "full")
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("list.json", "[]")
+    with pytest.raises(ValueError, match=r"sizes.zip is damaged \(list.json: its checksum does not fit"):
+        committed.read(path)
+
+
 def test_the_doctor_counts_committed_runs_and_those_of_older_code(packed, tmp_path):
     path = committed.archive("sizes", "full")
     assert (
@@ -75,6 +99,6 @@ def test_the_doctor_counts_committed_runs_and_those_of_older_code(packed, tmp_pa
     results = committed.read(path)
     name, result = next(iter(results.items()))
     committed.write(path, {name: result | {"rows": []}})
-    assert f"  1 in {path}, 0.0 MiB: 1 that cannot be read (kept, not used)\n" in doctor.describe()
+    assert f"  {path} is damaged ({name}: its checksum does not fit" in doctor.describe()
     path.write_bytes(b"no archive")
     assert f"  {path} is damaged (File is not a zip file): restore the committed file" in doctor.describe()

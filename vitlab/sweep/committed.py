@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab import files
+from vitlab.sweep.checksums import is_whole
 from vitlab.sweep.presets import PRESETS
 
 _NO_DATE = (1980, 1, 1, 0, 0, 0)  # of a member: the same runs give the same bytes, whenever they are packed
@@ -46,8 +47,9 @@ def write(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
     """Pack results of runs, by the names of their files, in this order; the same bytes for the same results.
 
     >>> import tempfile
+    >>> from vitlab.sweep.checksums import with_checksum
     >>> path = Path(tempfile.mkdtemp()) / "two.zip"
-    >>> write(path, {"b.json": {"rows": [1]}, "a.json": {"rows": [2]}})
+    >>> write(path, {"b.json": with_checksum({"rows": [1]}), "a.json": with_checksum({"rows": [2]})})
     >>> list(read(path))
     ['b.json', 'a.json']
     """
@@ -63,17 +65,18 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no such archive, or damaged; the message names it.
+        ValueError: it is no such archive, or damaged, or the checksum of a result does not fit; the message names it,
+            and the result.
     """
     with _opened(path) as packed:
-        return {name: json.loads(packed.read(name)) for name in packed.namelist()}
+        return {name: _result(packed, name) for name in packed.namelist()}
 
 
 def find(name: str) -> dict[str, Any] | None:
     """The result of this name in whichever archive of the project has it, or None.
 
     Raises:
-        ValueError: an archive is damaged.
+        ValueError: an archive is damaged, or the result's checksum does not fit.
 
     >>> find("0000.json") is None
     True
@@ -81,7 +84,7 @@ def find(name: str) -> dict[str, Any] | None:
     for path in archives():
         if name in _names(path):
             with _opened(path) as packed:
-                return json.loads(packed.read(name))
+                return _result(packed, name)
     return None
 
 
@@ -92,6 +95,14 @@ def archives() -> list[Path]:
     True
     """
     return [path for preset in PRESETS for path in sorted((files.reference_dir(preset) / "runs").glob("*.zip"))]
+
+
+def _result(packed: zipfile.ZipFile, name: str) -> dict[str, Any]:
+    """One result of an opened archive; verdicts rest on it, so that it has to be what was computed."""
+    result = json.loads(packed.read(name))
+    if not (isinstance(result, dict) and is_whole(result)):
+        raise ValueError(f"{name}: its checksum does not fit what it holds")
+    return result
 
 
 def _names(path: Path) -> tuple[str, ...]:

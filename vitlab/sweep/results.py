@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 import os
 import sys
@@ -17,6 +15,7 @@ import pandas as pd
 
 from vitlab import files
 from vitlab.sweep import committed, identity
+from vitlab.sweep.checksums import is_whole, with_checksum
 
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError)  # what reading a damaged file may raise
 
@@ -43,30 +42,6 @@ def result(function: Callable[..., Any], config: dict[str, Any], rows: Any, wall
             "device": identity.device_type(),
         }
     )
-
-
-def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file holds, with the SHA-256 of all else in it.
-
-    >>> with_checksum({"rows": []})["sha256"][:8]
-    '0fc3c38b'
-    """
-    return {**content, "sha256": _checksum(content)}
-
-
-def is_whole(result: Mapping[str, Any]) -> bool:
-    """Whether what was read from a file is what was written.
-
-    >>> is_whole(with_checksum({"size": 1})), is_whole(with_checksum({"size": 1}) | {"size": 2}), is_whole({"size": 1})
-    (True, False, False)
-    """
-    return result.get("sha256") == _checksum(result)
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    """Of the values, not of the file's bytes: JSON gives back every number to the last digit."""
-    text = json.dumps({name: value for name, value in content.items() if name != "sha256"}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def checked(rows: Any, config: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -124,7 +99,7 @@ def read(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
             if last:
                 _move_aside(path, error)
     there = committed.find(path.name)
-    return there if there and is_whole(there) and there["config"] == config else None
+    return there if there and there["config"] == config else None
 
 
 def _stored(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
