@@ -153,6 +153,23 @@ def test_a_full_disk_at_the_client_stops_the_sweep_and_keeps_what_is_finished(tm
     assert len(runner.run_all(sweeps.logged, configs(tmp_path, 4, seconds=0.1), tmp_path / "runs")) == 8
 
 
+def test_all_workers_are_asked_whatever_a_version_of_distributed_tells_of_by_default():
+    workers = {f"tcp://w{number}": {"resources": {}} for number in range(7)}
+
+    class Earlier:
+        def scheduler_info(self, **kwargs):
+            assert not kwargs  # handed on to the scheduler, which may not know it
+            return {"workers": workers}
+
+    class OfFive:
+        def scheduler_info(self, n_workers: int = 5, **kwargs):
+            return {"workers": dict(list(workers.items())[: n_workers if n_workers >= 0 else None])}
+
+    for client in (Earlier(), OfFive()):
+        assert cluster._workers(client, "tcp://scheduler:1") == workers
+    assert cluster._workers_now(OfFive()) == workers
+
+
 def test_workers_of_other_code_are_refused_before_anything_runs(tmp_path, scheduler, monkeypatch):
     theirs = identity.code_hash(sweeps.logged)
     monkeypatch.setattr(identity, "code_hash", lambda function=None: "0" * 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import logging
 import queue
 import secrets
@@ -85,13 +86,19 @@ def _quiet() -> Iterator[None]:
 
 def _workers(client: Any, at: str) -> dict[str, Any]:
     """What the scheduler knows of each worker; waits for a first one."""
-    if not client.scheduler_info()["workers"]:
+    if not _workers_now(client):
         print(f"vitlab: no worker at {at} yet, waiting {_FIRST_WORKER:.0f} s for one", file=sys.stderr, flush=True)
         with contextlib.suppress(TimeoutError):
             client.wait_for_workers(1, timeout=_FIRST_WORKER)
-    if workers := client.scheduler_info()["workers"]:
+    if workers := _workers_now(client):
         return workers
     raise RuntimeError(f"no worker at {at}: start some (dask worker {at} --nthreads 1), then run again")
+
+
+def _workers_now(client: Any) -> dict[str, Any]:
+    """What the scheduler knows of each worker: all of them, where some versions of distributed tell of five."""
+    asked = {"n_workers": -1} if "n_workers" in inspect.signature(client.scheduler_info).parameters else {}
+    return client.scheduler_info(**asked)["workers"]
 
 
 def _taking_part(infos: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +158,7 @@ def completed(
         try:
             future = ended.get(timeout=_LOOK)
         except queue.Empty:
-            if cluster.client.status == "running" and not cluster.client.scheduler_info()["workers"]:
+            if cluster.client.status == "running" and not _workers_now(cluster.client):
                 print(f"vitlab: no worker is left at {cluster.address}, waiting for one", file=sys.stderr, flush=True)
             continue
         del waiting[future.key]
@@ -174,7 +181,7 @@ def completed_in_folder(
     folder.mkdir(parents=True, exist_ok=True)
     token.write_text(text)
     try:
-        workers = sorted(_taking_part(cluster.client.scheduler_info()["workers"]))
+        workers = sorted(_taking_part(_workers_now(cluster.client)))
         unseen = cluster.client.run(_unseen, token, text, list(paths), workers=workers)
     finally:
         token.unlink()
