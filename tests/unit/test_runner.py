@@ -1,5 +1,6 @@
 """Every run is computed once and kept, whoever is killed meanwhile."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -320,6 +321,50 @@ def test_code_edited_under_a_running_process_is_not_mixed_with_what_it_computes(
     with pytest.raises(RuntimeError, match=r"changed after this process had started: restart it"):
         runner.run_all(sweeps.logged, configs(tmp_path), tmp_path / "runs", jobs=1)
     assert log(tmp_path) == []
+
+
+EDITING = """
+import os, signal
+from pathlib import Path
+
+FACTOR = 1
+
+
+def run(config):
+    if FACTOR == 1:
+        text = Path(__file__).read_text()
+        Path(__file__).write_text(text.replace("FACTOR = 1\\n", "FACTOR = 2000\\n"))
+        if config["killed"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return [{"accuracy": FACTOR * config["size"]}]
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A user's module whose first run edits it; with `killed`, its process dies then."""
+    (tmp_path / "own_study.py").write_text(EDITING)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("own_study")
+    del sys.modules["own_study"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_begins_after_an_edit_computes_nothing_under_the_older_codes_name(tmp_path, own):
+    wanted = [{"size": size, "killed": True} for size in (1, 2)]
+    with pytest.raises(
+        RuntimeError, match=r"2 of 2 runs failed: own_study size=.*own_study\.run was edited after this sweep had"
+    ):
+        runner.run_all(own.run, wanted, tmp_path / "runs", jobs=2)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_run_after_an_edit_is_refused_and_the_earlier_ones_are_stored(tmp_path, own):
+    wanted = [{"size": size, "killed": False} for size in (1, 2)]
+    with pytest.raises(RuntimeError, match=r"1 of 2 runs failed: own_study size=2 .*: restart it"):
+        runner.run_all(own.run, wanted, tmp_path / "runs", jobs=1)
+    (path,) = (tmp_path / "runs").glob("*.json")
+    assert files.read_json(path)["rows"] == [{"accuracy": 1}]
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1], (1, 2), {"a": 1}, Path("x")])

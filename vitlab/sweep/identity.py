@@ -102,6 +102,26 @@ def changed_since_import(function: Callable[..., Any]) -> list[str]:
     return [path.name for path in paths if path in _SEEN and path.stat().st_mtime_ns != _SEEN[path]]
 
 
+def check_code(function: Callable[..., Any], code: str) -> None:
+    """Raise RuntimeError where what this process computes would be stored under the name of another code, or device.
+
+    `code`: the `code_hash` in the names of the results. A process that began after an edit has code of its own.
+
+    >>> check_code(code_hash, code_hash(code_hash))
+    """
+    check_device()
+    if changed := changed_since_import(function):
+        raise RuntimeError(
+            f"{', '.join(changed)} changed after this process had started: restart it (in a notebook: Kernel,"
+            " Restart), or results would be stored under the name of code that did not compute them"
+        )
+    if (here := code_hash(function)) != code:
+        raise RuntimeError(
+            f"the code of {function.__module__}.{function.__qualname__} was edited after this sweep had begun (it was"
+            f" {code}, is {here}): restart it (in a notebook: Kernel, Restart); nothing was computed with it"
+        )
+
+
 def _files(function: Callable[..., Any] | None) -> list[Path]:
     return sorted(_PACKAGE.rglob("*.py")) if function is None else import_closure(function)
 

@@ -85,19 +85,21 @@ def run_all(
         raise ValueError(f"jobs={jobs}: expected the number of worker processes, 1 or more")
     _check_importable(function)
     with cluster.connected(function) as machines:
-        sweep = _begun(function, paths_of(function, configs, folder, machines.made_by if machines else None))
+        made_by = machines.made_by if machines else identity.made_by(function)
+        sweep = _begun(function, paths_of(function, configs, folder, made_by))
         if machines is not None:
             for task, outcome in _completed_on(machines, function, sweep.missing):
                 sweep.enter(task, outcome)
         elif sweep.missing:
-            _check_code(function)
+            identity.check_code(function, made_by["code"])
+            attempt = partial(_attempt, function, code=made_by["code"])
             if min(jobs, len(sweep.missing)) > 1:
-                for task, outcome in workers.completed(partial(_attempt, function), sweep.missing, jobs):
+                for task, outcome in workers.completed(attempt, sweep.missing, jobs):
                     sweep.enter(task, outcome)
             else:
                 for wait in (False, True):  # what another process is computing comes last
                     for task in sweep.missing:
-                        sweep.enter(task, _attempt(function, task, wait))
+                        sweep.enter(task, attempt(task, wait))
     sweep.check()
     return results.table([(config, sweep.done[path]) for path, config in sweep.paths.items()])
 
@@ -246,16 +248,6 @@ def _begun(function: Run, paths: dict[Path, dict[str, Any]]) -> _Sweep:
     return sweep
 
 
-def _check_code(function: Run) -> None:
-    """Raise where what this process computes now would be stored as something else."""
-    identity.check_device()
-    if changed := identity.changed_since_import(function):
-        raise RuntimeError(
-            f"{', '.join(changed)} changed after this process had started: restart it (in a notebook: Kernel,"
-            " Restart), or results would be stored under the name of code that did not compute them"
-        )
-
-
 def _completed_on(
     machines: cluster.Cluster, function: Run, tasks: Sequence[Task]
 ) -> Iterator[tuple[Task, workers.Outcome]]:
@@ -295,8 +287,11 @@ def _remove_old_checkpoints(folder: Path) -> None:
                 shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _attempt(function: Run, task: Task, wait: bool) -> workers.Outcome:
-    """One run, in a process of this machine: computed and stored, unless somebody else has done or is doing it."""
+def _attempt(function: Run, task: Task, wait: bool, code: str | None = None) -> workers.Outcome:
+    """One run, in a process of this machine: computed and stored, unless somebody else has done or is doing it.
+
+    `code` is the hash in the name of its result: a process that has other code computes nothing. None: not looked at.
+    """
     path, config = task
     try:
         with files.lock(path.parent, path.stem, wait=wait) as held:
@@ -304,6 +299,8 @@ def _attempt(function: Run, task: Task, wait: bool) -> workers.Outcome:
                 return "busy", ""
             if path.exists() and results.read(path, config):
                 return "done", "finished by another process"
+            if code is not None:
+                identity.check_code(function, code)
             started = time.perf_counter()
             with checkpoints_in(path.with_suffix(_UNFINISHED)), threads.one_thread():
                 rows = function(dict(config))
