@@ -367,6 +367,19 @@ def test_a_run_after_an_edit_is_refused_and_the_earlier_ones_are_stored(tmp_path
     assert files.read_json(path)["rows"] == [{"accuracy": 1}]
 
 
+def test_an_edit_of_a_users_module_between_two_sweeps_is_noticed_until_it_is_imported_anew(tmp_path, own):
+    def accuracies(size: int) -> list[int]:
+        return runner.run_all(own.run, [{"size": size, "killed": False}], tmp_path / "runs", jobs=1)[
+            "accuracy"
+        ].tolist()
+
+    assert accuracies(1) == [1]  # and edits it
+    with pytest.raises(RuntimeError, match=r"own_study\.py changed after this process had started: restart it"):
+        accuracies(2)
+    importlib.reload(own)
+    assert accuracies(2) == [4000]
+
+
 @pytest.mark.parametrize("value", [float("nan"), [1], (1, 2), {"a": 1}, Path("x")])
 def test_a_configuration_holds_scalars(tmp_path, value):
     with pytest.raises(ValueError, match="configuration size = "):

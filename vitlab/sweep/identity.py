@@ -22,6 +22,9 @@ _KEEPS_RESULTS = ("vitlab.sweep", "vitlab.ledger")
 SCHEMA = 2  # of the files of results; those of an older schema are kept and not used, as those of older code are
 _SEEN = {path: path.stat().st_mtime_ns for path in _PACKAGE.rglob("*.py")}  # as this process began
 
+# Of other modules, as their code was hashed first: the import they are of, and the time of the file.
+_SEEN_OUTSIDE: dict[Path, tuple[Any, int]] = {}
+
 
 def code_hash(function: Callable[..., Any] | None = None) -> str:
     """First 16 hexadecimal digits of a hash over the code that computes what `function` returns; None: all of vitlab.
@@ -31,7 +34,10 @@ def code_hash(function: Callable[..., Any] | None = None) -> str:
     >>> len(code_hash()), code_hash() == code_hash()
     (16, True)
     """
-    return _hash_of(_files(function))
+    paths = _files(function)
+    if function is not None:
+        _seen_outside(function)
+    return _hash_of(paths)
 
 
 def code_hash_of(name: str) -> str | None:
@@ -76,7 +82,11 @@ def import_closure(function: Callable[..., Any]) -> list[Path]:
     >>> "optim.py" in names, "rollout.py" in names
     (True, False)
     """
-    return _closure(Path(inspect.getfile(inspect.unwrap(function))).resolve())
+    return _closure(_own_file(function))
+
+
+def _own_file(function: Callable[..., Any]) -> Path:
+    return Path(inspect.getfile(inspect.unwrap(function))).resolve()
 
 
 def _closure(start: Path) -> list[Path]:
@@ -93,13 +103,26 @@ def _closure(start: Path) -> list[Path]:
 def changed_since_import(function: Callable[..., Any]) -> list[str]:
     """Files of the function's code that were edited after this process started: what it has imported is older.
 
+    Of a module outside of vitlab: after its code was hashed first, which the first sweep does. A reload is an import.
+
     A result computed here now would be stored under the name of code that did not compute it.
 
     >>> changed_since_import(code_hash)
     []
     """
-    paths = import_closure(function)
-    return [path.name for path in paths if path in _SEEN and path.stat().st_mtime_ns != _SEEN[path]]
+    paths, seen = import_closure(function), _SEEN | _seen_outside(function)
+    return [path.name for path in paths if path in seen and path.stat().st_mtime_ns != seen[path]]
+
+
+def _seen_outside(function: Callable[..., Any]) -> dict[Path, int]:
+    """The file of the function's own module, where it is none of vitlab, with its time when this was asked first."""
+    path = _own_file(function)
+    if path.is_relative_to(_PACKAGE):
+        return {}
+    spec = getattr(sys.modules.get(inspect.unwrap(function).__module__), "__spec__", None)  # a reload makes another
+    if path not in _SEEN_OUTSIDE or _SEEN_OUTSIDE[path][0] is not spec:
+        _SEEN_OUTSIDE[path] = spec, path.stat().st_mtime_ns
+    return {path: _SEEN_OUTSIDE[path][1]}
 
 
 def check_code(function: Callable[..., Any], code: str) -> None:
