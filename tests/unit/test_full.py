@@ -86,6 +86,28 @@ def test_a_part_that_fails_does_not_end_the_others(monkeypatch, capsys):
     )
 
 
+@pytest.mark.parametrize("error", [KeyError("arm"), TypeError("unhashable"), ModuleNotFoundError("no timm")])
+def test_a_part_that_fails_unforeseen_shows_where_and_the_others_are_done(monkeypatch, capsys, error):
+    def do(part, preset, jobs, seed):
+        if part.name == "speed":
+            raise error
+
+    monkeypatch.setattr(full, "do", do)
+    assert full.here(full.chosen(["speed", "training_curves"], "full"), "full") == full.FAILED
+    captured = capsys.readouterr()
+    assert "training_curves: complete" in captured.out
+    assert "Traceback" in captured.err and "raise error" in captured.err
+    assert f"speed failed: {type(error).__name__}: {error}" in captured.err
+
+
+def test_what_a_part_says_itself_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(full, "do", lambda *_: full.chosen(["sped"], "full"))
+    assert full.here(full.chosen(["speed"], "full"), "full") == full.FAILED
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("vitlab: speed failed: ValueError: no part sped: choose among")
+    assert last == "vitlab: failed: speed; what was finished is stored"
+
+
 def alive(text: str) -> list[str]:
     """Command lines of running processes that hold a text."""
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout

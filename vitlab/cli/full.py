@@ -13,11 +13,13 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vitlab import disk, experiments, files
+from vitlab.cli import errors
 from vitlab.data import datasets
 from vitlab.experiments import lab_weights, second_draw
 from vitlab.sweep import presets, workers
@@ -147,7 +149,7 @@ def _life(parts: Sequence[Part], preset: str, jobs: int | None, seed: int) -> No
 
 
 def here(parts: Sequence[Part], preset: str, jobs: int | None = None, seed: int = 0) -> int:
-    """Do parts in this process, one after the other; a part that fails does not end the others."""
+    """Do parts in this process, one after the other; a part that fails, in whatever way, does not end the others."""
     failures = []
     for number, part in enumerate(parts, 1):
         started = time.perf_counter()
@@ -155,8 +157,10 @@ def here(parts: Sequence[Part], preset: str, jobs: int | None = None, seed: int 
         print(f"[part {number}/{len(parts)}] {part.name} at {preset}{draw}", flush=True)
         try:
             do(part, preset, jobs, seed)
-        except (ArithmeticError, MemoryError, OSError, RuntimeError, ValueError) as error:
+        except Exception as error:
             failures.append(part.name)
+            if errors.told(error) is None:
+                traceback.print_exception(error)
             print(f"vitlab: {part.name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         else:
             print(f"{part.name}: complete after {time.perf_counter() - started:.0f} s", flush=True)
