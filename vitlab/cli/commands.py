@@ -28,9 +28,8 @@ def _set_where(options: argparse.Namespace) -> None:
     """Where runs are done, as the variables that the runner reads: the notebooks' kernels inherit them."""
     from vitlab.sweep import scheduler
 
+    _check_jobs(options.jobs)
     if options.jobs is not None:
-        if options.jobs < 1:
-            raise ValueError(f"--jobs {options.jobs}: expected the number of worker processes, 1 or more")
         os.environ.update(VITLAB_JOBS=str(options.jobs), VITLAB_SCHEDULER="")
     if options.scheduler is not None:
         os.environ["VITLAB_SCHEDULER"] = scheduler.checked_address(options.scheduler) or ""
@@ -47,6 +46,11 @@ def _check_writable(*folders: Path) -> None:
 def _check_number(name: str, value: float) -> None:
     if not 0 < value <= _MOST:
         raise ValueError(f"--{name} {value:g}: expected a number above 0, at most {_MOST:,.0f}")
+
+
+def _check_jobs(jobs: int | None) -> None:
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"--jobs {jobs}: expected the number of worker processes, 1 or more")
 
 
 def _check_lab(command: str) -> None:
@@ -220,6 +224,9 @@ def full(options: argparse.Namespace) -> int:
     """Run every experiment in pieces of time; 3 where there is more to do."""
     from vitlab.cli import full
 
+    _check_jobs(options.jobs)
+    if options.minutes is not None:
+        _check_number("minutes", options.minutes)
     if options.plan:
         print(full.describe(full.chosen(options.parts, options.preset, options.seed), options.preset, options.seed))
         return 0
