@@ -12,6 +12,7 @@ from typing import Any
 from vitlab import files
 
 _NAME = re.compile(r"(\d\d)_[a-z0-9_]+\.ipynb")
+_NO_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)  # as `ast.literal_eval` raises them
 
 
 def notebooks_dir() -> Path:
@@ -67,21 +68,34 @@ def parameters(path: Path | str) -> dict[str, Any]:
     Raises:
         ValueError: the file is no notebook, or a parameter is not set to a plain number, string or boolean.
     """
-    notebook, values = files.read_json(path), {}
-    for cell in notebook.get("cells", ()):
-        if "parameters" not in cell.get("metadata", {}).get("tags", ()):
+    values = {}
+    for node in _statements(path):
+        if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) or node.value is None:
             continue
-        for node in ast.parse("".join(cell["source"])).body:
-            if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) or node.value is None:
-                continue
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(target, ast.Name):
-                values[target.id] = _literal(node.value, target.id, path)
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        if isinstance(target, ast.Name):
+            values[target.id] = _literal(node.value, target.id, path)
     return values
 
 
+def _statements(path: Path | str) -> list[ast.stmt]:
+    """What stands in a notebook's cells tagged `parameters`."""
+    notebook = files.read_json(path)
+    try:
+        tags = [(cell, cell.get("metadata", {}).get("tags", ())) for cell in notebook.get("cells", ())]
+        sources = ["".join(cell["source"]) for cell, given in tags if "parameters" in given]
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError(f"{path} is no notebook: expected cells with a source and metadata (nbformat 4)") from None
+    try:
+        return [node for source in sources for node in ast.parse(source, "cell").body]
+    except _NO_LITERAL as error:
+        raise ValueError(
+            f"{path}: the cell tagged parameters is no plain Python, {error}: expected assignments, such as SEED = 0"
+        ) from None
+
+
 def _literal(node: ast.expr, name: str, path: Path | str) -> Any:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(*_NO_LITERAL):
         value = ast.literal_eval(node)
         if value is None or isinstance(value, str | bool | int | float):
             return value
@@ -110,7 +124,7 @@ def parse(name: str, text: str, default: Any) -> Any:
     except (KeyError, ValueError):
         expected: dict[type | None, str] = {bool: "true or false", int: "a whole number", float: "a number"}
         raise ValueError(f"{name}={text}: expected {expected[kind]}, as its default {default!r}") from None
-    with contextlib.suppress(ValueError, SyntaxError):  # a default of None says nothing about the type
+    with contextlib.suppress(*_NO_LITERAL):  # a default of None says nothing about the type
         return ast.literal_eval(text)
     return text
 

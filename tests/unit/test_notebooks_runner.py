@@ -73,6 +73,21 @@ def test_parameters_are_read_with_their_types(folder):
         notebooks.parameters(folder / "04_d.ipynb")
 
 
+@pytest.mark.parametrize("text", ["[]", '{"cells": [1]}', '{"cells": [{"metadata": {"tags": ["parameters"]}}]}'])
+def test_a_file_that_is_no_notebook_is_named(folder, text):
+    path = folder / "01_a.ipynb"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"01_a.ipynb is no notebook: expected cells with a source"):
+        notebooks.parameters(path)
+
+
+def test_parameters_that_are_no_plain_python_are_refused_by_file_and_line(folder):
+    with pytest.raises(ValueError, match=r"01_a.ipynb: .* parameters .*line 2.*: expected .*, such as SEED = 0"):
+        notebooks.parameters(make(folder, "01_a", parameters="SEED = 0\n%matplotlib inline"))
+    with pytest.raises(ValueError, match="parameter SIZES must be set to a plain number"):
+        notebooks.parameters(make(folder, "02_b", parameters="SIZES = {[]: 1}"))
+
+
 @pytest.mark.parametrize(
     "text, default, value",
     [
@@ -83,6 +98,8 @@ def test_parameters_are_read_with_their_types(folder):
         ("no", True, False),
         ("3", None, 3),
         ("lab", None, "lab"),
+        ("{[]: 1}", None, "{[]: 1}"),  # nothing that Python can make a value of
+        ("(" * 1000, None, "(" * 1000),
         ("a=b", "", "a=b"),
     ],
 )
