@@ -420,3 +420,20 @@ def test_the_doctor_counts_stored_runs_and_those_of_older_code(figures, monkeypa
     unused = "4 of older code, 1 of another torch or device, 2 that cannot be read (kept, not used)"
     assert f"\n  9 {in_folder}: {unused}\n" in doctor.describe()
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_the_doctor_looks_on_while_runs_are_written_and_removed(figures, monkeypatch):
+    folder = figures / "smoke" / "runs" / "sweep"
+    folder.mkdir(parents=True)
+    files.beside(folder / "a.json").write_text("{")  # of a sweep that goes on
+    assert f"\n  0 in {figures / 'smoke' / 'runs'}, 0.0 MiB\n" in doctor.describe()
+    for name in ("a.json", "b.json"):
+        (folder / name).write_text("{")
+    known = doctor._content
+
+    def removed_meanwhile(path):
+        (folder / "b.json").unlink(missing_ok=True)
+        return known(path)
+
+    monkeypatch.setattr(doctor, "_content", removed_meanwhile)
+    assert f"\n  1 in {figures / 'smoke' / 'runs'}, 0.0 MiB: 1 that cannot be read" in doctor.describe()

@@ -105,9 +105,11 @@ def _stored() -> Iterator[str]:
     hashes: dict[str, str | None] = {}
     folders = sorted(files.figures_dir().glob("*/runs"))
     for folder in folders:
-        paths = list(folder.glob("*/*.json"))
-        counts = Counter(_why_not_used(path.stem, _content(path), hashes) for path in paths)
-        yield _counted(folder, sum(path.stat().st_size for path in paths), counts)
+        counts, n_bytes = Counter[str](), 0
+        for stem, size, result in _runs_in(folder):
+            counts[_why_not_used(stem, result, hashes)] += 1
+            n_bytes += size
+        yield _counted(folder, n_bytes, counts)
     if not folders:
         yield f"none in {files.figures_dir()}"
     for archive in committed.archives():
@@ -124,6 +126,16 @@ def _counted(where: Path, size: int, counts: Counter[str]) -> str:
     unused = [f"{counts[why]:,} {why}" for why in (_OLDER, _ELSEWHERE, _DAMAGED) if counts[why]]
     kept = f": {', '.join(unused)} (kept, not used)" if unused else ""
     return f"{counts.total():,} in {where}, {size / 2**20:.1f} MiB{kept}"
+
+
+def _runs_in(folder: Path) -> Iterator[tuple[str, int, Any]]:
+    """Name, bytes and content of each run, but for those that are being written, or removed while we look."""
+    for path in folder.glob("*/[!.]*.json"):
+        try:
+            found = path.stem, path.stat().st_size, _content(path)
+        except FileNotFoundError:
+            continue
+        yield found
 
 
 def _content(path: Path) -> Any:
