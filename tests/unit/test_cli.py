@@ -318,13 +318,8 @@ def sums(preset="quick", seed=0, jobs=None, folder=None, size=3, rate=0.5):
     return pd.DataFrame(rows)
 
 
-def loose(preset="quick", seed=0, jobs=None, folder=None, **settings):
-    """An experiment that judges its settings itself."""
-    return pd.DataFrame([settings])
-
-
 def test_an_experiment_runs_without_jupyter(figures, monkeypatch, capsys):
-    monkeypatch.setattr(experiments, "find", lambda name: {"sums": sums, "loose": loose}[name])
+    monkeypatch.setattr(experiments, "find", lambda name: sums)
     command = [
         "experiment",
         "sums",
@@ -345,9 +340,6 @@ def test_an_experiment_runs_without_jupyter(figures, monkeypatch, capsys):
     assert cli.main(["experiment", "sums", "--set", "sizes=2"]) == 2
     assert capsys.readouterr().err == ("vitlab: --set sizes: sums has no such setting. There are: size, rate\n")
     assert cli.main(["experiment", "sums", "--set", "size=two"]) == 2
-    assert cli.main(["experiment", "loose", "--preset", "smoke", "--set", "depth=2", "--set", "model=a"]) == 0
-    loosely = pd.read_csv(figures / "smoke" / "experiments" / "loose.csv")
-    assert loosely.to_dict("records") == [{"depth": 2, "model": "a"}]
 
 
 def test_where_runs_are_done_travels_to_the_runner(folder, figures, monkeypatch, capsys):

@@ -234,21 +234,22 @@ def full(options: argparse.Namespace) -> int:
 
 
 def _own_settings(function: Any, texts: dict[str, str]) -> dict[str, Any]:
-    """The settings given for an experiment, as the types of its defaults; `**settings` takes any other."""
-    import inspect
-
+    """The settings given for an experiment, as the types of its defaults."""
     from vitlab import notebooks
 
-    declared = inspect.signature(function).parameters.values()
-    known = {each.name: each.default for each in declared if each.kind is not each.VAR_KEYWORD}
-    for common in ("preset", "seed", "jobs", "folder"):
-        known.pop(common, None)
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in declared)
-    values = {}
+    known, values = _defaults(function), {}
     for key, text in texts.items():
         name = key.lower()
-        if name not in known and not takes_any:
+        if name not in known:
             there = ", ".join(known) or "none"
             raise ValueError(f"--set {key}: {function.__name__} has no such setting. There are: {there}")
-        values[name] = notebooks.parse(key, text, known.get(name))
+        values[name] = notebooks.parse(key, text, known[name])
     return values
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    """The settings of an experiment's own, with their defaults."""
+    import inspect
+
+    declared = {name: each.default for name, each in inspect.signature(function).parameters.items()}
+    return {name: value for name, value in declared.items() if name not in ("preset", "seed", "jobs", "folder")}
