@@ -342,6 +342,15 @@ def test_an_experiment_runs_without_jupyter(figures, monkeypatch, capsys):
     assert cli.main(["experiment", "sums", "--set", "size=two"]) == 2
 
 
+def test_a_plan_says_which_settings_it_does_not_take(figures, capsys):
+    assert cli.main(["experiment", "data_scaling", "--plan", "--set", "real=digits"]) == 2
+    wanted = "vitlab: --set real: data_scaling has this setting, but --plan does not take it. It takes: none\n"
+    assert capsys.readouterr().err == wanted
+    assert cli.main(["experiment", "local_heads", "--plan", "--set", "parts=2"]) == 2
+    wanted = "vitlab: --set parts: local_heads has no such setting. There are: target, share\n"
+    assert capsys.readouterr().err == wanted
+
+
 def test_where_runs_are_done_travels_to_the_runner(folder, figures, monkeypatch, capsys):
     monkeypatch.setenv("VITLAB_SCHEDULER", "tcp://other:1")
     monkeypatch.setenv("VITLAB_JOBS", "1")

@@ -204,7 +204,7 @@ def experiment(options: argparse.Namespace) -> int:
         from vitlab.cli import plan
 
         listing, _ = plan.parts_of(options.name)
-        settings = _own_settings(listing, _settings(options))
+        settings = _own_settings(experiments.find(options.name), _settings(options), listing)
         print(plan.in_words(plan.planned(options.name, options.preset, options.seed, **settings)))
         return 0
     function = experiments.find(options.name)
@@ -233,16 +233,21 @@ def full(options: argparse.Namespace) -> int:
     return full.run(options.parts, options.preset, options.minutes, options.jobs, options.seed)
 
 
-def _own_settings(function: Any, texts: dict[str, str]) -> dict[str, Any]:
-    """The settings given for an experiment, as the types of its defaults."""
+def _own_settings(function: Any, texts: dict[str, str], listing: Any = None) -> dict[str, Any]:
+    """The settings given for an experiment, as the types of its defaults; `listing`: of its runs, for a plan."""
     from vitlab import notebooks
 
-    known, values = _defaults(function), {}
+    known, taken, values = _defaults(function), _defaults(listing or function), {}
     for key, text in texts.items():
         name = key.lower()
         if name not in known:
             there = ", ".join(known) or "none"
             raise ValueError(f"--set {key}: {function.__name__} has no such setting. There are: {there}")
+        if name not in taken:
+            there = ", ".join(taken) or "none"
+            raise ValueError(
+                f"--set {key}: {function.__name__} has this setting, but --plan does not take it. It takes: {there}"
+            )
         values[name] = notebooks.parse(key, text, known[name])
     return values
 
