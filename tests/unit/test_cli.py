@@ -291,6 +291,15 @@ def test_an_interrupted_run_says_so_in_one_line_and_leaves_nothing(folder, figur
     assert not list(figures.rglob(".partial-*")) and not list(figures.rglob("*.ipynb"))
 
 
+def test_another_pipe_that_breaks_is_no_reader_that_has_gone(monkeypatch):
+    def broken():
+        raise BrokenPipeError("a worker's")
+
+    monkeypatch.setattr(doctor, "describe", broken)
+    with pytest.raises(BrokenPipeError, match="a worker's"):
+        cli.main(["doctor"])
+
+
 def test_errors_that_are_not_ours_and_debugging_show_the_traceback(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(notebooks, "all_notebooks", lambda: 1 / 0)
@@ -299,6 +308,18 @@ def test_errors_that_are_not_ours_and_debugging_show_the_traceback(folder, monke
     monkeypatch.setenv("VITLAB_DEBUG", "1")
     with pytest.raises(ValueError, match="unknown preset"):
         cli.main(["run", "--preset", "huge"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["recipes"], ["doctor"]])
+def test_a_reader_that_has_gone_ends_it_without_a_word(arguments):
+    """As in `vitlab recipes | head -1`: the pipe is closed before anything is written into it."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "vitlab.cli.main", *arguments]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.slow

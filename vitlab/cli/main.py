@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -30,12 +31,26 @@ variables: VITLAB_FIGURES, VITLAB_DATA, VITLAB_JOBS, VITLAB_SCHEDULER, VITLAB_DE
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 good, 1 a failure, 2 not begun, 3 more to do, 130 Ctrl-C.
 
+    141, as of a process that SIGPIPE ends: nobody reads on what it prints (`vitlab recipes | head -1`).
+
     >>> main(["report", "--preset", "huge"])
     2
     """
     for stream in (sys.stdout, sys.stderr):  # on a terminal of ASCII, ≤ is a question mark and no error
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
+    try:
+        try:
+            return _done(arguments)
+        finally:
+            print(end="", flush=True)  # what is still kept back fails here, and not as the interpreter ends
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        return 141
+
+
+def _done(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     try:
         from vitlab.cli import commands
@@ -51,6 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(line, file=sys.stderr)
         return 2
+
+
+def _nobody_reads() -> bool:
+    """Whether the reader of what is printed has gone; if so, what is printed from now on goes nowhere."""
+    try:
+        print(flush=True)  # another pipe may be the broken one
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _parser() -> argparse.ArgumentParser:
