@@ -190,10 +190,17 @@ class TestSize:
 
     def test_too_large_says_how_large_and_what_to_do(self):
         maps = made_maps(1, (32, 32), 2, 3)
-        with pytest.raises(ValueError, match=r"2 blocks × 3 heads on 32 × 32 patches has \d+\.\d MB, .* choose blocks"):
+        with pytest.raises(ValueError, match=r"2 blocks × 3 heads on 32 × 32 patches has [\d,]{9} bytes, .* choose"):
             attention_view(maps, picture((32, 32)), (32, 32), 8)
         made = attention_view(maps, picture((32, 32)), (32, 32), 8, pool=2)
         assert made.meta["grid"] == [16, 16] and len(made.page()) <= 2_000_000
+
+    def test_a_page_that_is_too_large_by_one_byte_says_so(self):
+        made = made_view(made_maps())
+        size = len(made.page().encode())
+        with pytest.raises(ValueError, match=f"has {size:,} bytes, expected at most {size - 1:,};"):
+            made_view(made_maps(), max_bytes=size - 1)
+        assert made_view(made_maps(), max_bytes=size).packed == made.packed
 
     @pytest.mark.parametrize(
         "depth, heads, side, n_prefix",
@@ -353,7 +360,7 @@ class TestModels:
 
         model = timm.create_model("test_vit", img_size=512).eval()  # 32 × 32 patches, 6 blocks of 2 heads
         image = torch.zeros(3, 512, 512)
-        with pytest.raises(ValueError, match="expected at most 2.0 MB"):
+        with pytest.raises(ValueError, match=r"has 7,\d{3},\d{3} bytes, expected at most 2,000,000;"):
             view(model, image)
         made = view(model, image, fit=True)
         assert made.meta["pool"] == 2 and made.meta["blocks"] == list(range(6))

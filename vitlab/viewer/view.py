@@ -118,7 +118,7 @@ def attention_view(
         blocks: those to show, from 0; None shows all. Rollout goes through all blocks either way.
         pool: merge pool × pool patches into one, for large grids.
         show: what is seen first, one of `SHOWS`: every head from the middle patch, or "rollout" from the class token.
-        max_bytes: largest size of the page.
+        max_bytes: largest size of the page, as UTF-8.
 
     Raises:
         ValueError: no maps, maps that do not fit the grid, hold NaN or are no attention; blocks of unequal numbers
@@ -150,10 +150,10 @@ def attention_view(
         "arrays": listed,
     }
     made = View(meta, packed)
-    if (size := len(made.page())) > max_bytes:
+    if (size := len(made.page().encode())) > max_bytes:
         raise ValueError(
             f"the viewer of {len(chosen)} blocks × {own.shape[1]} heads on {meta['grid'][0]} × {meta['grid'][1]} "
-            f"patches has {size / 1e6:.1f} MB, expected at most {max_bytes / 1e6:.1f} MB; choose blocks "
+            f"patches has {size:,} bytes, expected at most {max_bytes:,}; choose blocks "
             "(blocks=[0, 5, 11]), merge patches (pool=2), do both (**fitting(maps, grid)), or raise max_bytes"
         )
     return made
