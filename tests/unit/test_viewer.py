@@ -366,6 +366,13 @@ class TestModels:
         assert made.meta["pool"] == 2 and made.meta["blocks"] == list(range(6))
         assert len(made.page()) <= 2_000_000
 
+    def test_fit_is_to_the_size_that_is_asked_for(self):
+        import timm
+
+        model, image = timm.create_model("test_vit"), torch.zeros(3, 160, 160)
+        made = view(model, image, fit=True, max_bytes=350_000)
+        assert len(made.page().encode()) <= 350_000 and len(made.meta["blocks"]) < 6
+
 
 class TestRefused:
     @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def view(
     grid, n_prefix = grid_size(network, x), n_prefix_tokens(network)
     options = {"class_token": reads_class_token(network), "title": name if title is None else title, **options}
     if fit:
-        options = fitting(maps, grid, n_prefix) | options
+        options = fitting(maps, grid, n_prefix, options.get("max_bytes", MAX_BYTES)) | options
     return attention_view(maps, shown[0].float(), grid, patch_stride(network), n_prefix, **options)
 
 
