@@ -355,6 +355,14 @@ class TestOcclusion:
         field.receive({"start": 0, "size": 30_000_000}, [b""])
         assert field.complaint.startswith("a file of 30.0 MB given, expected at most 20 MB")
 
+    def test_a_second_huge_file_is_refused_as_loudly_as_the_first(self):
+        field, heard = PictureUpload(label="x"), []
+        field.observe(lambda change: heard.append(change["new"]), "complaint")
+        for _ in range(2):
+            field.receive({"start": 0, "size": 30_000_000}, [b""])
+        first, between, second = heard
+        assert first == second != "" and between == ""
+
 
 def encoded(image, kind="PNG", **options):
     file = io.BytesIO()

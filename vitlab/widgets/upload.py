@@ -61,11 +61,11 @@ class PictureUpload(anywidget.AnyWidget):
 
     def receive(self, content: dict[str, int], buffers: list[Any]) -> None:
         """A piece of a file of `size` bytes that begins at `start`; with the last one the picture is read."""
+        if content["start"] == 0:
+            self._content.clear()
+            self.complaint = ""  # the same complaint about another file is a new one
         try:
             pictures.check_bytes(content["size"])
-            if content["start"] == 0:
-                self._content.clear()
-                self.complaint = ""  # the same complaint about another file is a new one
             self._content += bytes(buffers[0])
             if len(self._content) < content["size"]:
                 return
