@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
+from traitlets import TraitError
 
 from vitlab import widgets
 from vitlab.analysis.rollout import overlay, rollout_from_maps
@@ -26,6 +27,7 @@ from vitlab.models.positions import CONVENTIONS, resize_positions
 from vitlab.models.pretrained import Pretrained
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.widgets import pictures
+from vitlab.widgets.choice import Choice
 from vitlab.widgets.occlusion import hide, probabilities
 from vitlab.widgets.upload import PictureUpload
 
@@ -93,6 +95,17 @@ class TestOneMechanism:
         number, word = made.widget().children[:2]
         assert (number.label, number.slider, number.texts, number.index) == ("a number", True, ["1", "2.5"], 0)
         assert (word.label, word.slider, word.texts, word.index) == ("a word", False, ["x", "y"], 0)
+
+    def test_a_choice_that_is_refused_leaves_the_old_one(self):
+        chosen = Choice([8, 16, 32], 16, label="patch size (px)")
+        with pytest.raises(TraitError, match=r"value 99 given, expected one of \[8, 16, 32\]"):
+            chosen.value = 99
+        for index in (3, -1):
+            with pytest.raises(TraitError, match=f"index {index} given, expected 0…2"):
+                chosen.index = index
+        assert (chosen.value, chosen.index) == (16, 1)
+        chosen.value = 32
+        assert chosen.index == 2
 
     def test_a_value_that_is_no_option_is_refused(self):
         with pytest.raises(ValueError, match=r"how many: 3 given at first, expected one of \[1, 2\]"):

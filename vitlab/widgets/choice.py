@@ -64,6 +64,18 @@ class Choice(anywidget.AnyWidget):
         texts = [str(option) for option in options]
         super().__init__(texts=texts, index=self._options.index(value), value=value, **traits)
 
+    @traitlets.validate("value")
+    def _check_value(self, proposal: Any) -> Any:
+        if proposal["value"] not in self._options:
+            raise traitlets.TraitError(f"value {proposal['value']!r} given, expected one of {self._options}")
+        return proposal["value"]
+
+    @traitlets.validate("index")
+    def _check_index(self, proposal: Any) -> Any:
+        if not 0 <= proposal["value"] < len(self._options):
+            raise traitlets.TraitError(f"index {proposal['value']} given, expected 0…{len(self._options) - 1}")
+        return proposal["value"]
+
     @traitlets.observe("index")
     def _turned(self, change: Any) -> None:
         self.value = self._options[change["new"]]
