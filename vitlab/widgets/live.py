@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from vitlab.data.loader import Batches
-from vitlab.plots.png import as_png, still
+from vitlab.plots.png import as_png, in_notebook, show_still, still
 from vitlab.plots.style import COLOURS, accuracy_axis, style
 from vitlab.training.interrupts import Stopped
 from vitlab.training.loop import train
@@ -112,9 +112,6 @@ def _logged(folder: Path | None) -> list[dict]:
 @contextlib.contextmanager
 def _in_lines(steps: int, epoch: int | None) -> Iterator[Say]:
     """Says things line by line, and leaves the chart where there is a notebook to keep it."""
-    from IPython import get_ipython
-    from IPython.display import publish_display_data
-
     said = 0
 
     def say(rows: list[dict], line: str, last: bool) -> None:
@@ -123,8 +120,8 @@ def _in_lines(steps: int, epoch: int | None) -> Iterator[Say]:
         if last or count > said:
             print(line, flush=True)
         said = count
-        if last and rows and getattr(get_ipython(), "kernel", None) is not None:
-            publish_display_data(*_picture(rows, steps, line))
+        if last and rows and in_notebook():
+            show_still(*_picture(rows, steps, line))
 
     yield say
 
@@ -145,7 +142,7 @@ def _on_screen(steps: int) -> Iterator[Say]:
         button.says = line
         if not rows or (start < due and not last):
             return
-        data, metadata = _picture(rows, steps, line)
+        data, metadata = still(*_picture(rows, steps, line))
         (below.update if shown else below.display)(data, raw=True, metadata=metadata)
         due, shown = time.perf_counter() + max(_PAUSE, _SHARE * (time.perf_counter() - start)), True
 
@@ -160,7 +157,7 @@ def _on_screen(steps: int) -> Iterator[Say]:
         button.close()
 
 
-def _picture(rows: list[dict], steps: int, line: str) -> tuple[dict, dict]:
-    """The chart as what a cell shows, and the words for those who do not see it."""
+def _picture(rows: list[dict], steps: int, line: str) -> tuple[bytes, str]:
+    """The chart (PNG), and the words for those who do not see it."""
     with style():
-        return still(as_png(chart(rows, steps)), f"Loss and accuracy while training. {line}")
+        return as_png(chart(rows, steps)), f"Loss and accuracy while training. {line}"
