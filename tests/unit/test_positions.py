@@ -165,6 +165,14 @@ class TestModels:
             position_embeddings(timm.create_model(name, depth=1))
 
 
+def test_similarity_is_not_rounded_under_autocast():
+    pos = noise(16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = position_similarity(pos, (4, 4))
+    assert found.dtype == torch.float32
+    assert found.equal(position_similarity(pos, (4, 4)))
+
+
 class TestResize:
     @pytest.mark.parametrize("convention", CONVENTIONS)
     def test_prefix_is_kept_and_same_size_is_the_same(self, convention):

@@ -274,6 +274,38 @@ class TestWhereTheHeadReads:
         assert grads[-1][:, :, first].abs().max() > 0  # something comes back there
 
 
+class TestAutocast:
+    """Maps captured under autocast are multiplied in their own precision, inside it as outside."""
+
+    def test_given_maps(self):
+        maps = random_maps(blocks=7)  # 7 blocks of 2 heads: the oldest are multiplied together
+        calls = [
+            lambda: rollout_from_maps(maps, (3, 3)),
+            lambda: rollout_matrix(maps),
+            lambda: class_attention(maps[0], (3, 3)),
+            lambda: class_attention(maps[0], (3, 3), class_token=False),
+        ]
+        for call in calls:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                found = call()
+            assert found.dtype == torch.float32
+            assert found.equal(call())
+
+    def test_models(self):
+        model, images = small_model(depth=4), torch.randn(2, 3, 32, 32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            maps, (attn, grads) = attention_maps(model, images), attention_gradients(model, images)
+            rollout, last = attention_rollout(model, images), last_block_attention(model, images)
+            of_class = gradient_rollout(model, images)
+        assert rollout.dtype == last.dtype == of_class.dtype == torch.float32
+        torch.testing.assert_close(rollout, rollout_from_maps(maps, (2, 2)), atol=1e-7, rtol=1e-6)
+        assert last.equal(class_attention(maps[-1], (2, 2)))
+        product = torch.eye(5, dtype=torch.float64)
+        for a, da in zip(attn, grads, strict=True):
+            product = product + (a.double() * da.double()).clamp_min(0).mean(1) @ product
+        torch.testing.assert_close(of_class.flatten(1).double(), product[:, 0, 1:], atol=1e-8, rtol=1e-5)
+
+
 class TestBadInput:
     @pytest.mark.parametrize("analyse", [attention_rollout, last_block_attention, gradient_rollout])
     def test_start(self, analyse):

@@ -69,7 +69,8 @@ def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Flo
     if not (norms > 0).all() or not pos.isfinite().all():
         raise ValueError("a position embedding is zero or not finite, so its cosine is undefined; were weights loaded?")
     unit = pos / norms[:, None]
-    return (unit @ unit.T).clamp(-1, 1).reshape(rows, cols, rows, cols)
+    with torch.autocast(unit.device.type, enabled=False):  # the caller's would round the product
+        return (unit @ unit.T).clamp(-1, 1).reshape(rows, cols, rows, cols)
 
 
 def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> float:

@@ -143,13 +143,13 @@ def rollout_reducer(
         fused = current.pop() / n_heads if head_fusion == "mean" else current.pop()
         waiting.append(_with_skip(_discard_lowest(fused, discard_ratio, n_prefix)))
         if len(waiting) > n_heads:
-            waiting[:2] = [waiting[1] @ waiting[0]]
+            waiting[:2] = [_product(waiting[1], waiting[0])]
 
     def finish() -> Tensor:
         close()
         row = _start(waiting[0], n_prefix, class_token)
         for block in reversed(waiting):
-            row = row @ block
+            row = _product(row, block)
         return row[:, 0, n_prefix:].unflatten(-1, grid)
 
     return update, finish
@@ -173,7 +173,7 @@ def rollout_matrix(maps: Sequence[Float[Tensor, "B H T T"]], head_fusion: str = 
         raise ValueError("no attention maps given, expected one per block")
     product = torch.eye(maps[0].shape[-1]).to(maps[0])
     for attn in maps:
-        product = _with_skip(_fuse(attn, head_fusion)) @ product
+        product = _product(_with_skip(_fuse(attn, head_fusion)), product)
     return product
 
 
@@ -193,7 +193,8 @@ def class_attention(
     check_attention(attn, grid, n_prefix)
     _check_options(head_fusion, 0.0)
     fused = _fuse(attn, head_fusion)
-    row = _start(fused, n_prefix, n_prefix > 0 if class_token is None else class_token) @ fused
+    start = _start(fused, n_prefix, n_prefix > 0 if class_token is None else class_token)
+    row = _product(start, fused)
     return row[:, 0, n_prefix:].unflatten(-1, grid)
 
 
@@ -239,7 +240,7 @@ def gradient_rollout(
     maps, grads = attention_gradients(model, images, targets)
     row = _start(maps[-1][:, 0], n_prefix, from_class)
     for attn, grad in zip(reversed(maps), reversed(grads), strict=True):
-        row = row + row @ (attn * grad).clamp_min(0).mean(1)
+        row = row + _product(row, (attn * grad).clamp_min(0).mean(1))
     return row[:, 0, n_prefix:].unflatten(-1, grid_size(model, images))
 
 
@@ -261,6 +262,12 @@ def overlay(
     else:
         large = F.interpolate(rollout[:, None], size, mode="nearest-exact")[:, 0]
     return large / large.amax((1, 2), keepdim=True).clamp_min(torch.finfo(large.dtype).tiny)
+
+
+def _product(left: Float[Tensor, "... S T"], right: Float[Tensor, "... T U"]) -> Float[Tensor, "... S U"]:
+    """Their product in their own precision: the caller's autocast would round it, block after block."""
+    with torch.autocast(left.device.type, enabled=False):
+        return left @ right
 
 
 def _fuse(attn: Float[Tensor, "B H T T"], head_fusion: str) -> Float[Tensor, "B T T"]:
