@@ -157,6 +157,15 @@ class TestModels:
         flexible = timm.create_model("naflexvit_base_patch16_gap", depth=1, num_classes=0)
         assert position_embeddings(flexible).equal(flexible.embeds.pos_embed.reshape(-1, 768))
 
+    def test_table_with_its_dimension_first(self):
+        model = timm.create_model("pit_ti_224", num_classes=0)  # [1, 64, 27, 27]
+        for read in (position_grid, position_embeddings):
+            with pytest.raises(ValueError, match=r"\[1, 64, 27, 27\]: the dimension .* expected \[1, 27, 27, D\]"):
+                read(model)
+        model.pos_embed = torch.nn.Parameter(torch.zeros(1, 9, 9, 64))
+        with pytest.raises(ValueError, match=r"\[1, 9, 9, 64\]; expected \[1, 27, 27, D\] for 27 x 27 patches"):
+            position_grid(model)
+
     @pytest.mark.parametrize(
         "name", ["beit_base_patch16_224", "vit_relpos_small_patch16_224", "vit_small_patch16_dinov3"]
     )

@@ -16,7 +16,7 @@ def position_grid(model: nn.Module) -> tuple[int, int]:
     """Rows and columns of the model's position embeddings.
 
     Raises:
-        ValueError: for a model with no learned, absolute position embeddings.
+        ValueError: for a model with no learned, absolute position embeddings, one a patch of its grid.
 
     >>> import timm
     >>> position_grid(timm.create_model("test_vit"))
@@ -24,6 +24,7 @@ def position_grid(model: nn.Module) -> tuple[int, int]:
     """
     table, embed = _table(model, _any_block(model)), patch_embedding(model)
     if table.ndim == 4:  # [1 rows cols D]
+        _check_channels_last(model, table, embed)
         return table.shape[1], table.shape[2]
     rows, cols = embed.grid_size
     if not 0 <= table.shape[1] - rows * cols <= n_prefix_tokens(model):
@@ -150,6 +151,16 @@ def _table(model: nn.Module, block: int | None = None) -> Tensor:
             "relative, rotary, or none"
         )
     return table.detach()
+
+
+def _check_channels_last(model: nn.Module, table: Tensor, embed: nn.Module) -> None:
+    grid = getattr(embed, "grid_size", None)  # NaFlexViT has none: its table is resized to the grid of each image
+    if isinstance(grid, tuple) and tuple(table.shape[1:3]) != grid:
+        order = ": the dimension comes before rows and columns" if tuple(table.shape[2:]) == grid else ""
+        raise ValueError(
+            f"{type(model).__name__} has a table of position embeddings {list(table.shape)}{order}; expected "
+            f"[1, {grid[0]}, {grid[1]}, D] for {grid[0]} x {grid[1]} patches; give position_similarity a table [N, D]"
+        )
 
 
 def _pairs(similarity: Tensor) -> tuple[Tensor, Tensor, Tensor]:
