@@ -88,6 +88,13 @@ class TestModels:
         tokens = model.embeds.proj(patch.permute(0, 2, 3, 1).flatten(1))[0] - model.embeds.proj.bias
         torch.testing.assert_close((embedding_filters(model) * patch).sum((1, 2, 3)), tokens, atol=1e-4, rtol=1e-4)
 
+    @pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "naflexvit_base_patch16_gap"])
+    def test_editing_them_leaves_the_model_as_it_was(self, name):
+        model = timm.create_model(name, depth=1, embed_dim=48, num_heads=2, num_classes=0)
+        before = {key: value.clone() for key, value in model.state_dict().items()}
+        embedding_filters(model).zero_()
+        assert all(value.equal(before[key]) for key, value in model.state_dict().items())
+
     @pytest.mark.parametrize("name", ["vit_tiny_r_s16_p8_224", "xcit_nano_12_p16_224", "resnet18"])
     def test_without_rgb_filters(self, name):
         options = {"depth": 1} if name != "resnet18" else {}

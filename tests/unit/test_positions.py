@@ -157,6 +157,13 @@ class TestModels:
         flexible = timm.create_model("naflexvit_base_patch16_gap", depth=1, num_classes=0)
         assert position_embeddings(flexible).equal(flexible.embeds.pos_embed.reshape(-1, 768))
 
+    @pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "naflexvit_base_patch16_gap"])
+    def test_editing_them_leaves_the_model_as_it_was(self, name):
+        model = timm.create_model(name, depth=1, embed_dim=48, num_heads=2, num_classes=0)
+        before = {key: value.clone() for key, value in model.state_dict().items()}
+        position_embeddings(model).zero_()
+        assert all(value.equal(before[key]) for key, value in model.state_dict().items())
+
     def test_table_with_its_dimension_first(self):
         model = timm.create_model("pit_ti_224", num_classes=0)  # [1, 64, 27, 27]
         for read in (position_grid, position_embeddings):

@@ -10,7 +10,7 @@ from vitlab.analysis.geometry import check_shape, patch_embedding
 
 
 def embedding_filters(model: nn.Module) -> Float[Tensor, "D 3 P Q"]:
-    """The D filters of the patch embedding E, each a small colour image: E of Eq. 1, unflattened.
+    """The D filters of the patch embedding E, each a small colour image: E of Eq. 1, unflattened; a copy.
 
     Raises:
         ValueError: for a model whose patches are not cut from an RGB image: a hybrid's 1 x 1 patches of a feature
@@ -27,7 +27,7 @@ def embedding_filters(model: nn.Module) -> Float[Tensor, "D 3 P Q"]:
             f"{type(model).__name__}'s patch embedding is a {type(embed).__name__}: it projects features, not pixels, "
             "so there are no RGB filters; give a model whose patches are cut from the image"
         )
-    weight = projection.weight.detach()
+    weight = projection.weight.detach().clone()
     down, across = (embed.patch_size,) * 2 if isinstance(embed.patch_size, int) else embed.patch_size
     if isinstance(projection, nn.Linear):  # over pixels of (row, column, channel) order, as timm's NaFlexViT
         if weight.shape[1] != down * across * 3:

@@ -36,7 +36,7 @@ def position_grid(model: nn.Module) -> tuple[int, int]:
 
 
 def position_embeddings(model: nn.Module, block: int | None = None) -> Float[Tensor, "N D"]:
-    """Position embedding of every patch, row by row. Those of prefix tokens, at the front, are dropped.
+    """Position embedding of every patch, row by row, a copy. Those of prefix tokens, at the front, are dropped.
 
     Of a table of columns and one of rows (App. D.4) it is the two together. `block` is asked of a model in which every
     block has embeddings of its own, and of no other.
@@ -50,7 +50,7 @@ def position_embeddings(model: nn.Module, block: int | None = None) -> Float[Ten
     """
     rows, cols = position_grid(model)
     table = _table(model, block).flatten(1, -2)[0]
-    return table[len(table) - rows * cols :]
+    return table[len(table) - rows * cols :].clone()
 
 
 def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Float[Tensor, "rows cols rows cols"]:
