@@ -189,6 +189,17 @@ def test_similarity_is_not_rounded_under_autocast():
     assert found.equal(position_similarity(pos, (4, 4)))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_half_precision_is_widened_and_double_stays(dtype):
+    pos, wide = noise(16).to(dtype), torch.promote_types(dtype, torch.float32)
+    found = position_similarity(pos, (4, 4))
+    assert found.dtype == wide
+    assert found.equal(position_similarity(pos.to(wide), (4, 4)))
+    of_dtype = found.to(dtype)  # what was stored in half precision
+    assert distance_correlation(of_dtype) == distance_correlation(of_dtype.to(wide))
+    assert row_column_excess(of_dtype) == row_column_excess(of_dtype.to(wide))
+
+
 class TestResize:
     @pytest.mark.parametrize("convention", CONVENTIONS)
     def test_prefix_is_kept_and_same_size_is_the_same(self, convention):

@@ -54,7 +54,7 @@ def position_embeddings(model: nn.Module, block: int | None = None) -> Float[Ten
 
 
 def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Float[Tensor, "rows cols rows cols"]:
-    """Cosine similarity of every patch's position embedding with every other, -1…1.
+    """Cosine similarity of every patch's position embedding with every other, -1…1; float32 or better.
 
     Tile [i, j] is the map of similarities to the patch in row i, column j, as in Fig. 7 centre.
 
@@ -66,6 +66,7 @@ def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Flo
     """
     rows, cols = grid
     check_fit(pos, grid)
+    pos = _wide(pos)
     norms = pos.norm(dim=1)
     if not (norms > 0).all() or not pos.isfinite().all():
         raise ValueError("a position embedding is zero or not finite, so its cosine is undefined; were weights loaded?")
@@ -171,5 +172,10 @@ def _pairs(similarity: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         raise ValueError(f"similarity has shape {list(similarity.shape)}, expected one grid twice: [R, C, R, C]")
     y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
     first, second = torch.triu_indices(rows * cols, rows * cols, offset=1)
-    values = similarity.detach().cpu().reshape(rows * cols, -1)[first, second]
+    values = _wide(similarity.detach().cpu()).reshape(rows * cols, -1)[first, second]
     return (y[first] - y[second]).abs(), (x[first] - x[second]).abs(), values
+
+
+def _wide(values: Tensor) -> Tensor:
+    """At least float32: half precision would tie similarities that differ."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
