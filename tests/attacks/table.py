@@ -149,6 +149,7 @@ def calls() -> dict[str, tuple[Any, ...]]:
         "analysis.geometry.patch_embedding": (model,),
         "analysis.geometry.check_model": (model,),
         "analysis.geometry.check_images": (model, images),
+        "analysis.geometry.image_batches": (model, images, 2),
         "analysis.geometry.check_shape": (maps, "maps", "batch", "rows", "columns"),
         "analysis.geometry.check_attention": (attn, grid, 1),
         "analysis.geometry.check_rows": (attn, "attn"),

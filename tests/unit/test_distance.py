@@ -1,6 +1,8 @@
 """Attention distance: the values known in closed form, both modes, hybrids, rectangles and bad input."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import timm
@@ -21,6 +23,20 @@ from vitlab.analysis.distance import (
 from vitlab.analysis.rollout import attention_rollout, gradient_rollout
 
 SMALL = {"img_size": 32, "depth": 2, "embed_dim": 32, "num_heads": 2, "num_classes": 0}
+
+
+NO_TENSORS = """
+import timm, torch
+from vitlab.analysis import capture, distance, rollout
+model, images = timm.create_model("test_vit", num_classes=5), torch.zeros(2, 3, 160, 160)
+analyses = [rollout.attention_rollout, rollout.last_block_attention, rollout.gradient_rollout]
+for given in (images.numpy(), list(images)):
+    for analyse in [capture.grid_size, distance.mean_attention_distance, *analyses]:
+        try:
+            analyse(model, given)
+        except ValueError as error:
+            print(error)
+"""
 
 
 def uniform(n_tokens: int, batch: int = 1, heads: int = 1) -> Tensor:
@@ -158,12 +174,48 @@ class TestBadInput:
             pytest.param(torch.full((1, 3, 32, 32), 255.0), "values up to 255", id="not scaled"),
             pytest.param(torch.zeros(1, 4, 32, 32), "4 channels, expected 3", id="channels"),
             pytest.param(torch.zeros(1, 3, 48, 32), "48 x 32 pixels, expected 32 x 32", id="size"),
+            pytest.param(
+                torch.zeros(1, 3, 32, 32, dtype=torch.float16),
+                r"images are torch.float16, the model is torch.float32; give images.to\(torch.float32\)",
+                id="type",
+            ),
         ],
     )
     @pytest.mark.parametrize("measure", [mean_attention_distance, attention_rollout, gradient_rollout])
     def test_images_given_to_the_analyses(self, measure, images, message):
         with pytest.raises(ValueError, match=message):
             measure(timm.create_model("vit_tiny_patch16_224", **{**SMALL, "num_classes": 5}), images)
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+    @pytest.mark.parametrize("measure", [mean_attention_distance, attention_rollout, gradient_rollout])
+    def test_images_are_of_the_type_of_the_model(self, measure, dtype):
+        model, images = (
+            timm.create_model("vit_tiny_patch16_224", **SMALL | {"num_classes": 5}),
+            torch.zeros(1, 3, 32, 32),
+        )
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            measure(model, images.bfloat16())  # which autocast makes one type
+        model.to(dtype)
+        with pytest.raises(ValueError, match=rf"images are torch.float32, the model is {dtype}; give images.to"):
+            measure(model, images)
+        measure(model, images.to(dtype))
+
+    @pytest.mark.parametrize("batch_size", [0, -1])
+    @pytest.mark.parametrize("measure", [mean_attention_distance, attention_rollout])
+    def test_batches_of_less_than_one_image(self, measure, batch_size):
+        model = timm.create_model("vit_tiny_patch16_224", **SMALL)
+        with pytest.raises(ValueError, match=f"batch_size {batch_size} given, expected 1 or more"):
+            measure(model, torch.zeros(2, 3, 32, 32), batch_size=batch_size)
+
+    @pytest.mark.slow
+    def test_images_that_are_no_tensor(self):
+        """In a process without the checks of types that the tests have and users do not."""
+        run = subprocess.run([sys.executable, "-c", NO_TENSORS], capture_output=True, text=True, check=True)
+        assert run.stdout.splitlines() == [
+            f"images are {given}, expected a tensor [batch, channels, height, width]"
+            for given in ("ndarray", "list")
+            for _ in range(5)
+        ]
 
     @pytest.mark.parametrize("measure", [mean_attention_distance, attention_rollout, gradient_rollout])
     def test_a_model_without_attention(self, measure):

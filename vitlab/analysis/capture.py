@@ -171,6 +171,8 @@ def attention_gradients(
     >>> attn[0].shape == grads[0].shape
     True
     """
+    check_model(model)
+    check_images(model, images)
     if torch.is_inference_mode_enabled() or images.is_inference():
         raise ValueError("gradients cannot be had in torch.inference_mode; leave it, and clone images made in it")
     if getattr(model, "grad_checkpointing", False):

@@ -10,7 +10,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from vitlab.analysis.capture import grid_size, n_prefix_tokens, patch_stride, reduce_attention
-from vitlab.analysis.geometry import check_attention, check_rows, check_shape
+from vitlab.analysis.geometry import check_attention, check_rows, check_shape, image_batches
 
 
 def pixel_distances(
@@ -133,7 +133,7 @@ def mean_attention_distance(
         batch_size: images per forward; None takes all at once.
 
     Raises:
-        ValueError: as `capture.reduce_attention`.
+        ValueError: as `capture.reduce_attention`, for an unknown mode, and a batch size below 1.
 
     >>> import timm
     >>> mean_attention_distance(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160)).shape
@@ -152,15 +152,12 @@ def distance_and_mass(
     >>> distance.shape == mass.shape
     True
     """
-    n_prefix = n_prefix_tokens(model)
+    batches, n_prefix = image_batches(model, images, batch_size), n_prefix_tokens(model)
     reducers = {
         "distance": distance_reducer(grid_size(model, images), patch_stride(model), n_prefix, mode),
         "mass": mass_reducer(n_prefix),
     }
-    parts = [
-        reduce_attention(model, part, reducers, by_heads=True)
-        for part in images.split(batch_size or max(len(images), 1))
-    ]
+    parts = [reduce_attention(model, part, reducers, by_heads=True) for part in batches]
     distance, mass = (torch.cat([torch.stack(part[name], dim=1) for part in parts]) for name in reducers)
     return distance, mass
 

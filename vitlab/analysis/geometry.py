@@ -72,13 +72,15 @@ def grid_size(model: nn.Module, images: Tensor) -> tuple[int, int]:
     """Rows and columns of patches that the model makes of these images [B C H W].
 
     Raises:
-        ValueError: for a model with no patch embedding.
+        ValueError: for a model with no patch embedding, and images that are no tensor.
 
     >>> import timm
     >>> grid_size(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160))
     (10, 10)
     """
     embed = patch_embedding(model)
+    if not isinstance(images, Tensor):
+        raise _no_images(images)
     height, width = images.shape[-2:]
     if hasattr(embed, "dynamic_feat_size"):  # timm's own rule, with its padding
         rows, cols = embed.dynamic_feat_size((height, width))
@@ -134,8 +136,7 @@ def check_images(model: nn.Module, images: Tensor) -> None:
     >>> check_images(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160))
     """
     if not isinstance(images, Tensor) or images.ndim != 4:
-        given = list(images.shape) if isinstance(images, Tensor) else type(images).__name__
-        raise ValueError(f"images are {given}, expected a tensor [batch, channels, height, width]")
+        raise _no_images(images)
     if len(images) == 0:
         raise ValueError(f"images are {list(images.shape)}: an empty batch; give at least one image")
     if not images.is_floating_point():
@@ -149,7 +150,25 @@ def check_images(model: nn.Module, images: Tensor) -> None:
             f"images hold values up to {extreme:g}, expected about -3…3: not finite, or 0…255 not scaled yet "
             "(vitlab.data.loader.to_float)"
         )
+    _check_dtype(model, images)
     _check_size(model, images)
+
+
+def image_batches(model: nn.Module, images: Tensor, batch_size: int | None = None) -> tuple[Tensor, ...]:
+    """Images in batches of `batch_size`, in order, or all in one for None; model and images are checked before.
+
+    Raises:
+        ValueError: as `check_model` and `check_images`, and for a batch size below 1.
+
+    >>> import timm
+    >>> [len(part) for part in image_batches(timm.create_model("test_vit"), torch.zeros(3, 3, 160, 160), 2)]
+    [2, 1]
+    """
+    check_model(model)
+    check_images(model, images)
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size {batch_size} given, expected 1 or more images per forward, or None for all")
+    return images.split(batch_size or len(images))
 
 
 def check_shape(tensor: Tensor, name: str, *sizes: str) -> None:
@@ -204,6 +223,19 @@ def check_rows(attn: Tensor, name: str) -> None:
             f"attention of {name} {problem}, expected rows that sum to 1 (attention after the softmax); look for NaN "
             "or infinity in weights and images, or for a matrix that was cut or not normalised"
         )
+
+
+def _no_images(images: object) -> ValueError:
+    given = list(images.shape) if isinstance(images, Tensor) else type(images).__name__
+    return ValueError(f"images are {given}, expected a tensor [batch, channels, height, width]")
+
+
+def _check_dtype(model: nn.Module, images: Tensor) -> None:
+    """Images are of the type of the weights that read them, or autocast makes them; float64 it leaves alone."""
+    weights = [p.dtype for p in patch_embedding(model).parameters() if p.is_floating_point()]
+    cast = torch.is_autocast_enabled(images.device.type) and torch.float64 not in (images.dtype, *weights)
+    if weights and images.dtype not in weights and not cast:
+        raise ValueError(f"images are {images.dtype}, the model is {weights[0]}; give images.to({weights[0]})")
 
 
 def _check_size(model: nn.Module, images: Tensor) -> None:

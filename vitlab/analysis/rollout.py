@@ -20,6 +20,7 @@ from vitlab.analysis.geometry import (
     check_model,
     check_shape,
     has_class_token,
+    image_batches,
     reads_class_token,
 )
 
@@ -58,15 +59,15 @@ def attention_rollout(
         batch_size: images per forward; None takes all at once.
 
     Raises:
-        ValueError: as `capture.reduce_attention`, for an unknown head_fusion, a discard_ratio outside [0, 1), and a
-            start that the model does not have.
+        ValueError: as `capture.reduce_attention`, for an unknown head_fusion, a discard_ratio outside [0, 1), a
+            batch size below 1, and a start that the model does not have.
 
     >>> import timm
     >>> attention_rollout(timm.create_model("test_vit"), torch.zeros(2, 3, 160, 160)).shape
     torch.Size([2, 10, 10])
     """
     maps, from_class = [], _from_class(model, start)
-    for part in images.split(batch_size or max(len(images), 1)):
+    for part in image_batches(model, images, batch_size):
         update, finish = rollout_reducer(
             grid_size(model, part), n_prefix_tokens(model), from_class, head_fusion, discard_ratio
         )
