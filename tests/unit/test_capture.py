@@ -509,6 +509,12 @@ class TestGradients:
         for a, b in zip(free[1], frozen[1], strict=True):
             torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
 
+    @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+    def test_targets_are_any_integers(self, dtype):
+        wanted = attention_gradients(lab_vit(depth=1), pictures(), torch.tensor([1, 4]))[1]
+        found = attention_gradients(lab_vit(depth=1), pictures(), torch.tensor([1, 4], dtype=dtype))[1]
+        assert found[0].equal(wanted[0])
+
     def test_refused_without_gradients_or_logits(self):
         with torch.inference_mode(), pytest.raises(ValueError, match="inference_mode"):
             attention_gradients(lab_vit(), pictures())
@@ -518,6 +524,9 @@ class TestGradients:
         for targets in ([0], [0, 5], [-1, 0]):
             with pytest.raises(ValueError, match="expected 2 classes from 0 to 4"):
                 attention_gradients(lab_vit(depth=1), pictures(), torch.tensor(targets))
+        for floats in ([0.0, 1.0], [True, False]):
+            with pytest.raises(ValueError, match="expected 2 classes from 0 to 4, integers in a tensor"):
+                attention_gradients(lab_vit(depth=1), pictures(), torch.tensor(floats))
         recomputing = timm.create_model("vit_tiny_patch16_224", img_size=32, **SMALL)
         recomputing.set_grad_checkpointing()
         assert len(attention_maps(recomputing, pictures())) == 2

@@ -36,6 +36,11 @@ for given in (images.numpy(), list(images)):
             analyse(model, given)
         except ValueError as error:
             print(error)
+for targets in (2, [1, 3]):
+    try:
+        rollout.gradient_rollout(model, images, targets)
+    except ValueError as error:
+        print(error)
 """
 
 
@@ -208,14 +213,17 @@ class TestBadInput:
             measure(model, torch.zeros(2, 3, 32, 32), batch_size=batch_size)
 
     @pytest.mark.slow
-    def test_images_that_are_no_tensor(self):
+    def test_images_and_targets_that_are_no_tensor(self):
         """In a process without the checks of types that the tests have and users do not."""
         run = subprocess.run([sys.executable, "-c", NO_TENSORS], capture_output=True, text=True, check=True)
-        assert run.stdout.splitlines() == [
+        *of_images, of_int, of_list = run.stdout.splitlines()
+        assert of_images == [
             f"images are {given}, expected a tensor [batch, channels, height, width]"
             for given in ("ndarray", "list")
             for _ in range(5)
         ]
+        assert of_int == "targets 2 (int) given, expected 2 classes from 0 to 4, integers in a tensor"
+        assert of_list == "targets [1, 3] (list) given, expected 2 classes from 0 to 4, integers in a tensor"
 
     @pytest.mark.parametrize("measure", [mean_attention_distance, attention_rollout, gradient_rollout])
     def test_a_model_without_attention(self, measure):

@@ -196,15 +196,24 @@ def attention_gradients(
         logits = _run(model, images, fused, open_coded)
     if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
         raise ValueError(f"{type(model).__name__} returned no logits [batch, classes]; give a model with a classifier")
-    chosen = logits.argmax(1) if targets is None else targets.to(logits.device)
-    count, n_classes = logits.shape
-    if tuple(chosen.shape) != (count,) or not ((chosen >= 0) & (chosen < n_classes)).all():
-        raise ValueError(f"targets {chosen.tolist()} given, expected {count} classes from 0 to {n_classes - 1}")
+    chosen = logits.argmax(1) if targets is None else _classes(targets, *logits.shape).to(logits.device)
     score = logits.gather(1, chosen[:, None]).sum()  # one image's logit does not depend on another's attention
     grads = torch.autograd.grad(score, maps)
     both = ([attn.detach() for attn in maps], list(grads))
     maps, of_maps = ([_between_all(model, block, each) for block, each in enumerate(all_of)] for all_of in both)
     return maps, of_maps
+
+
+def _classes(targets: Tensor, count: int, n_classes: int) -> Tensor:
+    """One class of the model for each image, as the index of its logit."""
+    whole = isinstance(targets, Tensor) and torch.can_cast(targets.dtype, torch.int64) and targets.dtype != torch.bool
+    classes = targets.long() if whole else None
+    if classes is None or classes.shape != (count,) or not ((classes >= 0) & (classes < n_classes)).all():
+        given = targets.tolist() if isinstance(targets, Tensor) else f"{targets!r} ({type(targets).__name__})"
+        raise ValueError(
+            f"targets {given} given, expected {count} classes from 0 to {n_classes - 1}, integers in a tensor"
+        )
+    return classes
 
 
 def _run(
