@@ -115,6 +115,14 @@ def test_number_of_components(n):
         filter_components(random_filters(10))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_filters_that_are_not_finite(value):
+    filters = random_filters()
+    filters[3, 0, 1, 2] = filters[3, 1, 0, 0] = filters[7, 0, 0, 0] = value
+    with pytest.raises(ValueError, match="2 of 60 filters hold NaN or infinity"):
+        filter_components(filters, 3)
+
+
 def test_cutoff():
     with pytest.raises(ValueError, match="cutoff -1"):
         low_frequency_share(torch.ones(1, 3, 4, 4), -1.0)

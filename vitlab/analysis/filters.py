@@ -52,7 +52,7 @@ def filter_components(
         (components, each of norm 1, by falling variance; share of the total variance of each).
 
     Raises:
-        ValueError: when the filters are not [D, 3, P, Q], or n is not 1…min(D, 3·P·Q).
+        ValueError: when the filters are not [D, 3, P, Q] or not finite, or n is not 1…min(D, 3·P·Q).
 
     >>> components, explained = filter_components(torch.eye(48).reshape(48, 3, 4, 4), n=2)
     >>> components.shape, explained.shape
@@ -60,6 +60,9 @@ def filter_components(
     """
     check_shape(filters, "filters", "D", "3", "P", "Q")
     samples = filters.detach().flatten(1).double()
+    if not samples.isfinite().all():
+        count = int((~samples.isfinite()).any(1).sum())
+        raise ValueError(f"{count} of {len(samples)} filters hold NaN or infinity; did the training diverge?")
     most = min(samples.shape)
     if not 1 <= n <= most:
         raise ValueError(f"n {n} given, expected 1…{most}: {samples.shape[0]} filters of {samples.shape[1]} values")
