@@ -22,6 +22,7 @@ from vitlab.analysis.capture import (
     stream_attention,
 )
 from vitlab.analysis.distance import mean_attention_distance
+from vitlab.analysis.geometry import check_rows
 from vitlab.analysis.rollout import attention_rollout, gradient_rollout, last_block_attention
 from vitlab.analysis.tap import softmax_rows
 from vitlab.models.vit import ViT, ViTConfig
@@ -460,6 +461,12 @@ class TestBadInput:
             model.blocks[3].attn.qkv.weight[0, 0] = float("nan")
         with pytest.raises(ValueError, match="attention of block 3 holds NaN"):
             attention_maps(model, pictures())
+
+    def test_rows_of_a_model_are_as_exact_as_its_type(self):
+        rows = torch.full((1, 1, 4, 4), 0.251)
+        check_rows(rows, "attn")
+        with pytest.raises(ValueError, match=r"differs from 1 by 0\.004"):
+            check_rows(rows, "block 0", strict=True)
 
 
 class TestPeersOfTheBenchmark:

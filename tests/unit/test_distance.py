@@ -20,7 +20,7 @@ from vitlab.analysis.distance import (
     pixel_distances,
     prefix_mass,
 )
-from vitlab.analysis.rollout import attention_rollout, gradient_rollout
+from vitlab.analysis.rollout import attention_rollout, gradient_rollout, rollout_from_maps
 
 SMALL = {"img_size": 32, "depth": 2, "embed_dim": 32, "num_heads": 2, "num_classes": 0}
 
@@ -153,6 +153,31 @@ def test_model_equals_its_maps(name, mode):
     assert found.equal(mean_attention_distance(model, images, mode, batch_size=2))
 
 
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_maps_may_have_been_rounded_before(stored, dtype):
+    attn = random_attention(197, heads=2)
+    given = attn.to(stored).to(dtype)
+    assert (given.sum(-1) - 1).abs().max() > (1e-8 if stored == torch.float32 else 1e-4)
+    found = attention_distance(given, (14, 14), 16, 1)
+    torch.testing.assert_close(found, attention_distance(attn, (14, 14), 16, 1).to(dtype), rtol=1e-2, atol=0)
+    torch.testing.assert_close(prefix_mass(given, 1), prefix_mass(attn, 1).to(dtype), rtol=1e-2, atol=0)
+    found, wanted = (rollout_from_maps([maps] * 2, (14, 14)) for maps in (given, attn))
+    torch.testing.assert_close(found, wanted.to(dtype), rtol=2e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_maps_of_a_half_precision_model_fit_its_own_functions(fused):
+    model = timm.create_model("vit_tiny_patch16_224", **SMALL | {"img_size": 224}).bfloat16().eval()
+    for block in model.blocks:
+        block.attn.fused_attn = fused
+    images = torch.randn(1, 3, 224, 224).bfloat16()
+    maps, distance = attention_maps(model, images), mean_attention_distance(model, images)
+    for block, attn in enumerate(maps):
+        torch.testing.assert_close(attention_distance(attn, (14, 14), 16, 1), distance[:, block])
+    torch.testing.assert_close(rollout_from_maps(maps, (14, 14)), attention_rollout(model, images))
+
+
 class TestBadInput:
     @pytest.mark.parametrize(("grid", "n_prefix"), [((14, 13), 1), ((14, 14), 0), ((14, 14), 2), ((7, 7), 1)])
     def test_grid_or_prefix_that_does_not_fit(self, grid, n_prefix):
@@ -170,6 +195,14 @@ class TestBadInput:
     def test_rows_that_do_not_sum_to_one(self):
         with pytest.raises(ValueError, match=r"sum differs from 1 by 0\.1"):
             attention_distance(uniform(10)[..., 1:, 1:], (3, 3), 16, 0)  # the class column was cut off before
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_scores_before_the_softmax_and_a_class_column_set_to_zero(self, dtype):
+        attn = random_attention(10).to(dtype)
+        for wrong in (attn.log(), attn * (torch.arange(10) > 0)):
+            for measure in (lambda a: attention_distance(a, (3, 3), 16, 1), lambda a: prefix_mass(a, 1)):
+                with pytest.raises(ValueError, match="has a row whose sum differs from 1"):
+                    measure(wrong)
 
     @pytest.mark.parametrize(
         ("images", "message"),

@@ -142,7 +142,7 @@ def stream_attention(
         return axial.n_lines if axial else 1
 
     def deliver(block: int, heads: slice, attn: Tensor) -> None:
-        check_rows(attn, f"block {block}")
+        check_rows(attn, f"block {block}", strict=True)
         attn = _between_all(model, block, attn)
         consume(block, heads, attn.to(torch.promote_types(attn.dtype, torch.float32)))
 
@@ -186,11 +186,11 @@ def attention_gradients(
 
     def fused(block: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         attn = keep(softmax_rows(q, k, slice(None), **options))
-        check_rows(attn, f"block {block}")
+        check_rows(attn, f"block {block}", strict=True)
         return (attn @ v.to(attn.dtype)).to(v.dtype)
 
     def open_coded(block: int, attn: Tensor) -> None:
-        check_rows(keep(attn), f"block {block}")
+        check_rows(keep(attn), f"block {block}", strict=True)
 
     with torch.enable_grad():
         logits = _run(model, images, fused, open_coded)
