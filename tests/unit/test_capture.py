@@ -516,6 +516,16 @@ class TestGradients:
         for a, b in zip(free[1], frozen[1], strict=True):
             torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
 
+    @pytest.mark.parametrize("pool", ["token", "avg", ""])
+    def test_features_are_no_logits(self, pool):
+        model = timm.create_model("vit_tiny_patch16_224", img_size=32, global_pool=pool, **SMALL | {"num_classes": 0})
+        beheaded = lab_vit(depth=1)
+        beheaded.head = nn.Identity()
+        for headless in (model, beheaded):
+            for targets in (None, torch.tensor([3, 1])):
+                with pytest.raises(ValueError, match="has no classifier: it returns features, no logits"):
+                    gradient_rollout(headless, pictures(), targets)
+
     @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
     def test_targets_are_any_integers(self, dtype):
         wanted = attention_gradients(lab_vit(depth=1), pictures(), torch.tensor([1, 4]))[1]

@@ -177,6 +177,10 @@ def attention_gradients(
         raise ValueError("gradients cannot be had in torch.inference_mode; leave it, and clone images made in it")
     if getattr(model, "grad_checkpointing", False):
         raise ValueError("the model recomputes its blocks; call model.set_grad_checkpointing(False) first")
+    if getattr(model, "num_classes", None) == 0 or isinstance(getattr(model, "head", None), nn.Identity):
+        raise ValueError(
+            f"{type(model).__name__} has no classifier: it returns features, no logits; give one with classes"
+        )
     maps: list[Tensor] = []
 
     def keep(attn: Tensor) -> Tensor:
