@@ -450,6 +450,11 @@ class TestBadInput:
         with pytest.raises(ValueError, match=message):
             attention_maps(lab_vit(), images)
 
+    def test_what_scales_images_is_named_for_models_of_any_statistics(self):
+        for images in (torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.full((1, 3, 32, 32), 200.0)):
+            with pytest.raises(ValueError, match=r"loader.to_float .* models of ours; .*zoo.load\(name\).prepare"):
+                attention_maps(lab_vit(), images)
+
     def test_size_that_does_not_divide(self):
         model = timm.create_model("vit_tiny_patch16_224", dynamic_img_size=True, **SMALL)
         with pytest.raises(ValueError, match="40 x 32 pixels, expected multiples of the patch stride 16 x 16"):

@@ -10,6 +10,11 @@ from torch import Tensor, nn
 _ROUNDED = 1e-2  # tolerance of a row's sum in half precision, which given maps may have been through
 _ROW_SUM = {torch.float16: _ROUNDED, torch.bfloat16: _ROUNDED, torch.float32: 1e-4, torch.float64: 1e-8}
 
+_SCALES = (
+    "vitlab.data.loader.to_float scales 0…255 to -1…1, for models of ours; for others, such as those of timm, "
+    "vitlab.models.zoo.load(name).prepare or vitlab.models.pretrained.pretrained(…).prepare"
+)
+
 
 def n_prefix_tokens(model: nn.Module) -> int:
     """Number of tokens before the patches: 0, 1 (class), 2 (class and distillation), or more (registers).
@@ -142,14 +147,13 @@ def check_images(model: nn.Module, images: Tensor) -> None:
         raise ValueError(f"images are {list(images.shape)}: an empty batch; give at least one image")
     if not images.is_floating_point():
         raise ValueError(
-            f"images are {images.dtype}, expected floating point, normalised as the model was trained "
-            "(vitlab.data.loader.to_float scales 0…255 to -1…1)"
+            f"images are {images.dtype}, expected floating point, normalised as the model was trained ({_SCALES})"
         )
     extreme = images.detach().abs().amax().item()
     if not extreme < 64:  # also true of NaN
         raise ValueError(
             f"images hold values up to {extreme:g}, expected about -3…3: not finite, or 0…255 not scaled yet "
-            "(vitlab.data.loader.to_float)"
+            f"({_SCALES})"
         )
     _check_dtype(model, images)
     _check_size(model, images)
