@@ -147,6 +147,7 @@ def calls() -> dict[str, tuple[Any, ...]]:
         "analysis.geometry.patch_stride": (model,),
         "analysis.geometry.grid_size": (model, images),
         "analysis.geometry.patch_embedding": (model,),
+        "analysis.geometry.check_module": (model,),
         "analysis.geometry.check_model": (model,),
         "analysis.geometry.check_images": (model, images),
         "analysis.geometry.image_batches": (model, images, 2),

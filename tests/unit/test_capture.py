@@ -1,6 +1,8 @@
 """Capture: the true attention, an untouched model, and refusals in place of wrong or partial results."""
 
 import importlib.util
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -22,7 +24,9 @@ from vitlab.analysis.capture import (
     stream_attention,
 )
 from vitlab.analysis.distance import mean_attention_distance
-from vitlab.analysis.geometry import check_rows
+from vitlab.analysis.filters import embedding_filters
+from vitlab.analysis.geometry import check_rows, has_class_token, reads_class_token
+from vitlab.analysis.positions import position_embeddings, position_grid
 from vitlab.analysis.rollout import attention_rollout, gradient_rollout, last_block_attention
 from vitlab.analysis.tap import softmax_rows
 from vitlab.models.vit import ViT, ViTConfig
@@ -30,6 +34,22 @@ from vitlab.models.vit import ViT, ViTConfig
 CONFIG = ViTConfig(image_size=32, patch_size=8, dim=32, depth=12, n_heads=4, mlp_dim=64, n_classes=5, dropout=0.1)
 SMALL = {"depth": 2, "embed_dim": 32, "num_heads": 2, "num_classes": 5}  # makes a timm model small
 LOUD = 1.5  # factor on qkv weights: attention of a random model is otherwise close to uniform
+
+
+NO_MODELS = """
+import timm, torch
+from vitlab.analysis import capture, distance, filters, positions, rollout
+images = torch.zeros(2, 3, 160, 160)
+seeing = [capture.attention_maps, capture.grid_size, distance.mean_attention_distance]
+seeing += [rollout.attention_rollout, rollout.last_block_attention, rollout.gradient_rollout]
+reading = [filters.embedding_filters, positions.position_grid, positions.position_embeddings]
+for given in ("test_vit", timm.create_model("test_vit").state_dict()):
+    for analyse in [*seeing, *reading]:
+        try:
+            analyse(*(given, images)[: 2 if analyse in seeing else 1])
+        except TypeError as error:
+            print(error)
+"""
 
 
 def lab_vit(**options) -> ViT:
@@ -376,6 +396,45 @@ class TestRefused:
             attention_maps(nn.DataParallel(lab_vit()), pictures())
         with pytest.raises(ValueError, match="no `.blocks`"):
             attention_maps(nn.Linear(2, 2), pictures())
+
+    @pytest.mark.parametrize(
+        "analyse",
+        [
+            *(lambda m, f=f: f(m, pictures()) for f in (attention_maps, attention_gradients, grid_size)),
+            *(lambda m, f=f: f(m, pictures()) for f in (attention_rollout, gradient_rollout, last_block_attention)),
+            lambda m: mean_attention_distance(m, pictures()),
+            n_prefix_tokens,
+            patch_stride,
+            has_class_token,
+            reads_class_token,
+            embedding_filters,
+            position_grid,
+            position_embeddings,
+        ],
+    )
+    def test_every_analysis_says_the_same_of_a_wrapped_model(self, analyse):
+        with pytest.raises(ValueError, match=r"^model is DataParallel: it wraps a model; give `model.module`$"):
+            analyse(nn.DataParallel(lab_vit()))
+
+    @pytest.mark.slow
+    def test_names_and_weights_are_no_models(self):
+        """In a process without the checks of types that the tests have and users do not."""
+        run = subprocess.run([sys.executable, "-c", NO_MODELS], capture_output=True, text=True, check=True)
+        assert run.stdout.splitlines() == [
+            f"model is {given}, expected a torch.nn.Module; a name or weights alone are none "
+            "(vitlab.models.zoo.load(name).model is one)"
+            for given in ("str", "OrderedDict")
+            for _ in range(9)
+        ]
+
+    def test_filters_and_positions_do_not_speak_of_attention(self):
+        model = timm.create_model("convnext_atto")
+        for read in (embedding_filters, patch_stride):
+            with pytest.raises(ValueError, match="^ConvNeXt has no patch embedding of one patch size") as refusal:
+                read(model)
+            assert "attention" not in str(refusal.value)
+        with pytest.raises(ValueError, match="^ConvNeXt has no learned absolute position embeddings"):
+            position_embeddings(model)
 
     def test_nested_captures_of_one_model(self):
         model = lab_vit()

@@ -26,6 +26,7 @@ def n_prefix_tokens(model: nn.Module) -> int:
     >>> n_prefix_tokens(timm.create_model("test_vit"))
     1
     """
+    check_module(model)
     count = getattr(model, "num_prefix_tokens", None)
     if not isinstance(count, int):
         _check_blocks(model)
@@ -106,10 +107,33 @@ def patch_embedding(model: nn.Module) -> nn.Module:
     >>> type(patch_embedding(timm.create_model("test_vit"))).__name__
     'PatchEmbed'
     """
+    check_module(model)
     embed = getattr(model, "patch_embed", None) or getattr(model, "embeds", None)  # the latter in timm's NaFlexViT
     if not isinstance(embed, nn.Module) or not hasattr(embed, "patch_size"):
-        raise _no_plain_vit(model, "it has no patch embedding of one patch size")
+        raise ValueError(
+            f"{type(model).__name__} has no patch embedding of one patch size, so it is no plain ViT; expected a ViT "
+            "whose tokens are one grid of patches; give such a model, or the part of this one that is a ViT"
+        )
     return embed
+
+
+def check_module(model: nn.Module) -> None:
+    """Refuse what is no module, and a module around the model, which hides what is asked of it.
+
+    Raises:
+        TypeError: for a name, a dictionary of weights or the like.
+        ValueError: for a wrapper, such as nn.DataParallel.
+
+    >>> import timm
+    >>> check_module(timm.create_model("test_vit"))
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model is {type(model).__name__}, expected a torch.nn.Module; a name or weights alone are none "
+            "(vitlab.models.zoo.load(name).model is one)"
+        )
+    if isinstance(getattr(model, "module", None), nn.Module):
+        raise ValueError(f"model is {type(model).__name__}: it wraps a model; give `model.module`")
 
 
 def check_model(model: nn.Module) -> None:
@@ -121,12 +145,9 @@ def check_model(model: nn.Module) -> None:
     >>> import timm
     >>> check_model(timm.create_model("test_vit"))
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model is {type(model).__name__}, expected a torch.nn.Module")
+    check_module(model)
     if isinstance(model, torch.jit.ScriptModule):
         raise _refusal(model, "TorchScript hides its calls; give the model it was made from")
-    if isinstance(getattr(model, "module", None), nn.Module):
-        raise _refusal(model, "it wraps a model; give `model.module`")
     _check_blocks(model)
     n_prefix_tokens(model)
     patch_embedding(model)

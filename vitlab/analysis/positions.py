@@ -7,7 +7,7 @@ from jaxtyping import Float
 from scipy import stats
 from torch import Tensor, nn
 
-from vitlab.analysis.geometry import check_shape, n_prefix_tokens, patch_embedding
+from vitlab.analysis.geometry import check_module, check_shape, n_prefix_tokens, patch_embedding
 from vitlab.models.positions import check_fit
 from vitlab.models.variants import Variant
 
@@ -139,6 +139,7 @@ def _any_block(model: nn.Module) -> int | None:
 
 
 def _table(model: nn.Module, block: int | None = None) -> Tensor:
+    check_module(model)
     if isinstance(model, Variant):
         return model.position_table(block).detach()
     if block is not None:

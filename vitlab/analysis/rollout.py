@@ -208,7 +208,7 @@ def last_block_attention(
     >>> last_block_attention(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160)).shape
     torch.Size([1, 10, 10])
     """
-    grid, n_prefix, from_class = grid_size(model, images), n_prefix_tokens(model), _from_class(model, start)
+    from_class, grid, n_prefix = _from_class(model, start), grid_size(model, images), n_prefix_tokens(model)
 
     def last_only(block: int, attn: Tensor) -> Tensor | None:
         if block < len(model.blocks) - 1:
@@ -237,7 +237,7 @@ def gradient_rollout(
     >>> gradient_rollout(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160)).shape
     torch.Size([1, 10, 10])
     """
-    n_prefix, from_class = n_prefix_tokens(model), _from_class(model, start)
+    from_class, n_prefix = _from_class(model, start), n_prefix_tokens(model)
     maps, grads = attention_gradients(model, images, targets)
     row = _start(maps[-1][:, 0], n_prefix, from_class)
     for attn, grad in zip(reversed(maps), reversed(grads), strict=True):
