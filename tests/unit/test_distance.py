@@ -166,6 +166,11 @@ def test_maps_may_have_been_rounded_before(stored, dtype):
     torch.testing.assert_close(found, wanted.to(dtype), rtol=2e-2, atol=1e-4)
 
 
+def test_a_map_without_the_class_token_s_column_is_not_taken_for_a_rounded_one():
+    with pytest.raises(ValueError, match=r"sum differs from 1 by 0\.0050[78]"):  # 1/197, on the paper's grid
+        attention_distance(uniform(197)[..., 1:, 1:], (14, 14), 16, 0)
+
+
 @pytest.mark.parametrize("fused", [True, False])
 def test_maps_of_a_half_precision_model_fit_its_own_functions(fused):
     model = timm.create_model("vit_tiny_patch16_224", **SMALL | {"img_size": 224}).bfloat16().eval()
