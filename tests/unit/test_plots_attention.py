@@ -185,3 +185,8 @@ def test_comparisons_run_from_the_top_down_in_percentage_points():
     np.testing.assert_allclose(bars[0].get_xdata(), [20, 2])
     assert bars[0].get_ydata()[0] > bars[0].get_ydata()[1]
     np.testing.assert_allclose(bars[2][0].get_segments()[0][:, 0], [10, 40])
+
+
+def test_distances_of_another_model_are_refused_in_words(heads):
+    with pytest.raises(ValueError, match=r"data is of model \['deit', 'untrained'\], expected trained or untrained"):
+        plots.plot_attention_distances(heads.replace("trained", "deit"))

@@ -160,3 +160,8 @@ def test_resize_differences():
     assert [label.get_text() for label in ax.get_yticklabels()] == ["timm", "hf"]
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [30, 40, 10, 20])
     assert ax.get_xlabel() == "Difference from the paper's resizing (relative L2, %)"
+
+
+def test_tiles_with_the_channels_first_are_refused_in_words():
+    with pytest.raises(ValueError, match=r"tiles are \[28, 3, 16, 16\].*permute\(0, 2, 3, 1\)"):
+        plots.plot_filter_grid(np.zeros((28, 3, 16, 16)))

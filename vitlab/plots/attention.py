@@ -49,10 +49,15 @@ def plot_attention_distances(
         local: distance below which a head is called local, drawn as a dotted line.
         legend: whether it stands above the axes.
 
+    Raises:
+        ValueError: it is of another model than "trained" and "untrained".
+
     >>> rows = [{"model": "trained", "block": k, "head": 1, "distance_px": 9.0 * k} for k in (1, 2)]
     >>> plot_attention_distances(pd.DataFrame(rows), image_px=64).get_ylabel()
     'mean attention distance (px of 64)'
     """
+    if not set(data["model"]) <= set(MODELS):
+        raise ValueError(f"data is of model {sorted(set(data['model']))}, expected {' or '.join(MODELS)}")
     ax = ax or plt.gca()
     shown = [*data[column], *(line for line in (uniform, local) if line is not None)]
     if uniform is not None:

@@ -22,15 +22,23 @@ _RELATIONS = (  # of two patches: colour and marker, so that grey print tells th
 
 
 def plot_filter_grid(
-    tiles: Float[np.ndarray, "n P Q 3"], ax: Axes | None = None, columns: int = 7, first: int = 1
+    tiles: Float[np.ndarray, "n P Q channels"], ax: Axes | None = None, columns: int = 7, first: int = 1
 ) -> Axes:
     """Colour tiles in rows of `columns`, as Fig. 7 left has 28; `tiles` hold 0…1, in any number.
 
     `first` is the number of the first tile; each row begins with the number of its first tile.
 
+    Raises:
+        ValueError: the channels are not last, as in what `filters.filter_tiles` returns.
+
     >>> plot_filter_grid(np.zeros((10, 8, 8, 3)), columns=5).get_xlabel()
     'Components 1–10, row by row'
     """
+    if tiles.ndim != 4 or tiles.shape[3] != 3:
+        raise ValueError(
+            f"tiles are {list(tiles.shape)}, expected [n, height, width, 3]: "
+            "filter_tiles(…).permute(0, 2, 3, 1).numpy() has the channels last"
+        )
     ax = axes(ax)
     count, height, width = tiles.shape[:3]
     rows = -(-count // columns)
