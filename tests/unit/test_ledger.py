@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from vitlab import ledger
-from vitlab.ledger import claims
+from vitlab.ledger import claims, entries
 from vitlab.sweep import presets
 
 
@@ -153,6 +153,15 @@ def test_a_table_is_kept_with_its_gaps_as_null(figures):
         {"model": "a", "accuracy": 0.5, "step": 1},
         {"model": "b", "accuracy": None, "step": 2},
     ]
+
+
+def test_runs_that_never_started_to_learn_are_kept_and_told_again(figures):
+    study = ledger.begin("04_data_scaling", "smoke", 0)
+    number = ledger.Estimate.of([0.7, 0.1, 0.7, 0.69, 0.7], failed=np.int64(1))
+    ledger.conclude(study, "C04", ledger.judge(ledger.above(number)), {"accuracy": number})
+    (entry,) = stored(study)["results"]
+    assert entry["failed"] == 1
+    assert str(entries.estimate(entry)) == str(number) and "of which 1 never started" in str(number)
 
 
 def test_a_conclusion_enters_every_number_with_its_verdict_and_says_it_in_one_line(figures, capsys):

@@ -148,7 +148,7 @@ def conclude(
             "paper": paper or known.paper,
             "note": note,
             "counted": "" if estimate.is_exact else estimate.counted,
-            "failed": estimate.failed,
+            "failed": int(estimate.failed),
             "reason": ruling.reason,
             "advice": ruling.advice,
         }
