@@ -157,7 +157,7 @@ def test_a_table_is_kept_with_its_gaps_as_null(figures):
 
 def test_runs_that_never_started_to_learn_are_kept_and_told_again(figures):
     study = ledger.begin("04_data_scaling", "smoke", 0)
-    number = ledger.Estimate.of([0.7, 0.1, 0.7, 0.69, 0.7], failed=np.int64(1))
+    number = ledger.Estimate.of([0.7, 0.1, 0.7, 0.69, 0.7], failed=1)
     ledger.conclude(study, "C04", ledger.judge(ledger.above(number)), {"accuracy": number})
     (entry,) = stored(study)["results"]
     assert entry["failed"] == 1

@@ -112,8 +112,8 @@ _CONDITIONS = (
     ),
     Condition(
         "C20",
-        "With the smallest input the ViT is slower than the ResNet, though within the factor that the rule allows; as "
-        "the input grows it falls further behind, on one core. The paper measured on TPUv3.",
+        "With the smallest input the ViT is within the factor of the ResNet's speed that the rule allows; as the input "
+        "grows it falls behind, by a factor that depends on the processor. One core; the paper measured on TPUv3.",
         "05_compute_scaling",
         "speed",
     ),
