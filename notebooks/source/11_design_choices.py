@@ -566,8 +566,8 @@ else:
     with plots.figure(study, "shapes", alt=alt, figsize=(7.5, 4.4)) as ax:
         plots.plot_shapes(ours, ax).set_title(where)
     losses = design_runs.summary(by_shape, ["arm"], "train_loss")
-    each = ", ".join(f"{arm} {loss:.2f}" for arm, loss in zip(losses["arm"], losses["mean"], strict=True))
-    print(f"training loss in nats: {each}")
+    each = zip(losses["arm"], losses["mean"], strict=True)
+    print("training loss in nats\n" + "\n".join(f"  {loss:.2f}  {arm}" for arm, loss in each))
 
 # %% [markdown]
 # The same as a film: allow more and more FLOPs, and see which shape is the best that they pay for.
