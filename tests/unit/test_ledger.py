@@ -49,6 +49,7 @@ def test_a_record_holds_the_number_and_where_it_comes_from(figures):
             "paper": "",
             "note": "three seeds",
             "counted": "seeds",
+            "failed": 0,
             "reason": "",
             "advice": "",
         }

@@ -68,8 +68,3 @@ def test_table_of_models_is_the_zoos():
     text = README.read_text(encoding="utf-8")
     table = sizes_table(lab_sizes())
     assert report.with_table(text, table, "models") == text, "run: python -m vitlab.publish readme"
-
-
-def test_the_example_for_python_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    exec(example, {})

@@ -181,8 +181,8 @@ def test_a_verdict_names_its_parts_and_the_seeds_that_would_decide():
     assert judge(above(Estimate.of([3.0]))).advice == "at least 5 seeds are needed"
     assert "more than 1,000 seeds" in judge(above(Estimate(1e-6, -1, 1, 5))).advice
     assert judge(above(Estimate(0.0, -1, 1, 5))).advice == "more than 1,000 seeds would be needed at this spread"
-    # sd 1.5 · √20 / 2.093 = 3.205: t160 = 1.975, / √161 · 3.205 = 0.4989, one image fewer 0.5004
-    assert judge(above(Estimate(0.5, -1, 2, 20, counted="images"))).advice.startswith("about 161 images")
+    # sd 1.5 · √20 / 2.093 = 3.205: t324 = 1.967 + 0.843, / √325 · 3.205 = 0.4996, one image fewer 0.5003
+    assert judge(above(Estimate(0.5, -1, 2, 20, counted="images"))).advice.startswith("about 325 images")
     assert judge(above(of(1, 3, n=6), least=7)).advice == "at least 7 seeds are needed"
     assert judge(above(of(1, 3))).advice == ""
 

@@ -33,8 +33,8 @@ _CONDITIONS = (
     Condition(
         "C03",
         "With many classes told by several cues the ViT is ahead where images are few and the ResNet where they are "
-        "many: the reverse of the paper's order. Where texture, contour or arrangement alone tells ten classes, the "
-        "ResNet is ahead at every size (figure who_wins).",
+        "many: the reverse of the paper's order. Where texture, contour or arrangement alone tells few classes, the "
+        "ResNet is always ahead (figure who_wins).",
         "04_data_scaling",
         "full",
     ),
@@ -55,7 +55,8 @@ _CONDITIONS = (
     Condition(
         "C06",
         "Few-shot on other classes of the world, the hybrid is behind at all budgets, and the gap narrows. In trials "
-        "of equal time, one seed, it learns more of CIFAR-10 than a ViT with masked pre-training (notebook 02).",
+        "of equal time, one seed, it learns more of CIFAR-10 than a ViT with masked pre-training: a table of the "
+        "notebook on training.",
         "05_compute_scaling",
         "full",
     ),

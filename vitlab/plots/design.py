@@ -50,7 +50,7 @@ def plot_head_rates(means: pd.DataFrame, ax: Axes | None = None, at: float | Non
     >>> rows = {"arm": "GAP", "learning_rate": [1e-3, 4e-3], "mean": [0.5, 0.6], "low": 0.4, "high": 0.7}
     >>> ax = plot_head_rates(pd.DataFrame(rows | {"chosen": [True, False]}), Figure().subplots())
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['GAP', 'chosen on validation images']
+    ['chosen on validation images', 'GAP']
     """
     ax = axes(ax)
     arms = list(dict.fromkeys(means["arm"]))
