@@ -141,9 +141,8 @@ def test_everything_below_the_notebooks_is_imported_without_the_extra(session, r
 
 @pytest.mark.slow
 def test_the_readmes_example_runs_without_the_extra(session):
-    # vit_small_patch16_224: 12 blocks of 6 heads, 14 x 14 patches; the example has four images
-    found = [[4, 6, 4]], [[4, 12, 12]], [[12, 12, 12, 12]], [[28, 3, 8, 8], [28]]
-    assert session["shapes"] == list(found)
+    # lab: 6 blocks of 4 heads, 12 x 12 patches of 8 px; the example has four images, and 28 components
+    assert session["shapes"] == [[[4, 6, 4]], [[4, 12, 12]], [[12, 12, 12, 12]], [[28, 3, 8, 8], [28]]]
 
 
 @pytest.mark.slow

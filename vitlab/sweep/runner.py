@@ -287,10 +287,10 @@ def _remove_old_checkpoints(folder: Path) -> None:
                 shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _attempt(function: Run, task: Task, wait: bool, code: str | None = None) -> workers.Outcome:
+def _attempt(function: Run, task: Task, wait: bool, code: str) -> workers.Outcome:
     """One run, in a process of this machine: computed and stored, unless somebody else has done or is doing it.
 
-    `code` is the hash in the name of its result: a process that has other code computes nothing. None: not looked at.
+    `code` is the hash in the name of its result: a process that has other code computes nothing.
     """
     path, config = task
     try:
@@ -299,8 +299,7 @@ def _attempt(function: Run, task: Task, wait: bool, code: str | None = None) -> 
                 return "busy", ""
             if path.exists() and results.read(path, config):
                 return "done", "finished by another process"
-            if code is not None:
-                identity.check_code(function, code)
+            identity.check_code(function, code)
             started = time.perf_counter()
             with checkpoints_in(path.with_suffix(_UNFINISHED)), threads.one_thread():
                 rows = function(dict(config))
