@@ -94,6 +94,13 @@ class TestKnownAnswers:
         assert smooth[1, 0].tolist() == [1.0, 0.875, 0.625, 0.5]
         assert overlay(torch.zeros(1, 2, 2), (4, 4)).eq(0).all()
 
+    def test_overlay_divides_the_map_and_then_enlarges_it_known_answers(self):
+        spot = torch.zeros(1, 3, 3)
+        spot[0, 1, 1] = 0.5
+        pixels = overlay(spot, (6, 6))  # the centres of pixels lie a quarter of a patch from those of patches
+        assert pixels[0, 2:4, 2:4].tolist() == [[0.75**2] * 2] * 2
+        assert pixels[0, 1, 2] == 0.75 * 0.25 and pixels[0, 0].eq(0).all()
+
     def test_masks_known_answers(self):
         masks = torch.zeros(3, 4, 8, dtype=torch.bool)
         masks[0, :, :4] = True  # the left half
@@ -200,6 +207,20 @@ class TestModels:
         found = gradient_rollout(model, images, torch.tensor([0, 3]))
         torch.testing.assert_close(found.flatten(1), product[:, 0, 1:], atol=1e-6, rtol=1e-4)
         assert not torch.allclose(found, gradient_rollout(model, images, torch.tensor([1, 3])))
+
+    def test_gradient_rollout_of_half_precision_maps_is_multiplied_in_float32(self):
+        model, images = small_model(depth=4).bfloat16(), torch.randn(2, 3, 32, 32).bfloat16()
+        for block in model.blocks:
+            block.attn.fused_attn = False  # its maps then are of the model's own type
+        targets = torch.tensor([0, 3])
+        maps, grads = attention_gradients(model, images, targets)
+        assert maps[0].dtype == grads[0].dtype == torch.bfloat16
+        product = torch.eye(5, dtype=torch.float64).expand(2, 5, 5)
+        for attn, grad in zip(maps, grads, strict=True):
+            product = product + (attn.double() * grad.double()).clamp_min(0).mean(1) @ product
+        found = gradient_rollout(model, images, targets)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.flatten(1).double(), product[:, 0, 1:], atol=1e-6, rtol=1e-4)
 
 
 FAMILIES = [  # name, options, does the head read the class token

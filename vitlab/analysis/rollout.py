@@ -239,16 +239,19 @@ def gradient_rollout(
     """
     from_class, n_prefix = _from_class(model, start), n_prefix_tokens(model)
     maps, grads = attention_gradients(model, images, targets)
-    row = _start(maps[-1][:, 0], n_prefix, from_class)
+    precise = torch.promote_types(maps[0].dtype, torch.float32)  # rounding would pile up over blocks
+    row = _start(maps[-1][:, 0], n_prefix, from_class).to(precise)
     for attn, grad in zip(reversed(maps), reversed(grads), strict=True):
-        row = row + _product(row, (attn * grad).clamp_min(0).mean(1))
+        row = row + _product(row, (attn.to(precise) * grad.to(precise)).clamp_min(0).mean(1))
     return row[:, 0, n_prefix:].unflatten(-1, grid_size(model, images))
 
 
 def overlay(
     rollout: Float[Tensor, "B rows cols"], size: tuple[int, int], smooth: bool = True
 ) -> Float[Tensor, "B height width"]:
-    """Rollout at the size of the image, divided by its maximum, to multiply the image with (Fig. 6).
+    """Rollout divided by its maximum, enlarged to the image, to multiply the image with (Fig. 6).
+
+    The map is divided before it is enlarged, as by the authors: a lone bright patch loses some height to the blur.
 
     Args:
         size: height and width in pixels.
@@ -258,11 +261,10 @@ def overlay(
     tensor([[[0.5000, 0.5000, 1.0000, 1.0000]]])
     """
     check_shape(rollout, "rollout", "batch", "rows", "columns")
+    weights = rollout / rollout.amax((1, 2), keepdim=True).clamp_min(torch.finfo(rollout.dtype).tiny)
     if smooth:
-        large = F.interpolate(rollout[:, None], size, mode="bilinear", align_corners=False)[:, 0]
-    else:
-        large = F.interpolate(rollout[:, None], size, mode="nearest-exact")[:, 0]
-    return large / large.amax((1, 2), keepdim=True).clamp_min(torch.finfo(large.dtype).tiny)
+        return F.interpolate(weights[:, None], size, mode="bilinear", align_corners=False)[:, 0]
+    return F.interpolate(weights[:, None], size, mode="nearest-exact")[:, 0]
 
 
 def _product(left: Float[Tensor, "... S T"], right: Float[Tensor, "... T U"]) -> Float[Tensor, "... S U"]:
