@@ -153,6 +153,7 @@ def execute(
                 temporary,
                 parameters=dict(values),
                 kernel_name="python3",
+                engine_name=_saving_once(),
                 cwd=path.parent,
                 progress_bar=False,
                 stdout_file=SimpleNamespace(write=_echo_progress, flush=sys.stdout.flush),
@@ -168,6 +169,23 @@ def execute(
                 f"start ({error}); as far as it came: {failed}"
             ) from error
     failed.unlink(missing_ok=True)
+
+
+def _saving_once() -> str:
+    """The name of papermill's own engine, but for saving: at the end, not twice a cell, which takes seconds in all."""
+    from papermill.engines import NBClientEngine, papermill_engines
+
+    class SavingOnce(NBClientEngine):
+        @classmethod
+        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> Any:
+            path, nb_man.output_path = nb_man.output_path, None
+            try:
+                return super().execute_managed_notebook(nb_man, kernel_name, **options)
+            finally:
+                nb_man.output_path = path
+
+    papermill_engines.register("saving once", SavingOnce)
+    return "saving once"
 
 
 @contextlib.contextmanager
