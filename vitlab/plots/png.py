@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import html
 import io
+import math
 import sys
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
+
+_PALETTE_PIXELS = 100_000  # from so many a palette is chosen; from all those of a large picture it takes seconds
 
 
 def as_png(figure: Figure, colours: int | None = None) -> bytes:
@@ -35,7 +38,9 @@ def with_palette(image: Image.Image, colours: int = 256) -> bytes:
     b'PNG'
     """
     file, plain = io.BytesIO(), image.convert("RGB")
-    palette = plain.quantize(colours, method=Image.Quantize.MAXCOVERAGE)
+    smaller = math.sqrt(min(1, _PALETTE_PIXELS / max(1, plain.width * plain.height)))
+    few = plain.resize((math.ceil(plain.width * smaller), math.ceil(plain.height * smaller)), Image.Resampling.NEAREST)
+    palette = few.quantize(colours, method=Image.Quantize.MAXCOVERAGE)
     plain.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(file, "PNG", optimize=True)
     return file.getvalue()
 
