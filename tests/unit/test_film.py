@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 
 from vitlab.training.masked import KEPT, Target
 from vitlab.widgets import shapes_film, training_film
-from vitlab.widgets.film import Film, Frame
+from vitlab.widgets.film import Film, Frame, _placed
 from vitlab.widgets.masking import masking, wanted
 
 SCALE = {"uniform": 16.5, "limit": 8.3, "image_px": 32}
@@ -50,6 +51,16 @@ def test_a_film_has_a_frame_for_each_evaluation_and_says_what_it_shows(film):
     sizes = {Image.open(io.BytesIO(frame.png)).size for frame in film.frames}
     assert len(sizes) == 1, "a film whose frames jump"
     assert len({frame.png for frame in film.frames}) == 3
+
+
+def test_axes_are_at_the_same_place_in_every_frame():
+    places = []
+    for label in ("1", "1,000,000"):
+        figure = Figure(layout="constrained")
+        figure.subplots(1, 2)[0].set_yticks([0.5], [label])
+        places = _placed(figure, places)
+        figure.draw_without_rendering()
+        assert [ax.get_position().bounds for ax in figure.axes] == [place.bounds for place in places]
 
 
 def test_the_page_has_every_frame_and_nothing_from_elsewhere(film):

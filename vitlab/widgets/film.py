@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 from numpy import ndarray
 
 from vitlab import files, plots
@@ -158,11 +159,13 @@ def training_film(
         missing = sorted(set(moments) - set(maps))
         raise ValueError(f"{len(moments)} evaluations given, without a position map at {missing}; give one for each")
     frames, scale = [], {"uniform": uniform, "limit": limit, "image_px": image_px}
+    places: list[Bbox] = []  # of the axes, the same in every frame: nothing but what changes is to move
     for samples in moments:
         seen = heads[heads["samples"] == samples]
         sheet = (pictures or {}).get(samples)
         with plots.style():
             figure = _drawn(heads, seen, maps[samples], samples, sheet, scale)
+            places = _placed(figure, places)
             frames.append(Frame(f"{samples:,} images", as_png(figure, _COLOURS), _words(seen, samples, limit)))
     return Film(title, "training images seen", tuple(frames))
 
@@ -181,6 +184,17 @@ def _drawn(
         axes[3].set_yticks([])
         axes[3].set_title("predicted", fontsize=11)
     return figure
+
+
+def _placed(figure: Figure, places: list[Bbox]) -> list[Bbox]:
+    """Put the axes to `places`, or where there are none let them be laid out; returns where they are."""
+    if places:
+        figure.set_layout_engine("none")
+        for ax, place in zip(figure.axes, places, strict=True):
+            ax.set_position(place)
+        return places
+    figure.draw_without_rendering()
+    return [ax.get_position(original=True) for ax in figure.axes]
 
 
 def _words(seen: pd.DataFrame, samples: int, limit: float) -> str:
