@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -202,13 +203,15 @@ def test_a_conclusion_enters_every_number_with_its_verdict_and_says_it_in_one_li
         ledger.conclude(study, "C99", ruling, {"growth": growth})
 
 
-def test_in_a_notebook_a_conclusion_is_markdown(figures, monkeypatch, capsys):
-    shown = []
-    monkeypatch.setattr("IPython.get_ipython", lambda: object())
+@pytest.mark.parametrize("shell", [SimpleNamespace(kernel=object()), SimpleNamespace()], ids=["notebook", "terminal"])
+def test_a_conclusion_is_markdown_in_a_notebook_and_text_in_a_terminal(figures, monkeypatch, capsys, shell):
+    shown, line = [], "**C01: reproduced.** Tokens: 197."
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
     monkeypatch.setattr("IPython.display.display", shown.append)
     study = ledger.begin("01_vit_from_scratch", "smoke", 0)
     ledger.conclude(study, "C01", ledger.judge(ledger.given(True)), {"tokens": ledger.Estimate.exact(197)})
-    assert [line.data for line in shown] == ["**C01: reproduced.** Tokens: 197."] and capsys.readouterr().out == ""
+    printed = capsys.readouterr().out.splitlines()
+    assert ([each.data for each in shown], printed) == (([line], []) if hasattr(shell, "kernel") else ([], [line]))
 
 
 def test_a_notebook_without_a_claim_finishes(figures):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from vitlab import disk, files
 from vitlab.ledger import claims, published, verdicts
 from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.origin import provenance
+from vitlab.notebooks import in_notebook
 from vitlab.sweep import presets
 
 if TYPE_CHECKING:
@@ -231,9 +231,8 @@ def of_full(numbers: Mapping[str, Estimate]) -> dict[str, Estimate]:
 
 
 def _show(line: str) -> None:
-    """As Markdown in a notebook, as text elsewhere. IPython is asked only where it runs already."""
-    ipython = sys.modules.get("IPython")
-    if ipython is not None and ipython.get_ipython() is not None:
+    """As Markdown in a notebook, as text elsewhere, also in IPython's terminal."""
+    if in_notebook():
         from IPython.display import Markdown, display
 
         display(Markdown(line))
