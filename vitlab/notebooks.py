@@ -1,11 +1,10 @@
-"""Which notebooks there are, the parameters that each one takes, and whether one runs (every section of the paper)."""
+"""Which notebooks there are, and the parameters that each one takes (every section of the paper)."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,6 @@ from vitlab import files
 
 _NAME = re.compile(r"(\d\d)_[a-z0-9_]+\.ipynb")
 _NO_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)  # as `ast.literal_eval` raises them
-
-
-def in_notebook() -> bool:
-    """Whether a notebook's kernel runs this; IPython is asked only where it runs already.
-
-    >>> in_notebook()
-    False
-    """
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
 def notebooks_dir() -> Path:

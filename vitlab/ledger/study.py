@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ from vitlab import disk, files
 from vitlab.ledger import claims, published, verdicts
 from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.origin import provenance
-from vitlab.notebooks import in_notebook
 from vitlab.sweep import presets
 
 if TYPE_CHECKING:
@@ -231,8 +231,9 @@ def of_full(numbers: Mapping[str, Estimate]) -> dict[str, Estimate]:
 
 
 def _show(line: str) -> None:
-    """As Markdown in a notebook, as text elsewhere, also in IPython's terminal."""
-    if in_notebook():
+    """As Markdown in a notebook, as text elsewhere, also in IPython's terminal, which is asked only where it runs."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if getattr(shell, "kernel", None) is not None:
         from IPython.display import Markdown, display
 
         display(Markdown(line))

@@ -11,8 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from vitlab.notebooks import in_notebook
-from vitlab.plots.png import as_png, show_still, with_palette
+from vitlab.plots.png import as_png, in_notebook, show_still, with_palette
 from vitlab.plots.style import style
 
 _WIDTH = {False: 12.0, True: 9.0}  # inches, of pictures side by side and under each other

@@ -6,6 +6,7 @@ import base64
 import html
 import io
 import math
+import sys
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -56,8 +57,18 @@ def still(png: bytes, alt: str, width: int | None = None) -> tuple[dict, dict]:
     return {"image/png": base64.b64encode(png).decode(), "text/plain": alt}, {"image/png": about}
 
 
+def in_notebook() -> bool:
+    """Whether a notebook's kernel runs this; IPython is asked only where it runs already.
+
+    >>> in_notebook()
+    False
+    """
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
+
+
 def show_still(png: bytes, alt: str, width: int | None = None) -> None:
-    """Show a picture with its words in the cell that runs; see `still` and `notebooks.in_notebook`."""
+    """Show a picture with its words in the cell that runs; see `still` and `in_notebook`."""
     from IPython.display import publish_display_data
 
     publish_display_data(*still(png, alt, width))

@@ -12,8 +12,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vitlab.notebooks import in_notebook
-from vitlab.plots.png import show_still
+from vitlab.plots.png import in_notebook, show_still
 
 # Okabe & Ito's palette, told apart by every common form of colour blindness and in grey print.
 COLOURS = {

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from vitlab.data.loader import Batches
-from vitlab.notebooks import in_notebook
-from vitlab.plots.png import as_png, show_still, still
+from vitlab.plots.png import as_png, in_notebook, show_still, still
 from vitlab.plots.style import COLOURS, accuracy_axis, style
 from vitlab.training.interrupts import Stopped
 from vitlab.training.loop import train
