@@ -105,7 +105,7 @@ def rollout_from_maps(
     update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)
     for block, attn in enumerate(maps):
         check_attention(attn, grid, n_prefix)
-        update(block, attn.to(torch.promote_types(attn.dtype, torch.float32)))  # rounding would pile up over blocks
+        update(block, _precise(attn))
     return finish()
 
 
@@ -239,10 +239,9 @@ def gradient_rollout(
     """
     from_class, n_prefix = _from_class(model, start), n_prefix_tokens(model)
     maps, grads = attention_gradients(model, images, targets)
-    precise = torch.promote_types(maps[0].dtype, torch.float32)  # rounding would pile up over blocks
-    row = _start(maps[-1][:, 0], n_prefix, from_class).to(precise)
+    row = _start(_precise(maps[-1][:, 0]), n_prefix, from_class)
     for attn, grad in zip(reversed(maps), reversed(grads), strict=True):
-        row = row + _product(row, (attn.to(precise) * grad.to(precise)).clamp_min(0).mean(1))
+        row = row + _product(row, (_precise(attn) * _precise(grad)).clamp_min(0).mean(1))
     return row[:, 0, n_prefix:].unflatten(-1, grid_size(model, images))
 
 
@@ -265,6 +264,11 @@ def overlay(
     if smooth:
         return F.interpolate(weights[:, None], size, mode="bilinear", align_corners=False)[:, 0]
     return F.interpolate(weights[:, None], size, mode="nearest-exact")[:, 0]
+
+
+def _precise(maps: Tensor) -> Tensor:
+    """In float32, or what is finer and given: the rounding of half precision would pile up over blocks."""
+    return maps.to(torch.promote_types(maps.dtype, torch.float32))
 
 
 def _product(left: Float[Tensor, "... S T"], right: Float[Tensor, "... T U"]) -> Float[Tensor, "... S U"]:
