@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-import math
 import sys
 
 import numpy as np
@@ -13,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-_PALETTE_PIXELS = 100_000  # from so many a palette is chosen; from all those of a large picture it takes seconds
+_PALETTE_SIDES = 400, 400  # at most, of what a palette is chosen from; from all of a large picture it takes seconds
 
 
 def as_png(figure: Figure, colours: int | None = None) -> bytes:
@@ -38,8 +37,8 @@ def with_palette(image: Image.Image, colours: int = 256) -> bytes:
     b'PNG'
     """
     file, plain = io.BytesIO(), image.convert("RGB")
-    smaller = math.sqrt(min(1, _PALETTE_PIXELS / max(1, plain.width * plain.height)))
-    few = plain.resize((math.ceil(plain.width * smaller), math.ceil(plain.height * smaller)), Image.Resampling.NEAREST)
+    few = plain.copy()
+    few.thumbnail(_PALETTE_SIDES, Image.Resampling.NEAREST)
     palette = few.quantize(colours, method=Image.Quantize.MAXCOVERAGE)
     plain.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(file, "PNG", optimize=True)
     return file.getvalue()
