@@ -28,7 +28,8 @@ def executed(folder, weights="vit_tiny@/elsewhere/model.safetensors", note=""):
     }
     for name in figures:
         (folder / f"{name}.svg").write_text("<svg/>")
-    result = {"parameters": {"weights": weights, "seed": 0}, "figures": figures, "results": [{"note": note}]}
+    results = [{"claim": "C12", "note": note}]
+    result = {"parameters": {"weights": weights, "seed": 0}, "figures": figures, "results": results}
     (folder / "result.json").write_text(json.dumps(result))
     (folder / "notebook.ipynb").write_text("{}")
     return folder
@@ -44,6 +45,25 @@ def test_pictures_and_numbers_are_kept_and_nothing_else(tmp_path):
     assert result["weights"] == TOLD and result["parameters"] == {"weights": "vit_tiny", "seed": 0}
     assert all("svg" not in figure for figure in result["figures"].values())
     assert result["figures"]["small"]["sha256"] == hashlib.sha256((target / "small.png").read_bytes()).hexdigest()
+
+
+def test_figures_and_numbers_of_other_trainings_stay_behind(tmp_path):
+    run = executed(tmp_path / "run")
+    result = files.read_json(run / "result.json")
+    result["figures"]["local_shares"] = result["figures"]["small"]
+    result["results"] += [{"claim": "L01"}, {"claim": "C10"}]
+    files.write_json(run / "result.json", result)
+    kept = files.read_json(imagenet.take_over(run, tmp_path / "reference", TOLD) / "result.json")
+    assert sorted(kept["figures"]) == ["large", "small"]
+    assert [entry["claim"] for entry in kept["results"]] == ["C12", "C10"]
+
+
+def test_the_reference_has_nothing_of_trainings_of_ours():
+    ours = {"L01", "L02"}
+    for path in sorted(files.reference_dir("imagenet").glob("*/result.json")):
+        result = files.read_json(path)
+        assert not ours & {entry["claim"] for entry in result["results"]}, path
+        assert all("training" not in figure["alt"] for figure in result["figures"].values()), path
 
 
 def test_large_pictures_get_a_palette_and_small_ones_stay(tmp_path):

@@ -28,6 +28,8 @@ from vitlab.publish.reference import refuse_paths
 WEIGHTS = "vit_tiny_patch16_224"  # timm's ViT-Ti/16
 NOTEBOOKS = ("06", "07", "08", "09")
 _PARAMETERS = ("weights", "world_weights")  # of the notebooks, that name the model
+# What 07 and 08 show of the trainings of `local_heads`, whatever WEIGHTS are: nothing of these weights.
+_OF_TRAININGS = ("maps_of_trainings", "trainings", "local_shares", "heads_coming_about", "L01", "L02")
 _LARGEST = 300_000  # bytes of a picture that is committed as it is; with a palette it has a third of them
 _RUN = "import sys; from vitlab.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -74,7 +76,8 @@ def what(weights: str, about: str = "") -> dict[str, Any]:
 def take_over(results: Path, target: Path, weights: dict[str, Any], place: str = "") -> Path:
     """Copy a notebook's result.json and PNG files into `target`, which has nothing else afterwards; returns it.
 
-    The result says what `weights` were used, not at which `place` on this machine; large pictures get a palette.
+    What a notebook shows of other trainings stays behind. The result says what `weights` were used, not at which
+    `place` on this machine; large pictures get a palette.
 
     Raises:
         ValueError: the result still shows a path of this machine.
@@ -82,6 +85,8 @@ def take_over(results: Path, target: Path, weights: dict[str, Any], place: str =
     result = files.read_json(results / "result.json")
     result["weights"] = weights
     result["parameters"] |= {name: weights["name"] for name in _PARAMETERS if name in result["parameters"]}
+    result["figures"] = {name: figure for name, figure in result["figures"].items() if name not in _OF_TRAININGS}
+    result["results"] = [entry for entry in result["results"] if entry["claim"] not in _OF_TRAININGS]
     for figure in result["figures"].values():
         figure.pop("svg", None)
     text = json.dumps(result)
