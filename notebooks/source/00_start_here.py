@@ -246,7 +246,8 @@ with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
 # how much trainings differ. *All together*: where the two verdicts differ, or leave the claim open,
 # the runs of all draws are judged once more as one, by the same rule. That decides (so it was settled
 # when both draws of the first such claims were known); the figure above has the verdicts of the first
-# draw.
+# draw. The sentence below the table tests the intervals themselves: do two draws of one number differ
+# more than the seeds within a draw let one expect? `docs/ledger.md` has all numbers of both.
 
 # %%
 again = report.read_results(files.reference_dir(second.FOLDER))[0]
@@ -255,6 +256,7 @@ display(Markdown(second.in_words(again)))
 if again:
     with pd.option_context("display.max_colwidth", None):
         display(pd.DataFrame(second.rows(again)).set_index("claim"))
+    display(Markdown(second.spread_in_words(again.values())))
 
 # %% [markdown]
 # Where a draw of a claim has another verdict than *reproduced*, the condition is the result: what has

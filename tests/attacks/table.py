@@ -40,6 +40,7 @@ LEFT_OUT = {
     "ledger.published.": "as beside",
     "ledger.entries.": "reads what report.read_results has checked",
     "ledger.second.": "as entries",
+    "ledger.pooling.": "takes two Estimates, which have checked themselves",
     "ledger.conditions.": "as entries",
     "ledger.report.write": "writes; build makes the same text",
     "sweep.committed.": "packs runs of our own; damaged archives: tests/unit/test_committed",

@@ -185,6 +185,42 @@ def test_front_page_and_report_show_the_second_draw(tmp_path):
     assert "## Second draw" not in report.build(tmp_path / "first", tmp_path / "none", "quick")
 
 
+def test_the_ledger_has_the_numbers_of_both_draws_and_of_all():
+    twice = second.drawn(FIRST, SECOND)
+    assert "| number of C12 | 0.50 [0.40, 0.60], n = 5 seeds | 0.55 " in front.ledger_page(FIRST, twice)
+    # The same number in both, 0.5 ± 0.1 of five seeds: t of ten is 2.262 for 2.776, and the squares are over 9 for 8.
+    both = twice["L01"].numbers[0].both
+    assert both.half_width == pytest.approx(0.1 * 2.2622 / 2.7764 * (8 / 9) ** 0.5 / 2**0.5, rel=1e-4)
+    assert f"| number of L01 | {twice['L01'].numbers[0].first} | {twice['L01'].numbers[0].second} | {both} |" in (
+        front.ledger_page(FIRST, twice)
+    )
+
+
+def test_numbers_of_images_or_of_one_draw_have_none_of_all_draws():
+    by_images = {"08_a": result(entry("C12") | {"counted": "images", "n": 128})}
+    twice = second.drawn(by_images, {"08_a": by_images["08_a"] | {"seed": 1} | ANEW})
+    assert twice["C12"].of_all("number of C12") == "–" == twice["C12"].of_all("another")
+    assert second.spread_in_words(twice.values()) == ""
+
+
+def test_numbers_that_differ_by_more_than_their_spread_are_counted():
+    away = {"08_a": result(entry("C12", value=0.7) | {"interval": [0.65, 0.75]}, entry("L01"), seed=1) | ANEW}
+    words = second.spread_in_words(second.drawn(FIRST, away).values())
+    assert words.startswith("2 numbers of trainings were measured in both draws. In 1 of them the draws lie ")
+    assert "by chance that is to be expected in 0, " in words
+    page = front.ledger_page(FIRST, second.drawn(FIRST, away))
+    assert "2 numbers of trainings were measured in both draws." in page.split("## C01")[0]
+
+
+def test_a_number_that_was_judged_of_all_draws_is_that_one():
+    full = {"metric": "share, full"}
+    said = {"verdict": "inconclusive", "numbers": [named("share", "0.51 [0.49, 0.53], n = 20 seeds")]}
+    first = {"11_b": result(entry("C19", "inconclusive") | full, entry("C19") | {"metric": "share"})}
+    first = {"11_b": first["11_b"] | {TOGETHER: {"C19": said}}}
+    drawn = second.drawn(first, {"11_b": result(entry("C19") | full, seed=1) | ANEW})["C19"]
+    assert drawn.of_all("share, full") == "0.51 [0.49, 0.53], n = 20 seeds" and drawn.of_all("share") == "–"
+
+
 # ---- publishing verdicts ----
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vitlab.ledger import pooling
 from vitlab.ledger.claims import CLAIMS
-from vitlab.ledger.entries import by_claim, estimate, verdicts_of
+from vitlab.ledger.entries import Entries, by_claim, estimate, verdicts_of
+from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.study import TOGETHER
 from vitlab.ledger.verdicts import Verdict
 
@@ -16,6 +17,31 @@ FOLDER = "second"  # in figures/reference, beside the presets: the result.json f
 ANEW = "drawn_anew"  # what such a file says beside its entries: claim → what has other seeds in it
 _OPEN = (str(Verdict.INCONCLUSIVE), str(Verdict.NOT_TESTABLE))
 _NONE = "No verdict was drawn a second time yet."
+_COUNTED = ("seeds", "trainings")  # what n counts, of numbers that other seeds measure anew, independently
+_FULL = ", full"  # behind a metric, of runs of that preset
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that both draws have measured."""
+
+    metric: str
+    first: Estimate
+    second: Estimate
+
+    @property
+    def both(self) -> Estimate | None:
+        """That of both draws as one sample; None where it is not one of trainings, see `pooling.as_one`."""
+        return pooling.as_one(self.first, self.second) if self._of_trainings else None
+
+    @property
+    def differs(self) -> bool | None:
+        """Whether the draws differ by more than the spread of their trainings allows; None as for `both`."""
+        return pooling.differ(self.first, self.second) if self._of_trainings else None
+
+    @property
+    def _of_trainings(self) -> bool:
+        return self.first.counted in _COUNTED
 
 
 @dataclass(frozen=True)
@@ -29,6 +55,14 @@ class Drawn:
     anew: str  # what was drawn anew: "trainings", or "images" of the same models
     together: str = ""  # the verdict of all draws judged as one, which decides; kept where it is not `settled`
     number_together: str = ""
+    numbers: tuple[Number, ...] = ()  # those that both draws have
+    by_all: Mapping[str, str] = field(default_factory=dict)  # metric → the number of all draws judged as one
+
+    def of_all(self, metric: str) -> str:
+        """A number of all draws: as judged, else that of both draws as one sample; a dash where there is none."""
+        if metric.endswith(_FULL) and metric.removesuffix(_FULL) in self.by_all:
+            return self.by_all[metric.removesuffix(_FULL)]
+        return next((str(each.both) for each in self.numbers if each.metric == metric and each.both), "–")
 
     @property
     def stands(self) -> bool:
@@ -59,27 +93,33 @@ def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[s
     before, after = by_claim(first), by_claim(same)
     anew = {claim: what for there in same.values() for claim, what in there.get(ANEW, {}).items()}
     together = {claim: said for name in same for claim, said in first[name].get(TOGETHER, {}).items()}
-    twice = {
-        claim: Drawn(
-            claim,
-            "; ".join(verdicts_of(before[claim])),
-            "; ".join(verdicts_of(entries)),
-            f"{entries[0][1]['metric']}: {estimate(entries[0][1])}",
-            anew[claim],
-        )
+    return {
+        claim: _twice(claim, before[claim], entries, anew[claim], together.get(claim))
         for claim, entries in after.items()
         if entries and before[claim] and claim in anew
     }
-    return {
-        claim: _by_all(each, together[claim]) if claim in together and not each.settled else each
-        for claim, each in twice.items()
-    }
 
 
-def _by_all(drawn: Drawn, said: Mapping[str, Any]) -> Drawn:
-    """With the verdict of all draws together and its first number."""
-    first = said["numbers"][0]
-    return dataclasses.replace(drawn, together=said["verdict"], number_together=f"{first['metric']}: {first['number']}")
+def _twice(claim: str, before: Entries, after: Entries, anew: str, together: Mapping[str, Any] | None) -> Drawn:
+    """A claim with its entries of both draws, and what all draws say `together`, which counts where it is open."""
+    second = {entry["metric"]: estimate(entry) for _, entry in after}
+    numbers = tuple(
+        Number(entry["metric"], estimate(entry), second[entry["metric"]])
+        for _, entry in before
+        if entry["metric"] in second
+    )
+    first_verdict, second_verdict = ("; ".join(verdicts_of(entries)) for entries in (before, after))
+    number = _named(*next(iter(second.items())))
+    drawn = Drawn(claim, first_verdict, second_verdict, number, anew, numbers=numbers)
+    if together is None or drawn.settled:
+        return drawn
+    by_all = {each["metric"]: each["number"] for each in together["numbers"]}
+    first = _named(*next(iter(by_all.items())))
+    return replace(drawn, together=together["verdict"], number_together=first, by_all=by_all)
+
+
+def _named(metric: str, number: object) -> str:
+    return f"{metric}: {number}"
 
 
 def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -114,6 +154,24 @@ def in_words(claims: Mapping[str, Drawn]) -> str:
         by_all.append(f"{', '.join(names)} and {last} are {verdict}" if names else f"{last} is {verdict}")
     told += [f"by the seeds of all draws, {', and '.join(by_all)}"] if by_all else []
     return "; ".join(told) + "."
+
+
+def spread_in_words(claims: Iterable[Drawn]) -> str:
+    """How many numbers of trainings differ between two draws by more than the spread within each lets one expect.
+
+    >>> spread_in_words([])
+    ''
+    """
+    compared = [each.differs for drawn in claims for each in drawn.numbers if each.differs is not None]
+    if not compared:
+        return ""
+    n = len(compared)
+    return (
+        f"{n} numbers of trainings were measured in both draws. In {sum(compared)} of them the draws lie farther apart "
+        "than the spread between the trainings of a draw explains (Welch's test at 5 %); by chance that is to be "
+        f"expected in {n / 20:.0f}, if the intervals are right. Numbers of the same runs are not independent of each "
+        "other."
+    )
 
 
 def rows(claims: Mapping[str, Drawn]) -> Sequence[dict[str, str]]:

@@ -35,9 +35,10 @@ runs ([figures/reference/full](../figures/reference/full/)), all others from the
 ([figures/reference/quick](../figures/reference/quick/)).
 [Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict. *Second draw*: the same with other
 seeds, at the learning rates that the first draw had chosen; what was drawn anew stands beside it
-(`figures/reference/second`). Claims with another verdict than *reproduced* say under which condition their effect is
-there, or what a run would take that could show it; such a sentence interprets the figure that it names, and numbers of
-the same notebook.
+(`figures/reference/second`). *All draws*: numbers that rest on trainings, over the trainings of both draws, or of more
+where more were drawn. Claims with another verdict than *reproduced* say under which condition their effect is there, or
+what a run would take that could show it; such a sentence interprets the figure that it names, and numbers of the same
+notebook.
 """
 _ONCE: Mapping[str, second.Drawn] = MappingProxyType({})  # no claim was drawn twice
 
@@ -178,7 +179,8 @@ def _again(drawn: second.Drawn | None) -> str:
 def ledger_page(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn] = _ONCE) -> str:
     """The page with every number: a section for each claim, with its statement once."""
     sections = (_section(claim, entries, twice.get(claim)) for claim, entries in by_claim(results).items())
-    return "\n".join([_INTRODUCTION, *sections])
+    spread = second.spread_in_words(twice.values())
+    return "\n".join([_INTRODUCTION, *([_wrapped(spread), ""] if spread else []), *sections])
 
 
 def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
@@ -197,9 +199,18 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
         lines += ["", f"Verdict of all draws, judged as one: **{again.together}**. {again.number_together}."]
     if condition := conditions.of(claim, entries, again):
         lines += ["", _condition(condition)]
-    lines += ["", "| measured | ours |", "|---|---|"]
-    lines += [report.table_line(entry["metric"], str(estimate(entry))) for _, entry in entries]
+    lines += ["", *_numbers(entries, again)]
     return "\n".join([*lines, ""])
+
+
+def _numbers(entries: Entries, again: second.Drawn | None) -> list[str]:
+    """A table of a claim's numbers; with those of the second draw and of all draws, if that has some of them."""
+    ours = [(entry["metric"], str(estimate(entry))) for _, entry in entries]
+    if not again or not again.numbers:
+        return ["| measured | ours |", "|---|---|", *(report.table_line(*each) for each in ours)]
+    others = {number.metric: str(number.second) for number in again.numbers}
+    lines = [report.table_line(*each, others.get(each[0], "–"), again.of_all(each[0])) for each in ours]
+    return ["| measured | first draw | second draw | all draws |", "|---|---|---|---|", *lines]
 
 
 def _condition(condition: conditions.Condition) -> str:
