@@ -51,6 +51,7 @@ STUDIES: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = MappingProxyType
         "head_rates": _at_best_rates("steps", "arm"),
         "resnet_optimizers": _at_best_rates("task", "arm"),
         "vit_shapes": _at_best_rates("task", "dimension", "arm"),
+        "position_variants": _at_best_rates("task", "arm"),
         "axial_attention": _axial_and_plain,
         "masked_pretraining": _judged,
         "transfer": _from_photographs,
