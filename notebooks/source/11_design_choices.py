@@ -22,7 +22,8 @@
 # | `full` | all five studies, five to nine seeds each, every arm tuned by the same trials | several hours |
 #
 # Only C09 is live at `quick`. Of the other four, the published runs of `full` are drawn, with their
-# number and the number planned; where none is published, the notebook says so.
+# number and the number planned; where none is published, the notebook says so. C09 too is judged by
+# its runs of `full` where these are published; what the live ones say stands beside that.
 
 # %% [markdown]
 # ## What you will learn
@@ -299,22 +300,8 @@ widgets.position_kinds(maps)
 # rank correlation with nearness is negative). What a position table learns depends on the task: with
 # photographs, in notebook 07, near patches become similar.
 #
-# ### Verdict
-
-# %%
-ruling = design_rules.positions_rule(over_none, kinds, places)
-numbers = {name: each for name, each in (over_none | kinds | places).items() if each}
-rates = ", ".join(f"{rate:g}" for rate in config.rates)
-note = f"{first['model']}, {first['image_size']} px, {first['steps']} steps; learning rates {rates}"
-absent = [name for name, each in places.items() if not each]
-note += f"; not run: {' / '.join(absent)}" if absent else ""
-ledger.conclude(study, "C09", ruling, numbers, note=note, table=means)
-if PRESET == "smoke":
-    print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
-
-# %% [markdown]
-# *Where* they are added matters little, as in the paper: in both draws each of the four cells is
-# within one and a half points of its stem. But in each draw at least three of the four intervals
+# *Where* they are added matters little, as in the paper: in both draws at `quick` each of the four
+# cells is within one and a half points of its stem. But in each draw at least three of the four intervals
 # reach beyond ±2 points, so that "equal" stays undecided. (These four came into `quick` when the
 # results of the kinds had been seen; the rule is the old one.)
 #
@@ -325,15 +312,17 @@ if PRESET == "smoke":
 # embeddings are added to every token from the first step on. In a pilot with five times the views,
 # on a more varied task, *relative* was still closer to *none* than to 1-D.
 #
-# The runs of `full` beside it, with all cells of Table 8 and three tasks, where any are published:
+# ### Three tasks: the runs of `full`
+#
+# On 40,000 images instead of 4,000, each cell at the better of two learning rates: the arrangement
+# of discs again, harder; *contour*, where the outline alone tells the classes; and the photographs
+# of CIFAR-10.
 
 # %%
 night, where = ledger.live_or_published(position_variants.position_variants, "full", SEED, {})
-if night.empty:
-    print(where)
-else:
+print(where)
+if len(night):
     night = design_runs.chosen(night)
-    print(f"{where}: {design_rules.positions_rule(*position_variants.comparisons(night))}")
     alt = "Accuracy of each kind and place of position embeddings minus 1-D at the stem, with "
     alt += "intervals, in each task of the preset full."
     tasks = list(dict.fromkeys(night["task"]))
@@ -341,6 +330,49 @@ else:
     with plots.figure(study, "positions_full", 1, len(tasks), alt=alt, **shape) as axes:
         for ax, task in zip(axes[0], tasks, strict=True):
             plots.plot_cell_differences(position_variants.gaps(night, task), ax).set_title(task)
+
+# %% [markdown]
+# In the committed runs *none* is behind 1-D in all three tasks: by tens of points where the class is
+# told by the arrangement or by the contour, and by about two on CIFAR-10. Most of what tells the ten
+# classes of these photographs is within the patches; that is the paper's finding, on ImageNet by
+# three points. *Relative* stays near *none* in the two tasks of the world, and lies between the two
+# on CIFAR-10. And the kinds are not equal: *2-D* is far behind 1-D on contours, and ahead by little
+# elsewhere. Why that is so was not tested.
+#
+# ### Verdict
+
+# %%
+def positions_judged(runs):
+    """The ruling on C09 by these runs, and its numbers."""
+    found = position_variants.comparisons(runs)
+    numbers = {name: each for part in found for name, each in part.items() if each}
+    return design_rules.positions_rule(*found), numbers
+
+
+of_full = None
+if len(night):
+    of_full = *positions_judged(night), "each cell at the better of two learning rates"
+rates = ", ".join(f"{rate:g}" for rate in config.rates)
+note = f"{first['model']}, {first['image_size']} px, {first['steps']} steps; learning rates {rates}"
+absent = [name for name, each in places.items() if not each]
+note += f"; not run: {' / '.join(absent)}" if absent else ""
+ledger.conclude_by_full(study, "C09", (*positions_judged(runs), note), of_full, where, table=means)
+if PRESET == "smoke":
+    print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
+
+# %% [markdown]
+# "Ahead in every task" is undecided, and by the rule alone. On contours single trainings of *none*
+# never leave chance while others do; of such a mixture the ledger makes no interval, and without one
+# nothing is decided. Yet in every seed of both draws 1-D leads there by more than 45 points. The rule
+# was not changed after this was seen. The other two tasks, and that the kinds are not equal, are
+# decided without it. A second draw, at the same learning rates, and the seeds of both as one:
+
+# %%
+def positions_together(runs):
+    return *positions_judged(design_runs.chosen(runs)), "at the first draw's learning rates"
+
+
+ledger.conclude_together(study, "C09", "position_variants", positions_together)
 
 # %% [markdown]
 # ## 2 · Class token or global average pooling (C16)

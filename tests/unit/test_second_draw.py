@@ -174,6 +174,10 @@ def test_front_page_and_report_show_the_second_draw(tmp_path):
     twice = second.drawn(FIRST, SECOND)
     table = {line.split()[1]: line.split(" | ")[4] for line in front.claims_table(FIRST, twice).splitlines()[2:]}
     assert (table["C12"], table["C13"], table["C19"], table["C01"]) == ("the same", "inconclusive", "reproduced", "–")
+    ours = {line.split()[1]: line.split(" | ")[1] for line in front.claims_table(FIRST, twice).splitlines()[2:]}
+    assert ours["L01"] == f"number of L01, all draws: {twice['L01'].numbers[0].both}"
+    once = {line.split()[1]: line.split(" | ")[1] for line in front.claims_table(FIRST).splitlines()[2:]}
+    assert once["L01"] == "number of L01: 0.50 [0.40, 0.60], n = 5 seeds"
     page = front.ledger_page(FIRST, twice)
     assert "Second draw, of other images: **inconclusive**. number of C13: 0.50 [0.40, 0.60], n = 5 seeds." in page
     assert "Second draw" not in front.ledger_page(FIRST).split("## C01")[1]

@@ -247,3 +247,11 @@ def test_a_verdict_in_one_line():
     assert (
         verdicts.line("C01", judge(given(True)), {"tokens": Estimate.exact(197)}) == "**C01: reproduced.** Tokens: 197."
     )
+
+
+def test_of_many_numbers_a_line_tells_the_first_and_how_many_more_there_are():
+    numbers = {f"number {n}": Estimate.exact(n) for n in range(28)}
+    words = verdicts.line("C09", judge(given(True)), numbers)
+    assert words.endswith("; number 8: 8; and 19 more numbers, in result.json.") and "number 9:" not in words
+    ten = verdicts.line("C09", judge(given(True)), dict(list(numbers.items())[:10]))
+    assert ten.endswith("; number 8: 8; number 9: 9.")

@@ -69,10 +69,11 @@ _CONDITIONS = (
     ),
     Condition(
         "C09",
-        "Where the arrangement of parts tells the classes, 1-D and 2-D embeddings beat none. Relative ones do not in "
-        "either draw; in pilots they stayed near none at four learning rates. The notebook has two likely reasons.",
+        "On photographs none is a little behind, as in the paper; where arrangement or contour tells the classes, far. "
+        "It is left open since single trainings without positions never start on contours. Relative ones stay near "
+        "none there: two likely reasons are given.",
         "11_design_choices",
-        "positions",
+        "positions_full",
     ),
     Condition(
         "C15",

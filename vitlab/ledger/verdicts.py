@@ -14,6 +14,7 @@ from vitlab.ledger.estimate import Estimate, counting, finite, seeds_to_decide
 
 LEAST = 5  # seeds below which an interval decides nothing: three that happen to agree make a narrow one
 _MANY = 1_000  # seeds that nobody will run
+_TOLD = 10  # numbers in a verdict's line
 
 
 class Verdict(StrEnum):
@@ -210,11 +211,16 @@ def not_testable(reason: str) -> Ruling:
 def line(claim: str, ruling: Ruling, numbers: Mapping[str, Estimate], note: str = "") -> str:
     """The verdict on a claim with its numbers by name, what would decide it, and a note: one line of Markdown.
 
+    Of many numbers the first are told, and how many more there are.
+
     >>> line("C01", judge(given(True)), {"tokens": Estimate.exact(197)})
     '**C01: reproduced.** Tokens: 197.'
     """
     reason = f"** ({ruling.reason})." if ruling.reason else ".**"
-    words = "; ".join(f"{metric}: {estimate}" for metric, estimate in numbers.items())
+    told = [f"{metric}: {estimate}" for metric, estimate in numbers.items()]
+    if len(told) > _TOLD:
+        told[_TOLD - 1 :] = [f"and {len(told) - _TOLD + 1} more numbers, in result.json"]
+    words = "; ".join(told)
     sentences = (text[0].upper() + text[1:].removesuffix(".") + "." for text in (words, ruling.advice, note) if text)
     return " ".join([f"**{claim}: {ruling.verdict}{reason}", *sentences])
 

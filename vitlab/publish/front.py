@@ -40,6 +40,7 @@ where more were drawn. Claims with another verdict than *reproduced* say under w
 what a run would take that could show it; such a sentence interprets the figure that it names, and numbers of the same
 notebook.
 """
+_NONE = "–"  # where there is no number
 _ONCE: Mapping[str, second.Drawn] = MappingProxyType({})  # no claim was drawn twice
 
 
@@ -139,7 +140,7 @@ def _counted(verdicts: Sequence[str]) -> str:
 def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, second.Drawn] = _ONCE) -> str:
     """A table with one row per claim: the first number that its notebook recorded, the verdict, and that of `twice`.
 
-    Where all draws were judged as one, number and verdict are theirs.
+    The number is that of all draws where trainings were drawn again; where these were judged as one, so is the verdict.
 
     >>> claims_table({}).splitlines()[0]
     "| claim | ours | the paper's | verdict | second draw | notebook |"
@@ -160,11 +161,15 @@ def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, secon
 
 
 def _number(first: Mapping[str, Any], drawn: second.Drawn | None) -> str:
-    """What the verdict rests on: the first number of all draws where they are judged as one, else that of the first."""
+    """The first number: that of all draws where it rests on trainings that were drawn again, else that of the first."""
+    metric, of_all = first["metric"], _NONE
     if drawn and drawn.together:
-        metric, _, number = drawn.number_together.rpartition(": ")
-        return f"{short_metric(metric)}, all draws: {number}"
-    return f"{short_metric(first['metric'])}: {estimate(first)}"
+        metric, _, of_all = drawn.number_together.rpartition(": ")
+    elif drawn:
+        of_all = drawn.of_all(metric)
+    if of_all == _NONE:
+        return f"{short_metric(metric)}: {estimate(first)}"
+    return f"{short_metric(metric.removesuffix(f', {_LARGER_RUNS}'))}, all draws: {of_all}"
 
 
 def _again(drawn: second.Drawn | None) -> str:
@@ -209,7 +214,7 @@ def _numbers(entries: Entries, again: second.Drawn | None) -> list[str]:
     if not again or not again.numbers:
         return ["| measured | ours |", "|---|---|", *(report.table_line(*each) for each in ours)]
     others = {number.metric: str(number.second) for number in again.numbers}
-    lines = [report.table_line(*each, others.get(each[0], "–"), again.of_all(each[0])) for each in ours]
+    lines = [report.table_line(*each, others.get(each[0], _NONE), again.of_all(each[0])) for each in ours]
     return ["| measured | first draw | second draw | all draws |", "|---|---|---|---|", *lines]
 
 
