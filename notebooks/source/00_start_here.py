@@ -224,8 +224,8 @@ with pd.option_context("display.max_colwidth", 80, "display.max_rows", 100):
 
 # %% [markdown]
 # The verdicts by claim, of the first draw alone (a second one is below). A claim can have several
-# numbers; the figure has a mark for each of them, all with the verdict of the claim. A high column
-# means many numbers, not more certainty.
+# numbers; the figure has a mark for each of them, all with the verdict of the claim, and of more than
+# nine says how many there are. A high column means many numbers, not more certainty.
 
 # %%
 missing = [claim for claim in ALL if claim not in set(entries["claim"])]

@@ -117,6 +117,15 @@ def test_verdicts_are_the_ledgers_and_not_yet_counts_nothing(ax):
     assert len(markers) >= 4  # told apart without colour
 
 
+def test_of_many_numbers_nine_have_a_mark_and_all_are_counted(ax):
+    verdicts = ["reproduced"] * 9 + ["inconclusive"] * 28
+    plots.plot_verdicts(pd.DataFrame({"claim": ["C01"] * 9 + ["C09"] * 28, "verdict": verdicts}), ax)
+    drawn = {line.get_label(): list(line.get_ydata()) for line in ax.lines if len(line.get_xdata())}
+    assert drawn == {"reproduced": list(range(1, 10)), "inconclusive": list(range(1, 10))}
+    (count,) = ax.texts
+    assert count.get_text() == "28" and count.xy == (1, 9) and ax.get_ylim()[1] > 10
+
+
 @pytest.mark.parametrize("patch_size, gap", [(0, 1), (9, 1), (4, -1)])
 def test_patches_that_cannot_be_spread_are_refused(patch_size, gap):
     with pytest.raises(

@@ -21,6 +21,7 @@ VERDICTS = {
     "not testable at this scale": (COLOURS["sky"], "s"),
     "not yet": ("#B5B5B5", "o"),
 }
+_TALLEST = 9  # marks of one claim
 
 
 def mosaic(images: UInt8[np.ndarray, "R C H W 3"], gap: int) -> UInt8[np.ndarray, "H2 W2 3"]:
@@ -59,19 +60,23 @@ def plot_scenes(
 
 
 def plot_verdicts(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Every claim's verdicts, a mark for each number measured. Columns: claim, verdict."""
+    """Every claim's verdicts, a mark for each number, of more than nine their count too. Columns: claim, verdict."""
     ax = ax or plt.gca()
     claims = list(dict.fromkeys(data.claim))
     place = (data.groupby("claim").cumcount() + 1).where(data.verdict != "not yet", 0)
+    for claim, count in place.groupby(data.claim).max().items():
+        if count > _TALLEST:
+            ax.annotate(f"{count}", (claims.index(claim), _TALLEST), (0, 9), textcoords="offset points", ha="center")
     for verdict, (colour, marker) in VERDICTS.items():
-        rows = data[data.verdict == verdict]
+        rows = data[(data.verdict == verdict) & (place <= _TALLEST)]
         x, y = [claims.index(claim) for claim in rows.claim], place[rows.index]
         size = 5 if verdict == "not yet" else 11
         ax.plot(x, y, marker, color=colour, ms=size, mec="white", label=verdict if len(x) else None)
     ax.set_xticks(range(len(claims)), [claim.removeprefix("C") for claim in claims])
-    ax.set_yticks(range(int(place.max()) + 1))
+    tallest = min(int(place.max()), _TALLEST)
+    ax.set_yticks(range(tallest + 1))
     ax.set(xlabel="claim (01 to 21: C…, of the paper; L…: of later work)", ylabel="numbers measured")
-    ax.set_ylim(-0.6, place.max() + 0.6)
+    ax.set_ylim(-0.6, tallest + (2.2 if place.max() > _TALLEST else 0.6))
     ax.set_xlim(-0.7, len(claims) - 0.3)
     ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.2)
     return ax
