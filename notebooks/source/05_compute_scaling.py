@@ -295,7 +295,7 @@ else:
 # fifteen: there, read the runs and not the lines.
 #
 # The hybrids' lines lie below both families'. In few-shot accuracy the distance from the ViT's
-# shrinks from 39 to 19 points. On the right it first grows: it takes many steps until a hybrid begins
+# shrinks from 39 to 20 points. On the right it first grows: it takes many steps until a hybrid begins
 # to learn these classes. Their ResNet alone takes twice the FLOPs of the smaller ViT.
 #
 # Now the live run.
