@@ -161,7 +161,9 @@ def plot_accuracy_flops(means: pd.DataFrame, ax: Axes | None = None) -> Axes:
         _with_intervals(ax, rows["flops"], rows, COLOURS[colour], marker, str(arm))
     _flops_axis(ax)
     accuracy_axis(ax, cut=True)
-    ax.legend(loc="best", fontsize=9)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.25 * (high - low))  # room for the legend: intervals take the whole height
+    ax.legend(loc="upper center", fontsize=9, ncols=2)
     return ax
 
 
