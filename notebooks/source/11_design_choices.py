@@ -301,7 +301,7 @@ widgets.position_kinds(maps)
 # photographs, in notebook 07, near patches become similar.
 #
 # *Where* they are added matters little, as in the paper: in both draws at `quick` each of the four
-# cells is within one and a half points of its stem. But in each draw at least three of the four intervals
+# cells is within three points of its stem. But in each draw at least three of the four intervals
 # reach beyond ±2 points, so that "equal" stays undecided. (These four came into `quick` when the
 # results of the kinds had been seen; the rule is the old one.)
 #
