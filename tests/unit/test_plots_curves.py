@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 
 from vitlab import plots
 from vitlab.plots.families import FAMILIES, family, labels
-from vitlab.plots.lines import over_seeds
+from vitlab.plots.lines import over_seeds, size_axis
 from vitlab.plots.style import COLOURS
 
 
@@ -250,3 +250,13 @@ def test_axes_of_speed_and_memory_can_be_read_off(plot, column, values):
     shown = [label.get_text() for label in ax.get_yticklabels() if low <= label.get_position()[1] <= high]
     assert shown == [f"{tick:,}" for tick in (20, 50, 100, 200, 500, 1_000, 2_000, 5_000) if low <= tick <= high]
     assert len(shown) >= 3
+
+
+def test_every_size_has_a_tick_and_none_is_written_over_another():
+    ax = Figure().subplots()
+    size_axis(ax, [100, 400, 500, 1_300, 49_000])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["100", "400", "", "1,300", "49,000"]
+    assert list(ax.get_xticks()) == [100, 400, 500, 1_300, 49_000]
+    alone = Figure().subplots()
+    size_axis(alone, [300])
+    assert [label.get_text() for label in alone.get_xticklabels()] == ["300"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,12 +11,23 @@ import scipy.special
 from matplotlib.axes import Axes
 from scipy.optimize import isotonic_regression
 
+_NUMBER = 0.05  # of the axis: the room that a number of images takes
+
 
 def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
-    """A logarithmic axis whose ticks are the numbers of training images that were measured."""
+    """A logarithmic axis whose ticks are the numbers of training images that were measured, in rising order.
+
+    A number that would touch the one before it is not written.
+    """
+    nearest = _NUMBER * math.log(sizes[-1] / sizes[0])
+    labels, written = [], 0.0
+    for size in sizes:
+        fits = not written or math.log(size / written) > nearest
+        written = size if fits else written
+        labels.append(f"{size:,}" if fits else "")
     ax.set_xscale("log")
     ax.minorticks_off()
-    ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    ax.set_xticks(sizes, labels)
     ax.set_xlabel("training images (number, log scale)")
 
 
