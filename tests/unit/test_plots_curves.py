@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from vitlab import plots
 from vitlab.plots.families import FAMILIES, family, labels
