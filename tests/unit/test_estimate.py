@@ -70,3 +70,10 @@ def test_no_values_make_no_estimate():
         Estimate.of([])
     with pytest.raises(ValueError, match="one or more finite numbers"):
         Estimate.of([1.0, math.nan])
+
+
+def test_the_spread_of_the_observations_is_known_from_the_interval():
+    values = [3.1, 4.0, 5.6, 2.2, 4.4]
+    assert Estimate.of(values).sd == pytest.approx(np.std(values, ddof=1), rel=1e-12)
+    assert Estimate.exact(3.0).sd == 0 and Estimate.of([3.0]).sd == math.inf
+    assert Estimate.of([1.0, 2.0], failed=1).sd == math.inf

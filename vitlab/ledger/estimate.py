@@ -116,6 +116,17 @@ class Estimate:
         """
         return math.inf if self.low is None or self.high is None else (self.high - self.low) / 2
 
+    @property
+    def sd(self) -> float:
+        """Standard deviation of the n observations whose mean has this t interval, in the estimate's unit.
+
+        0 for an exact number, infinite without an interval.
+
+        >>> Estimate.of([1.0, 2.0, 3.0]).sd
+        1.0
+        """
+        return self.half_width if self.n < 2 else self.half_width * math.sqrt(self.n) / _t(self.n, 0.975)
+
     def __str__(self) -> str:
         numbers = [self.value, *(self.interval or ())]
         show = _printer(numbers, self.half_width)

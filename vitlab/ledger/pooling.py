@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 
 import scipy.special
 
@@ -11,15 +11,6 @@ from vitlab.ledger.estimate import Estimate
 
 RATIO = "×"  # the unit of ratios, whose intervals are made of their logarithms
 _SLACK = 1e-6  # of the half-width: how far from the middle of its interval a mean may lie, by rounding
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """Mean, variance and size of a sample."""
-
-    mean: float
-    variance: float
-    n: int
 
 
 def as_one(first: Estimate, second: Estimate) -> Estimate | None:
@@ -37,8 +28,8 @@ def as_one(first: Estimate, second: Estimate) -> Estimate | None:
         return None
     one, two = samples
     n = one.n + two.n
-    mean = (one.n * one.mean + two.n * two.mean) / n
-    squares = sum((each.n - 1) * each.variance + each.n * (each.mean - mean) ** 2 for each in samples)
+    mean = (one.n * one.value + two.n * two.value) / n
+    squares = sum((each.n - 1) * each.sd**2 + each.n * (each.value - mean) ** 2 for each in samples)
     half = float(scipy.special.stdtrit(n - 1, 0.975)) * math.sqrt(squares / (n - 1) / n)
     value, low, high = (_back(x, first.unit) for x in (mean, mean - half, mean + half))
     return Estimate(value, low, high, n, first.unit, first.counted)
@@ -55,35 +46,32 @@ def differ(first: Estimate, second: Estimate) -> bool | None:
     samples = _samples(first, second)
     if samples is None:
         return None
+    from scipy.stats import ttest_ind_from_stats  # takes a second
+
     one, two = samples
-    errors = [each.variance / each.n for each in samples]
-    if not sum(errors):
-        return one.mean != two.mean
-    freedom = sum(errors) ** 2 / sum(error**2 / (each.n - 1) for error, each in zip(errors, samples, strict=True))
-    return abs(one.mean - two.mean) > float(scipy.special.stdtrit(freedom, 0.975)) * math.sqrt(sum(errors))
+    test = ttest_ind_from_stats(one.value, one.sd, one.n, two.value, two.sd, two.n, equal_var=False)
+    return bool(test.pvalue < 0.05)
 
 
-def _samples(first: Estimate, second: Estimate) -> tuple[_Sample, _Sample] | None:
-    """Both as samples, of logarithms if they are ratios."""
+def _samples(first: Estimate, second: Estimate) -> tuple[Estimate, Estimate] | None:
+    """Both, of logarithms if they are ratios; None where one is no mean with its t interval, or they count unlike."""
     if (first.unit, first.counted) != (second.unit, second.counted):
         return None
     one, two = _sample(first), _sample(second)
     return None if one is None or two is None else (one, two)
 
 
-def _sample(estimate: Estimate) -> _Sample | None:
-    if estimate.n < 2 or estimate.low is None or estimate.high is None:
+def _sample(estimate: Estimate) -> Estimate | None:
+    if estimate.interval is None:
         return None
-    mean, low, high = estimate.value, estimate.low, estimate.high
+    low, high = estimate.interval
     if estimate.unit == RATIO:
         if low <= 0:
             return None
-        mean, low, high = math.log(mean), math.log(low), math.log(high)
-    half = (high - low) / 2
-    if abs((low + high) / 2 - mean) > _SLACK * max(half, abs(mean) * _SLACK):
-        return None
-    error = half / float(scipy.special.stdtrit(estimate.n - 1, 0.975))
-    return _Sample(mean, estimate.n * error**2, estimate.n)
+        low, high = math.log(low), math.log(high)
+        estimate = replace(estimate, value=math.log(estimate.value), low=low, high=high)
+    off = abs((low + high) / 2 - estimate.value)
+    return None if off > _SLACK * max(estimate.half_width, abs(estimate.value) * _SLACK) else estimate
 
 
 def _back(x: float, unit: str) -> float:

@@ -10,7 +10,7 @@ from vitlab.ledger import pooling
 from vitlab.ledger.claims import CLAIMS
 from vitlab.ledger.entries import Entries, by_claim, estimate, verdicts_of
 from vitlab.ledger.estimate import Estimate
-from vitlab.ledger.study import TOGETHER
+from vitlab.ledger.study import FULL, TOGETHER
 from vitlab.ledger.verdicts import Verdict
 
 FOLDER = "second"  # in figures/reference, beside the presets: the result.json files of the second draw
@@ -18,7 +18,7 @@ ANEW = "drawn_anew"  # what such a file says beside its entries: claim → what 
 _OPEN = (str(Verdict.INCONCLUSIVE), str(Verdict.NOT_TESTABLE))
 _NONE = "No verdict was drawn a second time yet."
 _COUNTED = ("seeds", "trainings")  # what n counts, of numbers that other seeds measure anew, independently
-_FULL = ", full"  # behind a metric, of runs of that preset
+NO_NUMBER = "–"
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,19 @@ class Drawn:
     number: str  # the first number of the second draw
     anew: str  # what was drawn anew: "trainings", or "images" of the same models
     together: str = ""  # the verdict of all draws judged as one, which decides; kept where it is not `settled`
-    number_together: str = ""
     numbers: tuple[Number, ...] = ()  # those that both draws have
     by_all: Mapping[str, str] = field(default_factory=dict)  # metric → the number of all draws judged as one
 
     def of_all(self, metric: str) -> str:
         """A number of all draws: as judged, else that of both draws as one sample; a dash where there is none."""
-        if metric.endswith(_FULL) and metric.removesuffix(_FULL) in self.by_all:
-            return self.by_all[metric.removesuffix(_FULL)]
-        return next((str(each.both) for each in self.numbers if each.metric == metric and each.both), "–")
+        if metric.endswith(FULL) and metric.removesuffix(FULL) in self.by_all:
+            return self.by_all[metric.removesuffix(FULL)]
+        return next((str(each.both) for each in self.numbers if each.metric == metric and each.both), NO_NUMBER)
+
+    @property
+    def first_of_all(self) -> tuple[str, str] | None:
+        """Name and number that come first of all draws judged as one."""
+        return next(iter(self.by_all.items()), None)
 
     @property
     def stands(self) -> bool:
@@ -109,17 +113,12 @@ def _twice(claim: str, before: Entries, after: Entries, anew: str, together: Map
         if entry["metric"] in second
     )
     first_verdict, second_verdict = ("; ".join(verdicts_of(entries)) for entries in (before, after))
-    number = _named(*next(iter(second.items())))
-    drawn = Drawn(claim, first_verdict, second_verdict, number, anew, numbers=numbers)
+    metric, number = next(iter(second.items()))
+    drawn = Drawn(claim, first_verdict, second_verdict, f"{metric}: {number}", anew, numbers=numbers)
     if together is None or drawn.settled:
         return drawn
     by_all = {each["metric"]: each["number"] for each in together["numbers"]}
-    first = _named(*next(iter(by_all.items())))
-    return replace(drawn, together=together["verdict"], number_together=first, by_all=by_all)
-
-
-def _named(metric: str, number: object) -> str:
-    return f"{metric}: {number}"
+    return replace(drawn, together=together["verdict"], by_all=by_all)
 
 
 def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -188,7 +187,7 @@ def rows(claims: Mapping[str, Drawn]) -> Sequence[dict[str, str]]:
             "second draw": each.second,
             "number of the second draw": each.number,
             "drawn anew": each.anew,
-            "all together": each.together or "–",
+            "all together": each.together or NO_NUMBER,
         }
         for each in claims.values()
     ]

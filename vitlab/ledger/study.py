@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Judged = tuple[verdicts.Ruling, Mapping[str, Estimate], str]  # the ruling, the numbers it rests on, more in words
+FULL = ", full"  # behind the name of a number, of runs of that preset
 TOGETHER = "all_draws"  # of result.json: claim → what all draws of its committed runs say together
 VERDICTS = tuple(str(verdict) for verdict in verdicts.Verdict)
 _SCHEMA = 1
@@ -227,7 +228,7 @@ def of_full(numbers: Mapping[str, Estimate]) -> dict[str, Estimate]:
     >>> list(of_full({"tokens": Estimate.exact(197)}))
     ['tokens, full']
     """
-    return {f"{metric}, full": value for metric, value in numbers.items()}
+    return {f"{metric}{FULL}": value for metric, value in numbers.items()}
 
 
 def _show(line: str) -> None:

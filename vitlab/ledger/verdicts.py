@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import scipy.special
-
 from vitlab.ledger.estimate import Estimate, counting, finite, seeds_to_decide
 
 LEAST = 5  # seeds below which an interval decides nothing: three that happen to agree make a narrow one
@@ -260,9 +258,8 @@ def _condition(answer: Answer, estimate: Estimate, distance: float, name: str, l
 def _needed(estimate: Estimate, distance: float, least: int) -> int:
     if estimate.n < 2 or not 0 < estimate.half_width < math.inf:
         return least
-    sd = estimate.half_width * math.sqrt(estimate.n) / float(scipy.special.stdtrit(estimate.n - 1, 0.975))
-    smallest = sd / _MANY  # an effect too small to be of use
-    return seeds_to_decide(sd, max(distance, smallest), least=least)
+    smallest = estimate.sd / _MANY  # an effect too small to be of use
+    return seeds_to_decide(estimate.sd, max(distance, smallest), least=least)
 
 
 def _hardest(part: Condition) -> tuple[int, int]:

@@ -14,14 +14,14 @@ from vitlab import files, notebooks
 from vitlab.ledger import conditions, report, second
 from vitlab.ledger.claims import ALL, CLAIMS
 from vitlab.ledger.entries import NOT_YET, Entries, by_claim, estimate, verdicts_of
-from vitlab.ledger.study import VERDICTS
+from vitlab.ledger.study import FULL, VERDICTS
 
 HERO = files.ROOT / "figures" / "reference" / "hero.png"  # and beside it hero.json
 PAGES = ("README.md", "docs/site/index.md", "docs/ledger.md")
 _MIXED = "with different verdicts"
 _DECIDED = VERDICTS[:3]  # reproduced, partly, not
 _LONGEST = 54  # letters of a metric in the short table
-_LARGER_RUNS = "full"  # the part of a metric that says so of its runs
+_LARGER_RUNS = FULL.removeprefix(", ")  # the part of a metric that says so of its runs
 _INTRODUCTION = """\
 <!-- made by python -m vitlab.publish readme: change the results, or vitlab/publish/front.py -->
 # The ledger
@@ -40,7 +40,6 @@ where more were drawn. Claims with another verdict than *reproduced* say under w
 what a run would take that could show it; such a sentence interprets the figure that it names, and numbers of the same
 notebook.
 """
-_NONE = "–"  # where there is no number
 _ONCE: Mapping[str, second.Drawn] = MappingProxyType({})  # no claim was drawn twice
 
 
@@ -162,14 +161,14 @@ def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, secon
 
 def _number(first: Mapping[str, Any], drawn: second.Drawn | None) -> str:
     """The first number: that of all draws where it rests on trainings that were drawn again, else that of the first."""
-    metric, of_all = first["metric"], _NONE
-    if drawn and drawn.together:
-        metric, _, of_all = drawn.number_together.rpartition(": ")
+    metric, of_all = first["metric"], second.NO_NUMBER
+    if drawn and drawn.first_of_all:
+        metric, of_all = drawn.first_of_all
     elif drawn:
         of_all = drawn.of_all(metric)
-    if of_all == _NONE:
+    if of_all == second.NO_NUMBER:
         return f"{short_metric(metric)}: {estimate(first)}"
-    return f"{short_metric(metric.removesuffix(f', {_LARGER_RUNS}'))}, all draws: {of_all}"
+    return f"{short_metric(metric.removesuffix(FULL))}, all draws: {of_all}"
 
 
 def _again(drawn: second.Drawn | None) -> str:
@@ -200,8 +199,9 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     lines += ["\n\n".join(dict.fromkeys(_ruling(entry, verdict) for _, entry in entries))]
     if again:
         lines += ["", f"Second draw, of other {again.anew}: **{again.second}**. {again.number}."]
-    if again and again.together:
-        lines += ["", f"Verdict of all draws, judged as one: **{again.together}**. {again.number_together}."]
+    if again and again.first_of_all:
+        number = ": ".join(again.first_of_all)
+        lines += ["", f"Verdict of all draws, judged as one: **{again.together}**. {number}."]
     if condition := conditions.of(claim, entries, again):
         lines += ["", _condition(condition)]
     lines += ["", *_numbers(entries, again)]
@@ -214,7 +214,7 @@ def _numbers(entries: Entries, again: second.Drawn | None) -> list[str]:
     if not again or not again.numbers:
         return ["| measured | ours |", "|---|---|", *(report.table_line(*each) for each in ours)]
     others = {number.metric: str(number.second) for number in again.numbers}
-    lines = [report.table_line(*each, others.get(each[0], _NONE), again.of_all(each[0])) for each in ours]
+    lines = [report.table_line(*each, others.get(each[0], second.NO_NUMBER), again.of_all(each[0])) for each in ours]
     return ["| measured | first draw | second draw | all draws |", "|---|---|---|---|", *lines]
 
 
