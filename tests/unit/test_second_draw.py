@@ -86,9 +86,11 @@ def test_every_study_of_a_second_draw_has_its_first_one_committed():
         ("local_heads", 40, ("data", local_heads.CROPS)),  # 8 kinds of training on photographs, 5 seeds
         ("transfer", 18, ("source", "world-300")),  # 2 models, 9 seeds
         ("masked_pretraining", 15, ("arm", "masked, pixels")),  # 3 arms, 5 seeds
+        ("data_scaling", 70, ("model", "R+Lab-Ti/16")),  # 4 models at 3 sizes, one of them at 2 more, 5 seeds
     ],
 )
-def test_runs_that_judge_no_claim_are_drawn_once_only(study, n_runs, left_out):
+def test_runs_that_judge_no_claim_are_drawn_once_only(study, n_runs, left_out, monkeypatch):
+    monkeypatch.setattr(scaling, "real_sets", lambda: "digits cifar10")  # on which the committed runs were evaluated
     drawn = second_draw.planned_runs(study)
     name, value = left_out
     assert len(drawn) == n_runs and value not in {run[name] for run in drawn}

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from vitlab import experiments
-from vitlab.experiments import axial_attention, local_heads, masked_pretraining, scaling, transfer
+from vitlab.experiments import axial_attention, data_scaling, local_heads, masked_pretraining, scaling, transfer
 from vitlab.experiments.design_runs import chosen
 from vitlab.sweep import committed, results, runner
 
@@ -41,6 +41,13 @@ def _from_photographs(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[runs["source"] == transfer.CONFIGS["full"].source]
 
 
+def _judged_by_size(runs: pd.DataFrame) -> pd.DataFrame:
+    """ViTs and ResNets at three sizes, by which C03 and C04 are judged, and the ViT of C05 at every size."""
+    config = data_scaling.CONFIGS["full"]
+    three = runs["n_train"].isin((config.sizes[0], config.middle, config.sizes[-1]))
+    return runs[(three & ~runs["model"].str.startswith("R+")) | (runs["model"] == config.pair[0])]
+
+
 def _all(runs: pd.DataFrame) -> pd.DataFrame:
     return runs
 
@@ -55,7 +62,7 @@ STUDIES: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = MappingProxyType
         "axial_attention": _axial_and_plain,
         "masked_pretraining": _judged,
         "transfer": _from_photographs,
-        "data_scaling": _all,
+        "data_scaling": _judged_by_size,
         "compute_scaling": _all,
         "local_heads": _on_photographs,
     }
