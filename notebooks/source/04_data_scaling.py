@@ -16,7 +16,7 @@
 # |---|---|---|
 # | `smoke` | three tiny sets, a handful of steps | seconds |
 # | `quick` | three sizes × three models × three seeds | two minutes, once; then seconds |
-# | `full` | a thousand to 256,000 images of 100 classes, ViT and ResNet in two sizes and a hybrid, five seeds | hours; what is finished of it is committed, and shown at every preset |
+# | `full` | a thousand to 256,000 images of 100 classes, ViT and ResNet in two sizes and a hybrid, five seeds | hours; its runs are committed, and shown at every preset |
 # | `gpu` | the same with larger models, each image of the million seen | for a GPU, not run yet |
 
 # %% [markdown]
@@ -54,6 +54,7 @@ from vitlab.experiments import who_wins
 from vitlab.experiments.scaling_statistics import crossing, crossing_interval
 from vitlab.experiments.scaling_statistics import differences, slope_per_decade
 from vitlab.experiments.trials import stored_trials
+from vitlab.ledger.published import all_draws
 from vitlab.models import zoo
 from vitlab.training.loop import train
 from vitlab.training.cost import multiply_adds
@@ -283,8 +284,8 @@ runs, histories, shots = (
 runs.head()
 
 # %% [markdown]
-# The runs of `full` take hours. Those that are finished are committed with the notebook and read here: what can be decided
-# is decided by them, and the live runs show how it is done.
+# The runs of `full` take hours. They are committed with the notebook and read here: what can be decided is decided by
+# them, and the live runs show how it is done.
 
 # %%
 by_full, where_from = ledger.published_runs("data_scaling", SEED)
@@ -351,9 +352,10 @@ def other_classes(shots):
     return shots[shots["target"] == frozen.OTHER_CLASSES]
 
 
-def paired_on_other_classes(shots, preset):
+def paired_on_other_classes(shots, preset, models=None):
     there = data_scaling.CONFIGS[preset]
-    return differences(as_tests(other_classes(shots)), *there.pair, there.run.n_frozen, chance=1 / 10)
+    rows = as_tests(other_classes(shots))
+    return differences(rows, *(models or there.pair), there.run.n_frozen, chance=1 / 10)
 
 
 pretrained_on = "pre-training images (number, log scale)"  # where accuracy is that of other images
@@ -397,6 +399,61 @@ if not by_full.empty:
     print(f"few-shot, other classes: ViT − ResNet {in_words(few_shot_gap)}")
 
 # %% [markdown]
+# Is it so of smaller models too? The second ViT of the study, with the ResNet of its compute, beside the pair of above:
+
+
+# %%
+PAIRS = {"Ti/8": ("Lab-Ti/8", "BiT-Lab-Ti/8"), "Mu/8": ("Lab-Mu/8", "BiT-Lab-Mu/8")}
+
+
+def by_pair(runs, shots):
+    """ViT − ResNet of both pairs, by measure."""
+    rows_of = {"held-out images": (paired, runs), "few-shot, other classes": (paired_on_other_classes, shots)}
+    return {
+        measure: pd.concat(gap(rows, "full", models).assign(pair=name) for name, models in PAIRS.items())
+        for measure, (gap, rows) in rows_of.items()
+    }
+
+
+if not by_full.empty:
+    alt = "ViT minus ResNet in points against the number of images, with intervals, a line for the larger "
+    alt += "pair and one for the smaller; left on held-out images, right few-shot on other classes."
+    with plots.figure(study, "full_pairs", 1, 2, alt=alt, figsize=(11, 4.2)) as panels:
+        for ax, (measure, leads) in zip(panels, by_pair(full_runs, full_shots).items(), strict=True):
+            plots.plot_who_wins(leads, ax, by="pair").set_title(measure.capitalize())
+            ax.set_xlabel(pretrained_on)
+        panels[0].figure.suptitle(where_from)
+
+# %% [markdown]
+# The same of both draws together, at the sizes that both have; *growth* is from the fewest images to the most. In points,
+# with the 95 % interval:
+
+
+# %%
+def with_interval(values):
+    found = ledger.Estimate.of(values, "points")
+    return f"{found.value:+.1f} [{found.interval[0]:+.1f}, {found.interval[1]:+.1f}]"
+
+
+both, words = all_draws("data_scaling")
+if len(both):
+    lines = {}
+    for measure, leads in by_pair(scaling.accuracies(both), scaling.few_shots(both)).items():
+        for pair, rows in leads.groupby("pair", sort=False):
+            wide = 100 * rows.pivot(index="seed", columns="n_train", values="difference")
+            columns = {f"{size:,}": wide[size] for size in wide} | {"growth": wide.iloc[:, -1] - wide.iloc[:, 0]}
+            lines[pair, measure] = {name: with_interval(values) for name, values in columns.items()}
+    display(pd.DataFrame(lines).T.style.set_caption(f"{len(wide)} seeds; {words}"))
+
+# %% [markdown]
+# Of the smaller pair the order is the paper's. On held-out images the ResNet leads by 13.7 points [11.9, 15.5] with 1,000
+# images, and by 3.6 [2.4, 4.7] with 256,000. Few-shot, Fig. 4's measure, the two are not told apart with 1,000 images, and
+# with 256,000 the ViT is ahead by 4.2 points [3.2, 5.3]. Of the larger pair the ViT leads where images are fewest, for the
+# ResNet fails there: all these models are right on every one of their 1,000 training images, and of the held-out ones the
+# larger ResNet then tells half as many as the smaller. In part that may be the recipe: weight decay was chosen at 16,000
+# images, and is ten times stronger for the larger ResNet. The comparison of pairs was not planned: it was made when the runs
+# were known. The rule below is about the larger pair.
+#
 # How far seeds lie apart, by which one sees whether the recipes are stable: held-out accuracy in %, of every model and
 # size. The hyper-parameters were chosen at 16,000 images. Chance is 1 %, and no run has stayed there.
 
@@ -422,10 +479,11 @@ if not by_full.empty:
             ax.set(title=f"{target}, {name}", xlabel=pretrained_on, ylabel=f"{name} accuracy (%)")
 
 # %% [markdown]
-# Fine-tuned, ResNet-Ti/8 is ahead of both ViTs in the mean on both sets after 1,000, 16,000 and 256,000 pre-training
-# images; the smaller ResNet is behind both on CIFAR-10. There ResNet-Ti/8 gains from 1,000 to 16,000 images and not from
+# Fine-tuned, ResNet-Ti/8 is ahead of both ViTs in the mean on both sets at every number of pre-training images; the
+# smaller ResNet is behind both on CIFAR-10. There ResNet-Ti/8 gains nine points from 1,000 to 16,000 images and nothing from
 # there on, and the ViTs gain little. With frozen features on CIFAR-10 the intervals of ResNet-Ti/8 and the two ViTs overlap
-# at 16,000 and at 256,000 images.
+# from 4,000 images on. The hybrid's setting is the one that `quick` chose: that it is last with frozen features may be due
+# to that.
 #
 # Now the live run, and who is ahead in it.
 
@@ -623,8 +681,8 @@ of_full = None if by_full.empty else apply_c05(full_shots)
 ledger.conclude_by_full(study, "C05", apply_c05(shots), of_full, where_from, note=note)
 
 # %% [markdown]
-# The second draw of these runs, with five other seeds, says otherwise of the last step. Where two draws differ, all their
-# seeds are judged as one. This was decided when both were known; rule and margin are those of above.
+# The ViT of both draws, ten seeds judged as one; rule and margin are those of above. This decides where the verdicts of two
+# draws differ, which was settled when the first that did were known.
 
 # %%
 ledger.conclude_together(study, "C05", "data_scaling", lambda runs: apply_c05(scaling.few_shots(runs)))
@@ -685,9 +743,9 @@ if len(by_world):
 #   with 64,000 the intervals span zero.
 #
 # The paper's crossing, the ResNet ahead with few images and the ViT with many, is in none of these worlds. The ViT is ahead
-# only where there are many classes and few images. Two reservations. The
-# trainings have 1,000 steps; after the 2,000 of the study above, in the same world of 100 classes, the ResNet is ahead at
-# 16,000 images. And the learning rates were chosen in that world: another one may let the ViT start on contours.
+# only where there are many classes and few images. Three reservations. The models are those of the larger pair above. The
+# trainings have 1,000 steps; after the 2,000 of the study above, in the same world of 100 classes, the ResNet is ahead from
+# 4,000 images on. And the learning rates were chosen in that world: another one may let the ViT start on contours.
 #
 # Turn the knob: one world, both families' curves and their difference.
 
@@ -862,8 +920,10 @@ print(
 # - A scaling study is nested sets, one recipe, early stopping on images that do not report, several seeds, pairs.
 # - "No crossing up to N" is a result. So is a crossing, if its interval is closed, and that is usually wide.
 # - An interval is worth what its coverage is: simulate it before you trust it.
-# - Who is ahead depends on what tells the classes, on how many there are and on the number of images. With 100 classes the
-#   ViT is ahead with 1,000 images and the ResNet with 16,000 and more: the reverse of the paper's order.
+# - Who is ahead depends on what tells the classes, on how many there are, on the number of images and on the size of the
+#   models. With 100 classes the ViT of the larger pair is ahead with 1,000 images and the ResNet with 4,000 and more: the
+#   reverse of the paper's order. Of the smaller pair the ResNet leads by ever less, and few-shot the ViT overtakes: the
+#   paper's order.
 # - With fixed compute the largest sets are limited by steps, not by images: a curve that flattens, or falls, there says
 #   nothing about the data.
 #

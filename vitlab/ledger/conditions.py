@@ -32,11 +32,11 @@ _CONDITIONS = (
     ),
     Condition(
         "C03",
-        "With many classes told by several cues the ViT is ahead where images are few and the ResNet where they are "
-        "many: the reverse of the paper's order. Where texture, contour or arrangement alone tells few classes, the "
-        "ResNet is always ahead (figure who_wins).",
+        "Of the smaller pair the ResNet's lead shrinks with more images and, few-shot, the ViT overtakes, as in the "
+        "paper's figure. Of the larger pair, which is judged, the order is reversed; where a single cue tells the "
+        "classes (who_wins), the ResNet always leads.",
         "04_data_scaling",
-        "full",
+        "full_pairs",
     ),
     Condition(
         "C04",
@@ -47,8 +47,8 @@ _CONDITIONS = (
     ),
     Condition(
         "C05",
-        "The slope over the whole range is there in both draws. The last step is in the first one alone, which the "
-        "figure shows, near the ceiling of the few-shot task: it would take classes that are harder to tell apart.",
+        "The slope over the whole range is there in both draws. Nearly all of the rise is where images are few; then "
+        "the few-shot task is near its ceiling: a further rise would take classes that are harder to tell apart.",
         "04_data_scaling",
         "full",
     ),
