@@ -425,16 +425,9 @@ if not by_full.empty:
         panels[0].figure.suptitle(where_from)
 
 # %% [markdown]
-# The same of both draws together, at the sizes that both have; *growth* is from the fewest images to the most. In points,
-# with the 95 % interval:
-
+# The same of both draws together, at the sizes that both have; *growth* is from the fewest images to the most:
 
 # %%
-def with_interval(values):
-    found = ledger.Estimate.of(values, "points")
-    return f"{found.value:+.1f} [{found.interval[0]:+.1f}, {found.interval[1]:+.1f}]"
-
-
 both, words = all_draws("data_scaling")
 if len(both):
     lines = {}
@@ -442,8 +435,8 @@ if len(both):
         for pair, rows in leads.groupby("pair", sort=False):
             wide = 100 * rows.pivot(index="seed", columns="n_train", values="difference")
             columns = {f"{size:,}": wide[size] for size in wide} | {"growth": wide.iloc[:, -1] - wide.iloc[:, 0]}
-            lines[pair, measure] = {name: with_interval(values) for name, values in columns.items()}
-    display(pd.DataFrame(lines).T.style.set_caption(f"{len(wide)} seeds; {words}"))
+            lines[pair, measure] = {name: ledger.Estimate.of(each, "points") for name, each in columns.items()}
+    display(pd.DataFrame(lines).T.style.set_caption(words))
 
 # %% [markdown]
 # Of the smaller pair the order is the paper's. On held-out images the ResNet leads by 13.7 points [11.9, 15.5] with 1,000
