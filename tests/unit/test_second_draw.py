@@ -218,6 +218,43 @@ def test_numbers_that_differ_by_more_than_their_spread_are_counted():
     assert "2 numbers of trainings were measured in both draws." in page.split("## C01")[0]
 
 
+def of_full(*half_widths, **others):
+    """The results of a draw of C16: numbers of full in points, of five seeds each, 10 with these half-widths."""
+    numbers = [{"metric": f"lead {k}, full", "interval": [10 - w, 10 + w]} for k, w in enumerate(half_widths)]
+    same = {"value": 10.0, "unit": "points"} | others
+    return [entry("C16") | same | number for number in numbers]
+
+
+def twice_of_full(*half_widths, **others):
+    """The results of the first draw of C16, and what two alike say together."""
+    first, anew = of_full(*half_widths, **others), {second.ANEW: {"C16": "trainings"}}
+    results = {"11_a": result(*first)}
+    return results, second.drawn(results, {"11_a": result(*first, seed=1) | anew})
+
+
+def test_the_widest_interval_of_both_draws_says_what_one_point_would_take():
+    # ±5 of five seeds is a spread of 5·√5 / 2.776 = 4.03 in a draw, 4.03·√(8/9) = 3.80 in both as one sample, whose
+    # interval is ± 2.262·3.80 / √10 = 2.72. With 58 seeds it is 2.002·3.80 / √58 = 1.00.
+    first, twice = twice_of_full(2.0, 5.0)
+    words = "the widest interval of full over all draws is ±2.7 points (lead 1, n = 10 seeds); ±1 would take 58"
+    assert second.precision_in_words(twice["C16"]) == words
+    assert f"How precise: {words}." in front.ledger_page(first, twice)
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({}, "every interval of full over all draws is within ±1 point"),
+        ({"unit": "×"}, ""),
+        ({"counted": "images"}, ""),
+    ],
+)
+def test_narrow_intervals_are_said_to_be_and_other_numbers_are_not_asked(others, words):
+    first, twice = twice_of_full(1.0, 0.5, **others)
+    assert second.precision_in_words(twice["C16"]) == words
+    assert ("How precise: " in front.ledger_page(first, twice)) == bool(words)
+
+
 def test_a_number_that_was_judged_of_all_draws_is_that_one():
     full = {"metric": "share, full"}
     said = {"verdict": "inconclusive", "numbers": [named("share", "0.51 [0.49, 0.53], n = 20 seeds")]}

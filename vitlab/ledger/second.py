@@ -9,7 +9,7 @@ from typing import Any
 from vitlab.ledger import pooling
 from vitlab.ledger.claims import CLAIMS
 from vitlab.ledger.entries import Entries, by_claim, estimate, verdicts_of
-from vitlab.ledger.estimate import Estimate
+from vitlab.ledger.estimate import Estimate, counting, seeds_needed
 from vitlab.ledger.study import FULL, TOGETHER
 from vitlab.ledger.verdicts import Verdict
 
@@ -171,6 +171,33 @@ def spread_in_words(claims: Iterable[Drawn]) -> str:
         f"expected in {n / 20:.0f}, if the intervals are right. Numbers of the same runs are not independent of each "
         "other."
     )
+
+
+def precision_in_words(drawn: Drawn) -> str:
+    """How wide the widest interval is over both draws, of the larger runs' numbers in points, and what ±1 would take.
+
+    Numbers of more draws than two are left out; '' where no number is left.
+
+    >>> first, second = (Estimate.of([mean - 2.0, mean, mean + 2.0], "points") for mean in (4.0, 6.0))
+    >>> lead = Number("lead, full", first, second)
+    >>> precision_in_words(Drawn("C16", "reproduced", "reproduced", "", "trainings", numbers=(lead,)))
+    'the widest interval of full over all draws is ±2.2 points (lead, n = 6 seeds); ±1 would take 20'
+    """
+    pooled = {each.metric: each.both for each in drawn.numbers if FULL in each.metric}
+    known = [
+        (metric, both)
+        for metric, both in pooled.items()
+        if both and both.unit.startswith("points") and both.interval and str(both) == drawn.of_all(metric)
+    ]
+    if not known:
+        return ""
+    metric, widest = max(known, key=lambda each: each[1].half_width)
+    if widest.half_width <= 1:
+        return f"every interval of full over all draws is within ±1 {widest.unit.replace('points', 'point')}"
+    size = (
+        f"±{widest.half_width:.1f} {widest.unit} ({metric.replace(FULL, '')}, n = {counting(widest.n, widest.counted)})"
+    )
+    return f"the widest interval of full over all draws is {size}; ±1 would take {seeds_needed(widest.sd, 1.0)}"
 
 
 def rows(claims: Mapping[str, Drawn]) -> Sequence[dict[str, str]]:

@@ -36,9 +36,10 @@ runs ([figures/reference/full](../figures/reference/full/)), all others from the
 [Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict. *Second draw*: the same with other
 seeds, at the learning rates that the first draw had chosen; what was drawn anew stands beside it
 (`figures/reference/second`). *All draws*: numbers that rest on trainings, over the trainings of both draws, or of more
-where more were drawn. Claims with another verdict than *reproduced* say under which condition their effect is there, or
-what a run would take that could show it; such a sentence interprets the figure that it names, and numbers of the same
-notebook.
+where more were drawn. *How precise*: most rules take a difference of less than 1 point for none, so an interval of ±1
+point is what one would wish for; an effect many times as large is decided by a wider one too. Claims with another
+verdict than *reproduced* say under which condition their effect is there, or what a run would take that could show it;
+such a sentence interprets the figure that it names, and numbers of the same notebook.
 """
 _ONCE: Mapping[str, second.Drawn] = MappingProxyType({})  # no claim was drawn twice
 
@@ -202,6 +203,8 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     if again and again.first_of_all:
         number = ": ".join(again.first_of_all)
         lines += ["", f"Verdict of all draws, judged as one: **{again.together}**. {number}."]
+    if again and (precision := second.precision_in_words(again)):
+        lines += ["", f"How precise: {precision}."]
     if condition := conditions.of(claim, entries, again):
         lines += ["", _condition(condition)]
     lines += ["", *_numbers(entries, again)]
