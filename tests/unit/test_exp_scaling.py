@@ -16,6 +16,7 @@ from vitlab.data.world import HELD_OUT, World, scene, with_difficulty
 from vitlab.experiments import (
     compute_scaling,
     data_scaling,
+    few_images,
     frozen,
     real_subsets,
     scaling,
@@ -34,7 +35,7 @@ from vitlab.experiments.scaling_statistics import (
     frontier,
     slope_per_decade,
 )
-from vitlab.experiments.trials import stored_trials
+from vitlab.experiments.trials import TRIAL_SEEDS, stored_trials
 from vitlab.ledger import intervals
 from vitlab.models import zoo
 from vitlab.sweep import runner
@@ -131,7 +132,7 @@ def test_a_run_without_validation_images_is_refused_before_it_trains():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_runs_differ_in_model_size_and_seed_alone(preset):
     config = data_scaling.CONFIGS[preset]
-    runs = data_scaling._runs(config, dict.fromkeys(config.models, Hyperparameters(1e-3)), 2)
+    runs = data_scaling.compared_runs(config, dict.fromkeys(config.models, Hyperparameters(1e-3)), 2)
     apart = ("model", "n_train", "seed")
     assert len({tuple(value for name, value in run.items() if name not in apart) for run in runs}) == 1
     assert {run["seed"] for run in runs} == {200 + s for s in range(config.n_seeds)}
@@ -377,6 +378,39 @@ def test_without_pretraining_the_features_are_fresh_and_fine_tuning_is_from_scra
         scaling.run_one(run)
     fresh = zoo.create(run["model"], n_classes=2, image_size=16, seed=run["seed"]).state_dict()
     assert all(torch.equal(value, fresh[name]) for name, value in started[0].state_dict().items())
+
+
+# ---- few images ----
+
+
+def test_a_run_on_few_images_differs_from_that_of_data_scaling_in_rate_and_decay_alone():
+    there = {(run["model"], run["seed"]): run for run in data_scaling.planned_runs("full") if run["n_train"] == 1_000}
+    runs = few_images.planned_runs("full")
+    assert {run["model"] for run in runs} == set(data_scaling.CONFIGS["full"].pair) and len(runs) == 2 * 5
+    for run in runs:
+        other = {name for name, value in there[run["model"], run["seed"]].items() if run.get(name) != value}
+        of_real_sets = {name for name in other if name == "real" or name.startswith("finetuning_")}
+        assert {"weight_decay"} <= other - of_real_sets <= {"learning_rate", "weight_decay"}
+
+
+def test_for_few_images_both_models_had_the_same_trials_and_the_best_is_not_at_an_edge():
+    full, trials = few_images.CONFIGS["full"], stored_trials("few_images")
+    for model, rows in trials.groupby("model"):
+        seeds = rows.groupby(["learning_rate", "weight_decay"])["seed"].nunique()
+        assert set(seeds.index) == {(each.learning_rate, each.weight_decay) for each in full.trials}
+        assert sorted(seeds) == [1] * (len(full.trials) - 3) + [3] * 3
+        best = full.shared[model]
+        assert best == tuning.best_hyperparameters(trials)[model]
+        assert 2e-3 < best.learning_rate < 16e-3 and 1 < best.weight_decay < 30
+
+
+def test_few_images_at_smoke_tries_and_then_compares(tmp_path):
+    table, config = few_images.few_images("smoke", jobs=1, folder=tmp_path), few_images.CONFIGS["smoke"]
+    runs = scaling.accuracies(table)
+    assert len(runs) == len(config.models) * config.n_seeds and set(runs["n_train"]) == set(config.sizes)
+    assert not set(runs["seed"]) & set(TRIAL_SEEDS)
+    assert len(list(tmp_path.glob("*.json"))) == len(few_images.planned_runs("smoke"))
+    assert len(few_images.trials("smoke", jobs=1, folder=tmp_path)) == 12  # three of two settings: all with all seeds
 
 
 # ---- compute frontiers ----

@@ -62,6 +62,7 @@ PARTS = (
     Part("real_subsets"),
     Part("world_classes"),
     Part("who_wins"),
+    Part("few_images"),
     Part("data_scaling", claims="C03 C04 C05"),
     Part("compute_scaling", claims="C06 C07"),
     Part("local_heads", claims="C10 L01 L02"),

@@ -133,7 +133,8 @@ def data_scaling(
     features are evaluated; by default `scaling.real_sets()`.
     """
     config, folder = configured(preset, real), folder or runner.run_folder("scaling", preset)
-    return runner.run_all(run_one, _runs(config, shared_hyperparameters(config, folder, jobs), seed), folder, jobs)
+    runs = compared_runs(config, shared_hyperparameters(config, folder, jobs), seed)
+    return runner.run_all(run_one, runs, folder, jobs)
 
 
 def configured(preset: str, real: str = "") -> StudyConfig:
@@ -159,7 +160,10 @@ def assumed_hyperparameters(preset: str) -> dict[str, Hyperparameters]:
     >>> assumed_hyperparameters("smoke")["Lab-Ti/4"].learning_rate
     0.002
     """
-    config = presets.choose(CONFIGS, preset)
+    return _assumed(presets.choose(CONFIGS, preset))
+
+
+def _assumed(config: StudyConfig) -> dict[str, Hyperparameters]:
     return config.shared or dict.fromkeys(config.models, config.trials[0])
 
 
@@ -178,8 +182,13 @@ def halving(
     Returns their `scaling.accuracies`, the table `full` of data_scaling_trials.json. Half of the time of trying all
     settings with all seeds (successive halving: Jamieson and Talwalkar, 2016); all models have as many trials.
     """
-    folder = folder or runner.run_folder("data_scaling_sweep", preset)
-    runs = _trials(dataclasses.replace(configured(preset, "digits"), models=tuple(models)))
+    config = dataclasses.replace(configured(preset, "digits"), models=tuple(models))
+    return halved(config, folder or runner.run_folder("data_scaling_sweep", preset), jobs)
+
+
+def halved(config: StudyConfig, folder: Path, jobs: int | None = None) -> pd.DataFrame:
+    """Make the trials of a study in two rounds, as `halving`; their `scaling.accuracies`."""
+    runs = _trials(config)
     first = [run for run in runs if run["seed"] == TRIAL_SEEDS[0]]
     best = finalists(accuracies(runner.run_all(run_one, first, folder, jobs)), _FINALISTS)
     names = list(best.columns)
@@ -196,8 +205,12 @@ def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
     >>> len(planned_runs("smoke"))
     18
     """
-    config = configured(preset)
-    runs = _runs(config, assumed_hyperparameters(preset), seed)
+    return all_runs(configured(preset), seed)
+
+
+def all_runs(config: StudyConfig, seed: int) -> list[dict[str, Any]]:
+    """Every run of a study with this configuration, as `planned_runs`."""
+    runs = compared_runs(config, _assumed(config), seed)
     return runs if config.shared else list({tuple(run.values()): run for run in [*_trials(config), *runs]}.values())
 
 
@@ -211,8 +224,14 @@ def _tried(run: RunConfig) -> RunConfig:
     return dataclasses.replace(run, n_frozen=min(run.n_frozen, 200), finetuning=None)
 
 
-def _runs(config: StudyConfig, shared: dict[str, Hyperparameters], seed: int) -> list[dict[str, Any]]:
-    # Large sets first within a seed: the long runs do not come last, and every model finds the images painted.
+def compared_runs(config: StudyConfig, shared: dict[str, Hyperparameters], seed: int) -> list[dict[str, Any]]:
+    """Every run that is compared, with the hyper-parameters of its model, the large sets first within a seed.
+
+    >>> config = CONFIGS["smoke"]
+    >>> len(compared_runs(config, config.shared, seed=0)) == len(config.models) * len(config.sizes) * config.n_seeds
+    True
+    """
+    # The long runs do not come last, and every model finds the images painted.
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
     each = itertools.product(seeds, reversed(config.sizes), config.models)
     return [planned_run(config.run, model, shared[model], size, s) for s, size, model in each]

@@ -58,7 +58,7 @@ def plot_who_wins(table: pd.DataFrame, ax: Axes | None = None, by: str = "world"
     """ViT − ResNet in percentage points against the number of images, a line for each world: mean and 95 % interval.
 
     `table` has a row per world (or another column `by`), n_train and seed: difference (0…1). Each line is named at its
-    right end.
+    right end: one that ends before the others there, the others beside the axes.
 
     >>> rows = {"world": "texture", "n_train": [9, 9, 99, 99], "seed": [0, 1, 0, 1], "difference": [-0.1, 0, 0.1, 0.2]}
     >>> plot_who_wins(pd.DataFrame(rows)).get_xscale()
@@ -74,7 +74,12 @@ def plot_who_wins(table: pd.DataFrame, ax: Axes | None = None, by: str = "world"
         x = at.index * 1.03 ** (number - len(names) / 2)  # side by side, so that no interval hides another
         errors = [at["mean"] - at["low"], at["high"] - at["mean"]]
         ax.errorbar(x, at["mean"], yerr=errors, color=COLOURS[colour], marker=marker, markersize=5, capsize=3)
-        ends[name] = (at["mean"].iloc[-1], COLOURS[colour])
+        y, its_colour = at["mean"].iloc[-1], COLOURS[colour]
+        if at.index[-1] == table["n_train"].max():
+            ends[name] = (y, its_colour)
+        else:
+            beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
+            ax.annotate(str(name), (x[-1], y), color=its_colour, **beside)
     size_axis(ax, sorted(table["n_train"].unique().tolist()))
     ax.set_ylabel("ViT − ResNet (percentage points)")
     name_ends(ax, ends)
