@@ -455,10 +455,9 @@ with plots.figure(study, "accuracy_by_seconds", 1, 2, alt=alt, **size) as axes:
 trials.stored_trials("cifar10_best").style.format({"held_out_accuracy": "{:.1%}"}).hide()
 
 # %% [markdown]
-# What is finished at `full` is committed, and drawn here at every preset; so far that is the hybrid's
-# hour, and the plain ViT's has not run. Nothing was chosen by the test images. The hours of the figure
-# are those that the clock showed, with other work beside the training, and so more than the one of a
-# quiet core that is the budget.
+# Both are committed, and drawn here at every preset. Nothing was chosen by the test images. The hours of
+# the figure are those that the clock showed, with other work beside the training, and so more than the
+# one of a quiet core that is the budget.
 
 # %%
 best, where_from = ledger.published_runs("cifar10_best", SEED)
@@ -469,6 +468,12 @@ if len(best):
     with plots.figure(study, "cifar10_best", alt=alt, figsize=(7, 3.6)) as ax:
         plots.plot_accuracy_by_hours(cifar10_best.curves(best), ax)
         ax.set_title("CIFAR-10, 10,000 test images")
+
+# %% [markdown]
+# The hybrid ends at 85.7 %, the plain ViT at 83.1 %, with one seed each. Of equal hours the hybrid
+# saw 4.1 million images, since it has 16 tokens; the plain ViT, with 64, learned from 1.0 million
+# after predicting patches of 1.0 million. The hybrid's lead shrinks with the length of the training:
+# it is 2.6 points after the hour, and was 12.9 points on other images after the trials' 525 seconds.
 
 # %% [markdown]
 # ### Which mistakes

@@ -49,11 +49,11 @@ import torch
 from vitlab import ledger, plots, widgets
 from vitlab.data.loader import batches
 from vitlab.data.world import World, with_difficulty
-from vitlab.experiments import data_scaling, frozen, real_subsets, scaling, tuning
-from vitlab.experiments import who_wins
+from vitlab.experiments import data_scaling, few_images, frozen, real_subsets, scaling
+from vitlab.experiments import tuning, who_wins
 from vitlab.experiments.scaling_statistics import crossing, crossing_interval
 from vitlab.experiments.scaling_statistics import differences, slope_per_decade
-from vitlab.experiments.trials import stored_trials
+from vitlab.experiments.trials import TRIAL_SEEDS, stored_trials
 from vitlab.ledger.published import all_draws
 from vitlab.models import zoo
 from vitlab.training.loop import train
@@ -399,28 +399,39 @@ if not by_full.empty:
     print(f"few-shot, other classes: ViT − ResNet {in_words(few_shot_gap)}")
 
 # %% [markdown]
-# Is it so of smaller models too? The second ViT of the study, with the ResNet of its compute, beside the pair of above:
+# Two questions to that. Is it so of smaller models too? The second ViT of the study, with the ResNet of its compute, is
+# drawn beside the pair of above. And is it the recipe? One recipe serves all numbers of images, as in Fig. 4; for the
+# smaller sets of Fig. 3 the paper tunes the regularisation. `few_images` does so for the larger pair with 1,000 images:
+# learning rate and weight decay chosen anew, fourteen settings with one seed and the best three with two more, alike for
+# both models; then the five seeds of above. In the figure it is the point that is alone.
 
 
 # %%
 PAIRS = {"Ti/8": ("Lab-Ti/8", "BiT-Lab-Ti/8"), "Mu/8": ("Lab-Mu/8", "BiT-Lab-Mu/8")}
+TUNED = {"Ti/8, tuned": PAIRS["Ti/8"]}
 
 
-def by_pair(runs, shots):
-    """ViT − ResNet of both pairs, by measure."""
+def by_pair(runs, shots, pairs=PAIRS):
+    """ViT − ResNet of each of the pairs, by measure."""
     rows_of = {"held-out images": (paired, runs), "few-shot, other classes": (paired_on_other_classes, shots)}
     return {
-        measure: pd.concat(gap(rows, "full", models).assign(pair=name) for name, models in PAIRS.items())
+        measure: pd.concat(gap(rows, "full", models).assign(pair=name) for name, models in pairs.items())
         for measure, (gap, rows) in rows_of.items()
     }
 
 
+few, of_few = ledger.published_runs("few_images", SEED)
 if not by_full.empty:
+    leads = by_pair(full_runs, full_shots)
+    if not few.empty:
+        tuned = by_pair(scaling.accuracies(few), scaling.few_shots(few), TUNED)
+        leads = {measure: pd.concat([rows, tuned[measure]]) for measure, rows in leads.items()}
     alt = "ViT minus ResNet in points against the number of images, with intervals, a line for the larger "
-    alt += "pair and one for the smaller; left on held-out images, right few-shot on other classes."
+    alt += "pair, one for the smaller, and a point for the larger with a recipe tuned for 1,000 images; "
+    alt += "left on held-out images, right few-shot on other classes."
     with plots.figure(study, "full_pairs", 1, 2, alt=alt, figsize=(11, 4.2)) as panels:
-        for ax, (measure, leads) in zip(panels, by_pair(full_runs, full_shots).items(), strict=True):
-            plots.plot_who_wins(leads, ax, by="pair").set_title(measure.capitalize())
+        for ax, (measure, rows) in zip(panels, leads.items(), strict=True):
+            plots.plot_who_wins(rows, ax, by="pair").set_title(measure.capitalize())
             ax.set_xlabel(pretrained_on)
         panels[0].figure.suptitle(where_from)
 
@@ -443,9 +454,52 @@ if len(both):
 # images, and by 3.6 [2.4, 4.7] with 256,000. Few-shot, Fig. 4's measure, the two are not told apart with 1,000 images, and
 # with 256,000 the ViT is ahead by 4.2 points [3.2, 5.3]. Of the larger pair the ViT leads where images are fewest, for the
 # ResNet fails there: all these models are right on every one of their 1,000 training images, and of the held-out ones the
-# larger ResNet then tells half as many as the smaller. In part that may be the recipe: weight decay was chosen at 16,000
-# images, and is ten times stronger for the larger ResNet. The comparison of pairs was not planned: it was made when the runs
-# were known. The rule below is about the larger pair.
+# larger ResNet then tells half as many as the smaller. The comparison of pairs was not planned: it was made when the runs
+# were known. The rule below is about the larger pair, with one recipe.
+#
+# What the recipe has to do with it: both recipes in numbers, of the same five seeds with the same 1,000 images.
+
+
+# %%
+def in_numbers(rows):
+    """Of the larger pair with the fewest images, by measure: accuracy of each in %, and their difference in points."""
+    rows = rows[rows["n_train"].eq(data_scaling.CONFIGS["full"].sizes[0])]
+    runs, shots = scaling.accuracies(rows), scaling.few_shots(rows)
+    found = {}
+    for each, (measure, gap) in zip((runs, as_tests(other_classes(shots))), by_pair(runs, shots, TUNED).items(), strict=True):
+        percent = {name: 100 * each.loc[each["model"] == name, "test_accuracy"] for name in PAIRS["Ti/8"]}
+        found[measure] = {name: ledger.Estimate.of(values, "%") for name, values in percent.items()}
+        found[measure]["ViT − ResNet"] = ledger.Estimate.of(100 * gap["difference"], "points")
+    return found
+
+
+if not (by_full.empty or few.empty):
+    recipes = {"16,000 images": (data_scaling, by_full), "1,000 images": (few_images, few)}
+    lines = {}
+    for chosen_with, (experiment, rows) in recipes.items():
+        lines |= {(measure, chosen_with): line for measure, line in in_numbers(rows).items()}
+        for name in PAIRS["Ti/8"]:
+            best = experiment.CONFIGS["full"].shared[name]
+            print(f"chosen with {chosen_with}: {name:<12} rate {best.learning_rate:g}, decay {best.weight_decay:g}")
+    by_recipe = pd.DataFrame(lines).T.rename_axis(["", "recipe chosen with"])
+    display(by_recipe.style.set_caption(of_few))
+
+# %% [markdown]
+# Where those settings lie among the others: validation accuracy in % of every trial with the first seed.
+
+# %%
+tried = stored_trials("few_images")
+tried = tried[tried["seed"] == TRIAL_SEEDS[0]].set_index(["model", "weight_decay", "learning_rate"])
+tried["validation_accuracy"].mul(100).unstack().style.format("{:.1f}", na_rep="")
+
+# %% [markdown]
+# Tuned for 1,000 images the ResNet gains 9.4 points [7.0, 11.9] by ten times the weight decay at a fourth of the rate, the
+# ViT 2.3 [−0.6, 5.3]: its lead on held-out images is halved, from 15.3 points [10.9, 19.6] to 8.2 [7.6, 8.7], and few-shot it
+# falls from 16.7 to 9.5. So half of the ViT's lead was the recipe. The other half stays: ViT-Ti/8 is ahead of this ResNet
+# with few images even where both are tuned for them, and the smaller ResNet, with a recipe chosen at 16,000 images, is ahead
+# of both. The best settings have neither the least nor the most of the decays that were tried. Label smoothing and dropout,
+# the other two of the paper's, were not tuned. The study was planned when the runs above were known; the verdict does not
+# use it.
 #
 # How far seeds lie apart, by which one sees whether the recipes are stable: held-out accuracy in %, of every model and
 # size. The hyper-parameters were chosen at 16,000 images. Chance is 1 %, and no run has stayed there.

@@ -33,8 +33,8 @@ _CONDITIONS = (
     Condition(
         "C03",
         "Of the smaller pair the ResNet's lead shrinks with more images and, few-shot, the ViT overtakes, as in the "
-        "paper's figure. Of the larger pair, which is judged, the order is reversed; where a single cue tells the "
-        "classes (who_wins), the ResNet always leads.",
+        "paper's figure. Of the larger pair, which is judged, the order is reversed; with both recipes tuned for the "
+        "fewest images the ViT's lead there is halved.",
         "04_data_scaling",
         "full_pairs",
     ),
@@ -54,9 +54,9 @@ _CONDITIONS = (
     ),
     Condition(
         "C06",
-        "Few-shot on other classes of the world, the hybrid is behind at all budgets, and the gap narrows. In trials "
-        "of equal time, one seed, it learns more of CIFAR-10 than a ViT with masked pre-training: a table of the "
-        "notebook on training.",
+        "Few-shot on other classes of the world, the hybrid is behind at all budgets, and the gap narrows. With an "
+        "hour each, one seed, it learns more of CIFAR-10 than a ViT with masked pre-training: a figure of the notebook "
+        "on training.",
         "05_compute_scaling",
         "full",
     ),
