@@ -433,7 +433,7 @@ if not by_full.empty:
         for ax, (measure, rows) in zip(panels, leads.items(), strict=True):
             plots.plot_who_wins(rows, ax, by="pair").set_title(measure.capitalize())
             ax.set_xlabel(pretrained_on)
-        panels[0].figure.suptitle(where_from)
+        panels[0].figure.suptitle(where_from if few.empty else f"{where_from}; {of_few}")
 
 # %% [markdown]
 # The same of both draws together, at the sizes that both have; *growth* is from the fewest images to the most:
@@ -490,7 +490,8 @@ if not (by_full.empty or few.empty):
 # %%
 tried = stored_trials("few_images")
 tried = tried[tried["seed"] == TRIAL_SEEDS[0]].set_index(["model", "weight_decay", "learning_rate"])
-tried["validation_accuracy"].mul(100).unstack().style.format("{:.1f}", na_rep="")
+wide = tried["validation_accuracy"].mul(100).unstack().style.format("{:.1f}", na_rep="")
+wide.format_index("{:g}", level="weight_decay").format_index("{:g}", axis=1)
 
 # %% [markdown]
 # Tuned for 1,000 images the ResNet gains 9.4 points [7.0, 11.9] by ten times the weight decay at a fourth of the rate, the

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator, StrMethodFormatter
 
 from vitlab.plots.families import FAMILIES, family, labels
@@ -78,8 +79,9 @@ def plot_who_wins(table: pd.DataFrame, ax: Axes | None = None, by: str = "world"
         if at.index[-1] == table["n_train"].max():
             ends[name] = (y, its_colour)
         else:
+            halo = [withStroke(linewidth=3, foreground="white")]  # other lines may pass behind it
             beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
-            ax.annotate(str(name), (x[-1], y), color=its_colour, **beside)
+            ax.annotate(str(name), (x[-1], y), color=its_colour, path_effects=halo, zorder=5, **beside)
     size_axis(ax, sorted(table["n_train"].unique().tolist()))
     ax.set_ylabel("ViT − ResNet (percentage points)")
     name_ends(ax, ends)
