@@ -87,8 +87,7 @@ study = ledger.begin(NAME, PRESET, SEED, target=TARGET, masked=MASKED)
 # In the paper both pre-trainings see the same images, those of JFT-300M; here the arm *masked* sees
 # the photographs of the fine-tuning and *supervised* sees others. Therefore two arms predict hidden
 # patches of CIFAR-10 and of the world. They were added when the first runs were there, in which the
-# arm *masked* was ahead of *supervised*; they do not enter the rule. (Not all planned runs are
-# committed yet: the figure below has the arms of which there are some.)
+# arm *masked* was ahead of *supervised*; they do not enter the rule.
 #
 # **Decision rule, fixed before the run.** Test accuracies after the last step, differences paired
 # by seed, 95 % t intervals over the seeds. *(a)* masked − scratch and *(b)* supervised − masked.
@@ -562,7 +561,7 @@ if PRESET == "smoke":
 # painted images. Predicting their hidden patches is worth as much as predicting those of
 # photographs, within the spread of the seeds: for that, no photograph is needed. Of the targets all
 # pixels are worth least; in the paper they are slightly worse than the others. The patch
-# downsized is no worse than its mean colour. (The table says how many seeds each arm has.)
+# downsized is no worse than its mean colour.
 
 # %% [markdown]
 # **How we differ from the paper.** A ViT more than a hundred times smaller, images of 64 instead of

