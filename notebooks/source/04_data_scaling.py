@@ -420,6 +420,10 @@ def by_pair(runs, shots, pairs=PAIRS):
     }
 
 
+# %% [markdown]
+# All three in one figure.
+
+# %%
 few, of_few = ledger.published_runs("few_images", SEED)
 if not by_full.empty:
     leads = by_pair(full_runs, full_shots)

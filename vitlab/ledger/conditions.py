@@ -33,8 +33,8 @@ _CONDITIONS = (
     Condition(
         "C03",
         "Of the smaller pair the ResNet's lead shrinks with more images and, few-shot, the ViT overtakes, as in the "
-        "paper's figure. Of the larger pair, which is judged, the order is reversed; with both recipes tuned for the "
-        "fewest images the ViT's lead there is halved.",
+        "paper's figure. Of the larger pair, which is judged, the order is reversed; recipes tuned for the fewest "
+        "images halve the ViT's lead there.",
         "04_data_scaling",
         "full_pairs",
     ),
