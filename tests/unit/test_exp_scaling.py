@@ -132,7 +132,7 @@ def test_a_run_without_validation_images_is_refused_before_it_trains():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_runs_differ_in_model_size_and_seed_alone(preset):
     config = data_scaling.CONFIGS[preset]
-    runs = data_scaling.compared_runs(config, dict.fromkeys(config.models, Hyperparameters(1e-3)), 2)
+    runs = data_scaling._runs(config, dict.fromkeys(config.models, Hyperparameters(1e-3)), 2)
     apart = ("model", "n_train", "seed")
     assert len({tuple(value for name, value in run.items() if name not in apart) for run in runs}) == 1
     assert {run["seed"] for run in runs} == {200 + s for s in range(config.n_seeds)}

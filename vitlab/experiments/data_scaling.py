@@ -48,6 +48,11 @@ class StudyConfig:
         """The size of the training set in the trials."""
         return self.sizes[(len(self.sizes) - 1) // 2]
 
+    @property
+    def assumed(self) -> dict[str, Hyperparameters]:
+        """What serves all sizes, as far as it is known before the trials: then the first that is tried."""
+        return self.shared or dict.fromkeys(self.models, self.trials[0])
+
 
 def _grid(*rates: float) -> tuple[Hyperparameters, ...]:
     return tuple(Hyperparameters(rate, decay) for decay in (0.1, 1.0) for rate in rates)
@@ -132,8 +137,12 @@ def data_scaling(
     is tuned for the smaller sets: what differs is the models, as in Fig. 4. `real`: the real sets on which frozen
     features are evaluated; by default `scaling.real_sets()`.
     """
-    config, folder = configured(preset, real), folder or runner.run_folder("scaling", preset)
-    runs = compared_runs(config, shared_hyperparameters(config, folder, jobs), seed)
+    return trained(configured(preset, real), folder or runner.run_folder("scaling", preset), seed, jobs)
+
+
+def trained(config: StudyConfig, folder: Path, seed: int, jobs: int | None = None) -> pd.DataFrame:
+    """The rows of every run that a study with this configuration compares; its trials are run first where missing."""
+    runs = _runs(config, shared_hyperparameters(config, folder, jobs), seed)
     return runner.run_all(run_one, runs, folder, jobs)
 
 
@@ -160,11 +169,7 @@ def assumed_hyperparameters(preset: str) -> dict[str, Hyperparameters]:
     >>> assumed_hyperparameters("smoke")["Lab-Ti/4"].learning_rate
     0.002
     """
-    return _assumed(presets.choose(CONFIGS, preset))
-
-
-def _assumed(config: StudyConfig) -> dict[str, Hyperparameters]:
-    return config.shared or dict.fromkeys(config.models, config.trials[0])
+    return presets.choose(CONFIGS, preset).assumed
 
 
 def sweep(jobs: int | None = None, folder: Path | None = None) -> pd.DataFrame:
@@ -210,7 +215,7 @@ def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
 
 def all_runs(config: StudyConfig, seed: int) -> list[dict[str, Any]]:
     """Every run of a study with this configuration, as `planned_runs`."""
-    runs = compared_runs(config, _assumed(config), seed)
+    runs = _runs(config, config.assumed, seed)
     return runs if config.shared else list({tuple(run.values()): run for run in [*_trials(config), *runs]}.values())
 
 
@@ -224,14 +229,8 @@ def _tried(run: RunConfig) -> RunConfig:
     return dataclasses.replace(run, n_frozen=min(run.n_frozen, 200), finetuning=None)
 
 
-def compared_runs(config: StudyConfig, shared: dict[str, Hyperparameters], seed: int) -> list[dict[str, Any]]:
-    """Every run that is compared, with the hyper-parameters of its model, the large sets first within a seed.
-
-    >>> config = CONFIGS["smoke"]
-    >>> len(compared_runs(config, config.shared, seed=0)) == len(config.models) * len(config.sizes) * config.n_seeds
-    True
-    """
-    # The long runs do not come last, and every model finds the images painted.
+def _runs(config: StudyConfig, shared: dict[str, Hyperparameters], seed: int) -> list[dict[str, Any]]:
+    # Large sets first within a seed: the long runs do not come last, and every model finds the images painted.
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
     each = itertools.product(seeds, reversed(config.sizes), config.models)
     return [planned_run(config.run, model, shared[model], size, s) for s, size, model in each]

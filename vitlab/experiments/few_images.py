@@ -14,7 +14,8 @@ import pandas as pd
 
 from vitlab.experiments import data_scaling
 from vitlab.experiments.data_scaling import StudyConfig
-from vitlab.experiments.scaling import Hyperparameters, run_one
+from vitlab.experiments.scaling import Hyperparameters
+from vitlab.experiments.scaling import run_one as run_one  # what does one of `planned_runs`
 from vitlab.experiments.trials import stored_trials
 from vitlab.experiments.tuning import best_hyperparameters
 from vitlab.sweep import presets, runner
@@ -50,9 +51,8 @@ def few_images(
 
     Seeds and images are those of `data_scaling`: a run here and one there differ in rate and decay alone.
     """
-    config, folder = presets.choose(CONFIGS, preset), folder or runner.run_folder("scaling", preset)
-    shared = data_scaling.shared_hyperparameters(config, folder, jobs)
-    return runner.run_all(run_one, data_scaling.compared_runs(config, shared, seed), folder, jobs)
+    folder = folder or runner.run_folder("scaling", preset)
+    return data_scaling.trained(presets.choose(CONFIGS, preset), folder, seed, jobs)
 
 
 def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:

@@ -183,11 +183,11 @@ def precision_in_words(drawn: Drawn) -> str:
     >>> precision_in_words(Drawn("C16", "reproduced", "reproduced", "", "trainings", numbers=(lead,)))
     'the widest interval of full over all draws is ±2.2 points (lead, n = 6 seeds); ±1 would take 20'
     """
-    pooled = {each.metric: each.both for each in drawn.numbers if FULL in each.metric}
+    pooled = ((each.metric, each.both) for each in drawn.numbers if FULL in each.metric)
     known = [
         (metric, both)
-        for metric, both in pooled.items()
-        if both and both.unit.startswith("points") and both.interval and str(both) == drawn.of_all(metric)
+        for metric, both in pooled
+        if both and both.interval and both.unit.startswith("points") and str(both) == drawn.of_all(metric)
     ]
     if not known:
         return ""
