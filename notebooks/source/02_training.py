@@ -470,7 +470,7 @@ if len(best):
         ax.set_title("CIFAR-10, 10,000 test images")
 
 # %% [markdown]
-# The hybrid ends at 85.7 %, the plain ViT at 83.1 %, with one seed each. Of equal hours the hybrid
+# The hybrid ends at 85.7 %, the plain ViT at 83.1 %, with one seed each. In the same budget the hybrid
 # saw 4.1 million images, since it has 16 tokens; the plain ViT, with 64, learned from 1.0 million
 # after predicting patches of 1.0 million. The hybrid's lead shrinks with the length of the training:
 # it is 2.6 points after the hour, and was 12.9 points on other images after the trials' 525 seconds.
