@@ -8,6 +8,7 @@ import scipy.stats
 
 from vitlab import files
 from vitlab.ledger import pooling, report, second
+from vitlab.ledger.entries import estimate
 from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.study import TOGETHER
 
@@ -88,7 +89,7 @@ def test_pooled_numbers_are_those_that_the_notebooks_made_of_the_runs_of_both_dr
     compared = 0
     for notebook, claim, runs in (("04_data_scaling", "C05", 10), ("11_design_choices", "C17", 18)):
         judged = first[notebook][TOGETHER][claim]["numbers"]
-        by_all = {each["metric"]: each["number"] for each in judged}
+        by_all = {each["metric"]: str(estimate(each)) for each in judged}
         for number in twice[claim].numbers:
             metric = number.metric.removesuffix(", full")
             if metric != number.metric and metric in by_all:

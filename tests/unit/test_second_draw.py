@@ -11,6 +11,7 @@ import pytest
 from vitlab import files, ledger
 from vitlab.experiments import head_rates, local_heads, scaling, second_draw
 from vitlab.ledger import claims, published, report, second, verdicts
+from vitlab.ledger.entries import fields
 from vitlab.ledger.study import TOGETHER
 from vitlab.publish import __main__ as publish
 from vitlab.publish import front
@@ -205,7 +206,7 @@ def test_the_ledger_has_the_numbers_of_both_draws_and_of_all():
 def test_numbers_of_images_or_of_one_draw_have_none_of_all_draws():
     by_images = {"08_a": result(entry("C12") | {"counted": "images", "n": 128})}
     twice = second.drawn(by_images, {"08_a": by_images["08_a"] | {"seed": 1} | ANEW})
-    assert twice["C12"].of_all("number of C12") == "–" == twice["C12"].of_all("another")
+    assert twice["C12"].of_all("number of C12") is None is twice["C12"].of_all("another")
     assert second.spread_in_words(twice.values()) == ""
 
 
@@ -257,11 +258,26 @@ def test_narrow_intervals_are_said_to_be_and_other_numbers_are_not_asked(others,
 
 def test_a_number_that_was_judged_of_all_draws_is_that_one():
     full = {"metric": "share, full"}
-    said = {"verdict": "inconclusive", "numbers": [named("share", "0.51 [0.49, 0.53], n = 20 seeds")]}
+    of_twenty = ledger.Estimate(0.51, 0.49, 0.53, 20)
+    said = {"verdict": "inconclusive", "numbers": [named("share", of_twenty)]}
     first = {"11_b": result(entry("C19", "inconclusive") | full, entry("C19") | {"metric": "share"})}
     first = {"11_b": first["11_b"] | {TOGETHER: {"C19": said}}}
     drawn = second.drawn(first, {"11_b": result(entry("C19") | full, seed=1) | ANEW})["C19"]
-    assert drawn.of_all("share, full") == "0.51 [0.49, 0.53], n = 20 seeds" and drawn.of_all("share") == "–"
+    assert drawn.of_all("share, full") == of_twenty and drawn.of_all("share") is None
+
+
+def test_where_both_draws_agree_the_numbers_are_those_of_all_seeds_and_the_verdict_is_theirs():
+    """±0.9 of 54 seeds, where the ten of both draws alone have ±2.7: the former is what the ledger says."""
+    first, twice = twice_of_full(5.0)
+    assert "±2.7 points (lead 0, n = 10 seeds)" in second.precision_in_words(twice["C16"])
+    of_all = ledger.Estimate(10.2, 9.3, 11.1, 54, "points")
+    said = {"verdict": "partly reproduced", "numbers": [named("lead 0", of_all)]}
+    results = {"11_a": first["11_a"] | {TOGETHER: {"C16": said}}}
+    twice = second.drawn(results, {"11_a": result(*of_full(5.0), seed=1) | {second.ANEW: {"C16": "trainings"}}})
+    assert second.precision_in_words(twice["C16"]) == "every interval of full over all draws is within ±1 point"
+    page, table = front.ledger_page(results, twice), front.claims_table(results, twice)
+    assert f"| {of_all} |" in page and "judged as one" not in page
+    assert f"| lead 0, all draws: {of_all} | – | reproduced | the same |" in table
 
 
 # ---- publishing verdicts ----
@@ -351,8 +367,25 @@ def test_all_draws_have_the_seeds_of_both_at_the_settings_that_both_have(first_d
     assert words == "head_rates at full, runs whose settings every draw has: 8 of 16 (seed 0), 8 of 8 (seed 1)"
 
 
+def test_all_draws_take_in_the_seeds_of_a_study_that_has_more(first_draw, monkeypatch):
+    monkeypatch.setattr(committed, "archive", functools.partial(_at_smoke, committed.archive))
+    planned = [run for run in second_draw.planned_runs("head_rates", "smoke") if run["seed"] == 100]  # every setting
+    for study, draw, seeds in (("head_rates", 1, (100, 101)), ("more", 0, (200, 201, 202))):
+        runs = [run | {"seed": seed} for run in planned for seed in seeds]
+        packed = {f"{n}.json": results.result(made_up, run, made_up(run), 0.0) for n, run in enumerate(runs)}
+        published.write(study, "smoke", packed, len(runs), seed=draw)
+    two, words = published.all_draws("head_rates")
+    table, more = published.all_draws("head_rates", "more")
+    assert sorted(set(table["seed"])) == [0, 1, 100, 101, 200, 201, 202] and len(table) == len(two) + 3 * len(planned)
+    assert more.startswith(f"{words}; more at smoke: all 12 runs, ")
+    pd.testing.assert_frame_equal(published.all_draws("head_rates", "not published")[0], two)
+
+
 def named(metric, number):
-    return {"metric": metric, "number": number}
+    return {"metric": metric, **fields(number)}
+
+
+LESS = ledger.Estimate(-10.0, -12.0, -8.0, 10, "points")
 
 
 def _at_smoke(archive, study, preset, seed=0):
@@ -360,7 +393,7 @@ def _at_smoke(archive, study, preset, seed=0):
 
 
 def test_all_draws_together_decide_where_two_differ():
-    said = {"verdict": "partly reproduced", "numbers": [named("share", "−10 points [−12, −8], n = 10 seeds")]}
+    said = {"verdict": "partly reproduced", "numbers": [named("share", LESS)]}
     first = {**FIRST, "08_a": FIRST["08_a"] | {TOGETHER: {"C12": said, "C13": said}}}
     twice = second.drawn(first, SECOND)
     assert second.in_words(twice).endswith(" are the same; by the seeds of all draws, C13 is partly reproduced.")
@@ -375,15 +408,11 @@ def test_all_draws_together_decide_where_two_differ():
     rows = {row["claim"]: row["all together"] for row in second.rows(twice)}
     assert rows == {"C12": "–", "C13": "partly reproduced", "C19": "–", "L01": "–"}
     page = front.ledger_page(first, twice)
-    assert (
-        page.count(
-            "Verdict of all draws, judged as one: **partly reproduced**. share: −10 points [−12, −8], n = 10 seeds."
-        )
-        == 1
-    )
+    said = "judged as one: **partly reproduced**. share: −10.0 points [−12.0, −8.0], n = 10 seeds."
+    assert page.count(f"Verdict of all draws, {said}") == 1
     table = front.claims_table(first, twice)
     assert "| partly reproduced | reproduced, then inconclusive |" in table
-    assert "| share, all draws: −10 points [−12, −8], n = 10 seeds |" in table
+    assert "| share, all draws: −10.0 points [−12.0, −8.0], n = 10 seeds |" in table
     assert "1 is reproduced here, 1 is partly reproduced" in front.headline(first, twice)
     assert "2 are reproduced here, 0 are partly reproduced" in front.findings(first)
 
@@ -398,25 +427,25 @@ def test_all_draws_are_judged_by_the_notebook_of_the_first_alone(figures, monkey
 
     one, two = (pd.DataFrame(), "one"), (pd.DataFrame({"seed": [0, 100]}), "two")
     for seed, drawn in ((1, two), (0, one)):
-        monkeypatch.setattr(published, "all_draws", {"vit": drawn}.get)
+        monkeypatch.setattr(published, "all_draws", lambda *_, drawn=drawn: drawn)
         begun = ledger.begin("11_b", "smoke", seed)
         ledger.conclude_together(begun, "C17", "vit", rule)
         assert TOGETHER not in begun.found and not (figures / "smoke").exists()
-    monkeypatch.setattr(published, "all_draws", {"vit": two}.get)
+    monkeypatch.setattr(published, "all_draws", lambda *asked: {("vit", "of vit"): two}[asked])
     begun = ledger.begin("11_b", "smoke", 0)
-    ledger.conclude_together(begun, "C17", "vit", rule)
+    ledger.conclude_together(begun, "C17", "vit", rule, more="of vit")
     kept = json.loads((figures / "smoke" / "11_b" / "result.json").read_text())[TOGETHER]
     assert kept["C17"]["verdict"] == "reproduced" and kept["C17"]["note"] == "two: at best"
-    assert kept["C17"]["numbers"] == [named("seeds", "2"), named("a further one", "7")]
+    assert kept["C17"]["numbers"] == [named(name, number) for name, number in numbers(2).items()]
     assert (
         "**C17, all draws together: reproduced.** Seeds: 2; a further one: 7. Two: at best." in capsys.readouterr().out
     )
     with pytest.raises(ValueError, match="claim C17 has no number of all draws together"):
-        ledger.conclude_together(begun, "C17", "vit", lambda runs: (rule(runs)[0], {}, ""))
+        ledger.conclude_together(begun, "C17", "vit", lambda runs: (rule(runs)[0], {}, ""), "of vit")
 
 
 def test_what_both_draws_leave_open_is_decided_by_all_draws_too():
-    said = {"verdict": "reproduced", "numbers": [named("gain", "+2 points [1, 3], n = 20 seeds")]}
+    said = {"verdict": "reproduced", "numbers": [named("gain", ledger.Estimate(2.0, 1.0, 3.0, 20, "points"))]}
     open_twice = SECOND | {"11_b": result(entry("C19", "inconclusive"), seed=1) | ANEW}
     first = {**FIRST, "11_b": FIRST["11_b"] | {TOGETHER: {"C19": said}}}
     assert second.drawn(FIRST, open_twice)["C19"].together == ""

@@ -38,8 +38,24 @@ def verdicts_of(entries: Entries) -> list[str]:
     return list(dict.fromkeys(entry["verdict"] for _, entry in entries)) or [NOT_YET]
 
 
+def fields(number: Estimate) -> dict[str, Any]:
+    """What result.json keeps of a number, from which `estimate` makes it again.
+
+    >>> fields(Estimate.exact(197))
+    {'value': 197, 'interval': None, 'n': 1, 'unit': '', 'counted': '', 'failed': 0}
+    """
+    return {
+        "value": number.value,
+        "interval": list(number.interval) if number.interval else None,
+        "n": number.n,
+        "unit": number.unit,
+        "counted": "" if number.is_exact else number.counted,
+        "failed": int(number.failed),
+    }
+
+
 def estimate(entry: Entry) -> Estimate:
-    """The number of an entry of result.json, to be printed.
+    """The number of an entry of result.json.
 
     >>> print(estimate({"value": 197, "interval": None, "n": 1, "unit": "", "counted": ""}))
     197

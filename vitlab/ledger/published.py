@@ -94,11 +94,12 @@ def published_runs(study: str, seed: int = 0) -> tuple[pd.DataFrame, str]:
     return (first.table, f"{first} (seed 0)") if first else (pd.DataFrame(), f"{study}: nothing is published yet")
 
 
-def all_draws(study: str) -> tuple[pd.DataFrame, str]:
+def all_draws(study: str, more: str = "") -> tuple[pd.DataFrame, str]:
     """The rows of all committed draws of a study at full, and in words how many they are; no rows where there is one.
 
-    Of runs whose settings every draw has: a second draw repeats what the first has chosen. Draws have no seed in
-    common, so that the rows can be judged together.
+    Of runs whose settings every draw has: a second draw repeats what the first has chosen. `more`: a study that repeats
+    some of these trainings with further seeds; its rows come last. No two of all of them have a seed in common, so that
+    the rows can be judged together.
 
     >>> all_draws("nothing of this name")[1]
     'nothing of this name: no second draw is published yet'
@@ -115,7 +116,11 @@ def all_draws(study: str) -> tuple[pd.DataFrame, str]:
         f"{len(used)} of {len(runs)} (seed {seed})" for used, runs, seed in zip(in_all, draws, seeds, strict=True)
     )
     words = f"{study} at full, runs whose settings every draw has: {', '.join(counts)}"
-    return results.table([(run["config"], run) for used in in_all for run in used]), words
+    table = results.table([(run["config"], run) for used in in_all for run in used])
+    further = read(more) if more else None
+    if further is None:
+        return table, words
+    return pd.concat([table, further.table], ignore_index=True), f"{words}; {further}"
 
 
 def live_or_published(

@@ -55,16 +55,16 @@ class Drawn:
     anew: str  # what was drawn anew: "trainings", or "images" of the same models
     together: str = ""  # the verdict of all draws judged as one, which decides; kept where it is not `settled`
     numbers: tuple[Number, ...] = ()  # those that both draws have
-    by_all: Mapping[str, str] = field(default_factory=dict)  # metric → the number of all draws judged as one
+    by_all: Mapping[str, Estimate] = field(default_factory=dict)  # metric → the number of all draws judged as one
 
-    def of_all(self, metric: str) -> str:
-        """A number of all draws: as judged, else that of both draws as one sample; a dash where there is none."""
+    def of_all(self, metric: str) -> Estimate | None:
+        """A number of all draws: as judged, else that of both draws as one sample; None where there is none."""
         if metric.endswith(FULL) and metric.removesuffix(FULL) in self.by_all:
             return self.by_all[metric.removesuffix(FULL)]
-        return next((str(each.both) for each in self.numbers if each.metric == metric and each.both), NO_NUMBER)
+        return next((each.both for each in self.numbers if each.metric == metric), None)
 
     @property
-    def first_of_all(self) -> tuple[str, str] | None:
+    def first_of_all(self) -> tuple[str, Estimate] | None:
         """Name and number that come first of all draws judged as one."""
         return next(iter(self.by_all.items()), None)
 
@@ -105,7 +105,7 @@ def drawn(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[s
 
 
 def _twice(claim: str, before: Entries, after: Entries, anew: str, together: Mapping[str, Any] | None) -> Drawn:
-    """A claim with its entries of both draws, and what all draws say `together`, which counts where it is open."""
+    """A claim with its entries of both draws, and what all draws say `together`, which decides where they do not."""
     second = {entry["metric"]: estimate(entry) for _, entry in after}
     numbers = tuple(
         Number(entry["metric"], estimate(entry), second[entry["metric"]])
@@ -115,10 +115,10 @@ def _twice(claim: str, before: Entries, after: Entries, anew: str, together: Map
     first_verdict, second_verdict = ("; ".join(verdicts_of(entries)) for entries in (before, after))
     metric, number = next(iter(second.items()))
     drawn = Drawn(claim, first_verdict, second_verdict, f"{metric}: {number}", anew, numbers=numbers)
-    if together is None or drawn.settled:
+    if together is None:
         return drawn
-    by_all = {each["metric"]: each["number"] for each in together["numbers"]}
-    return replace(drawn, together=together["verdict"], by_all=by_all)
+    by_all = {each["metric"]: estimate(each) for each in together["numbers"]}
+    return replace(drawn, together="" if drawn.settled else together["verdict"], by_all=by_all)
 
 
 def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -174,29 +174,26 @@ def spread_in_words(claims: Iterable[Drawn]) -> str:
 
 
 def precision_in_words(drawn: Drawn) -> str:
-    """How wide the widest interval is over both draws, of the larger runs' numbers in points, and what ±1 would take.
+    """How wide the widest interval is over all draws, of the larger runs' numbers in points, and what ±1 would take.
 
-    Numbers of more draws than two are left out; '' where no number is left.
+    '' where there is no such number.
 
     >>> first, second = (Estimate.of([mean - 2.0, mean, mean + 2.0], "points") for mean in (4.0, 6.0))
     >>> lead = Number("lead, full", first, second)
     >>> precision_in_words(Drawn("C16", "reproduced", "reproduced", "", "trainings", numbers=(lead,)))
     'the widest interval of full over all draws is ±2.2 points (lead, n = 6 seeds); ±1 would take 20'
     """
-    pooled = ((each.metric, each.both) for each in drawn.numbers if FULL in each.metric)
-    known = [
-        (metric, both)
-        for metric, both in pooled
-        if both and both.interval and both.unit.startswith("points") and str(both) == drawn.of_all(metric)
-    ]
+    metrics = [each.metric for each in drawn.numbers if each.metric.endswith(FULL)]
+    pooled = ((metric, drawn.of_all(metric)) for metric in metrics)
+    known = [(metric, of_all) for metric, of_all in pooled if of_all and of_all.unit.startswith("points")]
+    known = [(metric, of_all) for metric, of_all in known if of_all.interval]
     if not known:
         return ""
     metric, widest = max(known, key=lambda each: each[1].half_width)
     if widest.half_width <= 1:
         return f"every interval of full over all draws is within ±1 {widest.unit.replace('points', 'point')}"
-    size = (
-        f"±{widest.half_width:.1f} {widest.unit} ({metric.replace(FULL, '')}, n = {counting(widest.n, widest.counted)})"
-    )
+    of_what = f"{metric.removesuffix(FULL)}, n = {counting(widest.n, widest.counted)}"
+    size = f"±{widest.half_width:.1f} {widest.unit} ({of_what})"
     return f"the widest interval of full over all draws is {size}; ±1 would take {seeds_needed(widest.sd, 1.0)}"
 
 

@@ -17,6 +17,7 @@ import pandas as pd
 
 from vitlab import disk, files
 from vitlab.ledger import claims, published, verdicts
+from vitlab.ledger.entries import fields
 from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.origin import provenance
 from vitlab.sweep import presets
@@ -141,15 +142,10 @@ def conclude(
         study.found["results"][claim, metric] = {
             "claim": claim,
             "metric": metric,
-            "value": estimate.value,
-            "interval": list(estimate.interval) if estimate.interval else None,
-            "n": estimate.n,
-            "unit": estimate.unit,
+            **fields(estimate),
             "verdict": str(ruling.verdict),
             "paper": paper or known.paper,
             "note": note,
-            "counted": "" if estimate.is_exact else estimate.counted,
-            "failed": int(estimate.failed),
             "reason": ruling.reason,
             "advice": ruling.advice,
         }
@@ -191,12 +187,14 @@ def conclude_by_full(
     conclude(study, claim, ruling, {**numbers, **(beside or {})}, note=". ".join(notes), **options)
 
 
-def conclude_together(study: Study, claim: str, runs: str, rule: Callable[[pd.DataFrame], Judged]) -> None:
+def conclude_together(
+    study: Study, claim: str, runs: str, rule: Callable[[pd.DataFrame], Judged], more: str = ""
+) -> None:
     """Judge all committed draws of an experiment's runs at full as one, keep that in result.json, show it in a line.
 
-    This decides where the verdicts of two draws differ or leave the claim open. `runs`: the experiment; `rule`: the
-    ruling on the rows of `published.all_draws`. Nothing is judged where there is one draw only, or in a notebook of
-    another draw, whose seed is not 0.
+    This decides where the verdicts of two draws differ or leave the claim open. `runs`: the experiment; `more`: one
+    that adds seeds to it; `rule`: the ruling on the rows of `published.all_draws` of both. Nothing is judged where
+    there is one draw only, or in a notebook of another draw, whose seed is not 0.
 
     Raises ValueError for an unknown claim, or no number.
 
@@ -204,7 +202,7 @@ def conclude_together(study: Study, claim: str, runs: str, rule: Callable[[pd.Da
     >>> conclude_together(study, "C01", "nothing of this name", lambda rows: ...)
     """
     known = claims.check(claim)
-    rows, where_from = published.all_draws(runs)
+    rows, where_from = published.all_draws(runs, more)
     if rows.empty or study.seed != 0:
         return
     ruling, numbers, words = rule(rows)
@@ -216,7 +214,7 @@ def conclude_together(study: Study, claim: str, runs: str, rule: Callable[[pd.Da
         "reason": ruling.reason,
         "advice": ruling.advice,
         "note": note,
-        "numbers": [{"metric": metric, "number": str(estimate)} for metric, estimate in numbers.items()],
+        "numbers": [{"metric": metric, **fields(estimate)} for metric, estimate in numbers.items()],
     }
     finish(study)
     _show(verdicts.line(f"{claim}, all draws together", ruling, numbers, note))

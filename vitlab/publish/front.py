@@ -162,12 +162,12 @@ def claims_table(results: Mapping[str, report.Result], twice: Mapping[str, secon
 
 def _number(first: Mapping[str, Any], drawn: second.Drawn | None) -> str:
     """The first number: that of all draws where it rests on trainings that were drawn again, else that of the first."""
-    metric, of_all = first["metric"], second.NO_NUMBER
+    metric, of_all = first["metric"], None
     if drawn and drawn.first_of_all:
         metric, of_all = drawn.first_of_all
     elif drawn:
         of_all = drawn.of_all(metric)
-    if of_all == second.NO_NUMBER:
+    if of_all is None:
         return f"{short_metric(metric)}: {estimate(first)}"
     return f"{short_metric(metric.removesuffix(FULL))}, all draws: {of_all}"
 
@@ -200,8 +200,8 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     lines += ["\n\n".join(dict.fromkeys(_ruling(entry, verdict) for _, entry in entries))]
     if again:
         lines += ["", f"Second draw, of other {again.anew}: **{again.second}**. {again.number}."]
-    if again and again.first_of_all:
-        number = ": ".join(again.first_of_all)
+    if again and again.together and again.first_of_all:
+        number = ": ".join(map(str, again.first_of_all))
         lines += ["", f"Verdict of all draws, judged as one: **{again.together}**. {number}."]
     if again and (precision := second.precision_in_words(again)):
         lines += ["", f"How precise: {precision}."]
@@ -217,7 +217,10 @@ def _numbers(entries: Entries, again: second.Drawn | None) -> list[str]:
     if not again or not again.numbers:
         return ["| measured | ours |", "|---|---|", *(report.table_line(*each) for each in ours)]
     others = {number.metric: str(number.second) for number in again.numbers}
-    lines = [report.table_line(*each, others.get(each[0], second.NO_NUMBER), again.of_all(each[0])) for each in ours]
+    lines = [
+        report.table_line(*each, others.get(each[0], second.NO_NUMBER), str(again.of_all(each[0]) or second.NO_NUMBER))
+        for each in ours
+    ]
     return ["| measured | first draw | second draw | all draws |", "|---|---|---|---|", *lines]
 
 
