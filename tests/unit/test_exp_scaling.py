@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -18,6 +20,7 @@ from vitlab.experiments import (
     data_scaling,
     few_images,
     frozen,
+    more_seeds,
     real_subsets,
     scaling,
     tuning,
@@ -411,6 +414,35 @@ def test_few_images_at_smoke_tries_and_then_compares(tmp_path):
     assert not set(runs["seed"]) & set(TRIAL_SEEDS)
     assert len(list(tmp_path.glob("*.json"))) == len(few_images.planned_runs("smoke"))
     assert len(few_images.trials("smoke", jobs=1, folder=tmp_path)) == 12  # three of two settings: all with all seeds
+
+
+# ---- more seeds ----
+
+
+def test_a_run_of_more_seeds_differs_from_that_of_data_scaling_in_its_seed_and_the_evaluation_on_real_images():
+    there = {(run["model"], run["n_train"]): run for run in data_scaling.planned_runs("full")}
+    runs = more_seeds.planned_runs("full")
+    for run in runs:
+        other = {name for name, value in there[run["model"], run["n_train"]].items() if run.get(name) != value}
+        assert {name for name in other if name != "real" and not name.startswith("finetuning_")} == {"seed"}
+    by_case = Counter((run["model"], run["n_train"]) for run in runs)
+    fewest, *_, most = data_scaling.CONFIGS["full"].sizes
+    cases = [*itertools.product(("Lab-Ti/8", "Lab-Mu/8"), (fewest, most)), ("BiT-Lab-Ti/8", fewest)]
+    assert by_case == dict.fromkeys(cases, more_seeds.CONFIGS["full"].n_seeds)
+
+
+@pytest.mark.parametrize("preset", more_seeds.CONFIGS)
+def test_no_draw_of_data_scaling_and_no_trial_has_a_seed_of_more_seeds(preset):
+    drawn = {run["seed"] for draw in (0, 1) for run in data_scaling.planned_runs(preset, draw)} | set(TRIAL_SEEDS)
+    seeds = {run["seed"] for run in more_seeds.planned_runs(preset)}
+    assert len(seeds) == more_seeds.CONFIGS[preset].n_seeds and not seeds & drawn
+
+
+def test_more_seeds_at_smoke(tmp_path):
+    runs = scaling.accuracies(more_seeds.more_seeds("smoke", jobs=1, folder=tmp_path))
+    fewest, *_, most = data_scaling.CONFIGS["smoke"].sizes
+    assert runs.groupby("n_train")["model"].nunique().to_dict() == {fewest: 3, most: 2}
+    assert set(runs["seed"]) == {200, 201}
 
 
 # ---- compute frontiers ----

@@ -64,6 +64,7 @@ PARTS = (
     Part("who_wins"),
     Part("few_images"),
     Part("data_scaling", claims="C03 C04 C05"),
+    Part("more_seeds"),
     Part("compute_scaling", claims="C06 C07"),
     Part("local_heads", claims="C10 L01 L02"),
     Part("transfer", data=("imagenette", "cifar10"), claims="C08 C21"),
