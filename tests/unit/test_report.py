@@ -110,6 +110,7 @@ def test_a_failed_notebook_is_said_to_have_failed(figures, reference):
         {"results": [{"claim": "C01"}]},
         {"figures": {"a": {}}},
         {"provenance": {}},
+        {"all_draws": {"C17": {"verdict": "reproduced"}}},
     ],
 )
 def test_a_result_of_another_shape_is_listed_as_corrupt(figures, reference, change):

@@ -266,6 +266,14 @@ def test_a_number_that_was_judged_of_all_draws_is_that_one():
     assert drawn.of_all("share, full") == of_twenty and drawn.of_all("share") is None
 
 
+def test_numbers_of_all_draws_that_an_earlier_version_kept_as_text_are_passed_over():
+    said = {"verdict": "reproduced", "numbers": [{"metric": "share", "number": "0.51 [0.49, 0.53], n = 20 seeds"}]}
+    first = {**FIRST, "11_b": FIRST["11_b"] | {TOGETHER: {"C19": said}}}
+    drawn = second.drawn(first, SECOND)["C19"]
+    assert drawn.together == "reproduced" and drawn.first_of_all is None
+    assert "**reproduced**" in front.ledger_page(first, {"C19": drawn})
+
+
 def test_where_both_draws_agree_the_numbers_are_those_of_all_seeds_and_the_verdict_is_theirs():
     """±0.9 of 54 seeds, where the ten of both draws alone have ±2.7: the former is what the ledger says."""
     first, twice = twice_of_full(5.0)

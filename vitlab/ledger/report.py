@@ -12,6 +12,7 @@ from typing import Any
 from vitlab import files
 from vitlab.ledger import claims, second
 from vitlab.ledger.estimate import counting
+from vitlab.ledger.study import TOGETHER
 from vitlab.sweep import presets
 
 BEGIN, END = "<!-- ledger:begin -->", "<!-- ledger:end -->"
@@ -78,6 +79,8 @@ def _checked(result: Result) -> Result:
         if not all(map(math.isfinite, (entry["value"], low, high))) or entry["n"] < 1:
             raise ValueError(f"entry {entry['claim']} {entry['metric']}")
         _row(entry, entry)
+    for said in result.get(TOGETHER, {}).values():
+        said["verdict"] + "".join(each["metric"] for each in said["numbers"])
     for figure in result["figures"].values():
         figure["png"] + figure["alt"]
     _provenance(result)

@@ -117,7 +117,8 @@ def _twice(claim: str, before: Entries, after: Entries, anew: str, together: Map
     drawn = Drawn(claim, first_verdict, second_verdict, f"{metric}: {number}", anew, numbers=numbers)
     if together is None:
         return drawn
-    by_all = {each["metric"]: estimate(each) for each in together["numbers"]}
+    kept = [each for each in together["numbers"] if "value" in each]  # an earlier version kept them as text
+    by_all = {each["metric"]: estimate(each) for each in kept}
     return replace(drawn, together="" if drawn.settled else together["verdict"], by_all=by_all)
 
 

@@ -200,9 +200,9 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     lines += ["\n\n".join(dict.fromkeys(_ruling(entry, verdict) for _, entry in entries))]
     if again:
         lines += ["", f"Second draw, of other {again.anew}: **{again.second}**. {again.number}."]
-    if again and again.together and again.first_of_all:
-        number = ": ".join(map(str, again.first_of_all))
-        lines += ["", f"Verdict of all draws, judged as one: **{again.together}**. {number}."]
+    if again and again.together:
+        number = f" {': '.join(map(str, again.first_of_all))}." if again.first_of_all else ""
+        lines += ["", f"Verdict of all draws, judged as one: **{again.together}**.{number}"]
     if again and (precision := second.precision_in_words(again)):
         lines += ["", f"How precise: {precision}."]
     if condition := conditions.of(claim, entries, again):
