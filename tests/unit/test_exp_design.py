@@ -12,6 +12,7 @@ from vitlab.experiments import (
     design_rules,
     design_runs,
     head_rates,
+    longer_positions,
     position_variants,
     resnet_optimizers,
     vit_shapes,
@@ -257,6 +258,14 @@ def test_quick_is_for_what_is_live(study):
     if study is not position_variants:
         with pytest.raises(ValueError, match="no preset 'quick'"):
             study.planned_runs("quick")
+
+
+@pytest.mark.parametrize("preset", longer_positions.CONFIGS)
+def test_longer_trainings_are_those_of_position_variants_but_for_their_steps(preset):
+    shorter = [run for run in position_variants.planned_runs(preset) if run["task"] != "cifar10"]
+    runs = longer_positions.planned_runs(preset)
+    assert [run | {"steps": run["steps"] // 4} for run in runs] == shorter
+    assert {run["steps"] for run in runs} == {4 * position_variants.CONFIGS[preset].training.steps}
 
 
 def test_a_task_without_its_images_is_left_out(monkeypatch):

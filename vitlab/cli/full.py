@@ -59,6 +59,7 @@ PARTS = (
     Part("resnet_optimizers", claims="C17"),
     Part("vit_shapes", claims="C18"),
     Part("position_variants", claims="C09"),
+    Part("longer_positions"),
     Part("real_subsets"),
     Part("world_classes"),
     Part("who_wins"),
