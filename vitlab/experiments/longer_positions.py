@@ -31,3 +31,13 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
     """
     runs = position_variants.planned_runs(preset, seed)
     return [run | {"steps": LONGER * run["steps"]} for run in runs if run["task"] not in design_runs.CLASSES]
+
+
+def judged(longer: pd.DataFrame, shorter: pd.DataFrame) -> pd.DataFrame:
+    """The runs by which C09 is judged: the longer ones, and those of `position_variants` on photographs.
+
+    >>> shorter = pd.DataFrame({"task": ["contour", "cifar10"], "steps": 400})
+    >>> judged(pd.DataFrame({"task": ["contour"], "steps": 1_600}), shorter).values.tolist()
+    [['contour', 1600], ['cifar10', 400]]
+    """
+    return pd.concat([longer, shorter[shorter["task"].isin(list(design_runs.CLASSES))]], ignore_index=True)

@@ -59,6 +59,7 @@ STUDIES: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = MappingProxyType
         "resnet_optimizers": _at_best_rates("task", "arm"),
         "vit_shapes": _at_best_rates("task", "dimension", "arm"),
         "position_variants": _at_best_rates("task", "arm"),
+        "longer_positions": _at_best_rates("task", "arm"),
         "axial_attention": _axial_and_plain,
         "masked_pretraining": _judged,
         "transfer": _from_photographs,

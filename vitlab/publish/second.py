@@ -31,7 +31,7 @@ DRAWN: Mapping[str, Drawn] = MappingProxyType(
         "C06": Drawn("trainings", "compute_scaling"),
         "C07": Drawn("trainings", "compute_scaling"),
         "C08": Drawn("trainings", "transfer"),
-        "C09": Drawn("trainings", "position_variants"),
+        "C09": Drawn("trainings", "longer_positions"),
         "C10": Drawn("trainings", "local_heads"),
         "C12": Drawn("images, of the same model"),
         "C13": Drawn("images, of the same models"),
