@@ -441,9 +441,8 @@ if not by_full.empty:
 
 # %% [markdown]
 # The same of all draws together, at the sizes that each of them has; *growth* is from the fewest images to the most. Ten
-# seeds of two draws left intervals of more than 2 points where the rules' margin is 1. `more_seeds` repeats the trainings
-# that decide C03 and C04 with other seeds, as many as the spread of the ten asks for: both models of the larger pair and
-# the second ViT with the fewest images, both ViTs with the most.
+# seeds of two draws left intervals of more than 2 points with the fewest images, where seeds lie far apart and the rules'
+# margin is 1. `more_seeds` repeats the trainings there that decide C03 and C04 with other seeds.
 
 # %%
 every, words = all_draws("data_scaling", "more_seeds")
