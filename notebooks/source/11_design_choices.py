@@ -354,7 +354,7 @@ if has_full:
 # ### What longer trainings change
 #
 # `position_variants` has 400 steps for these two tasks too. The kinds at their default places, minus
-# 1-D, by both:
+# 1-D, by both. A dot without an interval: single trainings of one of the two never left chance.
 
 # %%
 def by_length(task):
