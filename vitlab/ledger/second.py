@@ -184,10 +184,10 @@ def precision_in_words(drawn: Drawn) -> str:
     >>> precision_in_words(Drawn("C16", "reproduced", "reproduced", "", "trainings", numbers=(lead,)))
     'the widest interval of full over all draws is ±2.2 points (lead, n = 6 seeds); ±1 would take 20'
     """
-    metrics = [each.metric for each in drawn.numbers if each.metric.endswith(FULL)]
-    pooled = ((metric, drawn.of_all(metric)) for metric in metrics)
-    known = [(metric, of_all) for metric, of_all in pooled if of_all and of_all.unit.startswith("points")]
-    known = [(metric, of_all) for metric, of_all in known if of_all.interval]
+    pooled = ((each.metric, drawn.of_all(each.metric)) for each in drawn.numbers if each.metric.endswith(FULL))
+    known = [
+        (metric, of_all) for metric, of_all in pooled if of_all and of_all.interval and of_all.unit.startswith("points")
+    ]
     if not known:
         return ""
     metric, widest = max(known, key=lambda each: each[1].half_width)
