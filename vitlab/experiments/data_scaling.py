@@ -44,6 +44,11 @@ class StudyConfig:
         return self.models[is_bit.index(False)], self.models[is_bit.index(True)]
 
     @property
+    def vits(self) -> list[str]:
+        """The ViTs, the one first that is compared with a ResNet."""
+        return [model for model in self.models if not model.startswith(("BiT", "R+"))]
+
+    @property
     def middle(self) -> int:
         """The size of the training set in the trials."""
         return self.sizes[(len(self.sizes) - 1) // 2]
@@ -154,6 +159,16 @@ def configured(preset: str, real: str = "") -> StudyConfig:
     """
     config = presets.choose(CONFIGS, preset)
     return dataclasses.replace(config, run=dataclasses.replace(config.run, real=real))
+
+
+def in_world_alone(preset: str) -> StudyConfig:
+    """The configuration of a preset without the evaluations on real images, but for frozen features on the digits.
+
+    >>> in_world_alone("full").run.finetuning is None
+    True
+    """
+    config = configured(preset, "digits")
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, finetuning=None))
 
 
 def shared_hyperparameters(config: StudyConfig, folder: Path, jobs: int | None = None) -> dict[str, Hyperparameters]:

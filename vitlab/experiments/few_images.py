@@ -32,10 +32,8 @@ def _on_fewest(
     preset: str, trials: tuple[Hyperparameters, ...], shared: dict[str, Hyperparameters] | None = None
 ) -> StudyConfig:
     """The pair of `data_scaling` at a preset on the fewest of its images, without the evaluations on real images."""
-    config = data_scaling.configured(preset, "digits")
-    run = dataclasses.replace(config.run, finetuning=None)
-    pair, fewest = config.pair, config.sizes[:1]
-    return dataclasses.replace(config, run=run, models=pair, sizes=fewest, trials=trials, shared=shared)
+    config = data_scaling.in_world_alone(preset)
+    return dataclasses.replace(config, models=config.pair, sizes=config.sizes[:1], trials=trials, shared=shared)
 
 
 CONFIGS = {

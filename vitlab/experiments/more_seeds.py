@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,9 +46,7 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     >>> len(planned_runs("smoke"))
     6
     """
-    config = data_scaling.configured(preset, "digits")
-    run = dataclasses.replace(config.run, finetuning=None)
-    vits = [model for model in config.models if not model.startswith(("BiT", "R+"))]
+    config = data_scaling.in_world_alone(preset)
     seeds = [1_000 * seed + s for s in presets.choose(CONFIGS, preset).seeds]
-    each = itertools.product(seeds, [*vits, config.pair[1]])
-    return [planned_run(run, model, config.assumed[model], config.sizes[0], s) for s, model in each]
+    each = itertools.product(seeds, [*config.vits, config.pair[1]])
+    return [planned_run(config.run, model, config.assumed[model], config.sizes[0], s) for s, model in each]
