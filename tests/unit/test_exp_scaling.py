@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 from collections import Counter
 
@@ -40,7 +41,7 @@ from vitlab.experiments.scaling_statistics import (
 from vitlab.experiments.trials import TRIAL_SEEDS, stored_trials
 from vitlab.ledger import intervals
 from vitlab.models import zoo
-from vitlab.sweep import runner
+from vitlab.sweep import results, runner
 from vitlab.training import splits as training
 from vitlab.training.cost import multiply_adds
 
@@ -418,27 +419,40 @@ def test_few_images_at_smoke_tries_and_then_compares(tmp_path):
 # ---- more seeds ----
 
 
-def test_a_run_of_more_seeds_differs_from_that_of_data_scaling_in_its_seed_and_the_evaluation_on_real_images():
-    there = {(run["model"], run["n_train"]): run for run in data_scaling.planned_runs("full")}
+def _but_for_real_images(run):
+    return {name: value for name, value in run.items() if name != "real" and not name.startswith("finetuning_")}
+
+
+def test_a_run_of_more_seeds_differs_from_that_of_two_studies_in_its_seed_and_the_evaluation_on_real_images():
+    there = [*data_scaling.planned_runs("full"), *compute_scaling.planned_runs("full")]
+    there = [_but_for_real_images(results.unseeded(run)) for run in there]
     runs = more_seeds.planned_runs("full")
-    for run in runs:
-        other = {name for name, value in there[run["model"], run["n_train"]].items() if run.get(name) != value}
-        assert {name for name in other if name != "real" and not name.startswith("finetuning_")} == {"seed"}
-    by_case = Counter((run["model"], run["n_train"]) for run in runs)
-    cases = [(model, data_scaling.CONFIGS["full"].sizes[0]) for model in ("Lab-Ti/8", "Lab-Mu/8", "BiT-Lab-Ti/8")]
-    assert by_case == dict.fromkeys(cases, len(more_seeds.CONFIGS["full"].seeds))
+    assert all(_but_for_real_images(results.unseeded(run)) in there for run in runs)
+    by_case = Counter((run["model"], run["n_train"], run["steps"]) for run in runs)
+    config = more_seeds.CONFIGS["full"]
+    few = [(model, 1_000, 2_000) for model in ("Lab-Ti/8", "Lab-Mu/8", "BiT-Lab-Ti/8")]
+    lengths = itertools.product(("Lab-Ti/8", "Lab-Mu/8", "BiT-Lab-Ti/8", "BiT-Lab-Mu/8"), (256_000,), (60, 350, 2_000))
+    assert by_case == dict.fromkeys(few, len(config.fewest)) | dict.fromkeys(lengths, len(config.lengths))
 
 
 @pytest.mark.parametrize("preset", more_seeds.CONFIGS)
-def test_no_draw_of_data_scaling_and_no_trial_has_a_seed_of_more_seeds(preset):
-    drawn = {run["seed"] for draw in (0, 1) for run in data_scaling.planned_runs(preset, draw)} | set(TRIAL_SEEDS)
-    seeds = {run["seed"] for run in more_seeds.planned_runs(preset)}
-    assert seeds == set(more_seeds.CONFIGS[preset].seeds) and not seeds & drawn
+def test_no_draw_has_a_training_of_more_seeds_with_a_seed_that_it_has(preset):
+    drawn = [
+        run for study in (data_scaling, compute_scaling) for draw in (0, 1) for run in study.planned_runs(preset, draw)
+    ]
+    drawn = [_but_for_real_images(run) for run in drawn]
+    runs = more_seeds.planned_runs(preset)
+    assert not [run for run in runs if _but_for_real_images(run) in drawn]
+    config = more_seeds.CONFIGS[preset]
+    assert {run["seed"] for run in runs} == {*config.fewest, *config.lengths}
+    assert not {*config.fewest, *config.lengths} & set(TRIAL_SEEDS)
 
 
 def test_more_seeds_at_smoke(tmp_path):
     runs = scaling.accuracies(more_seeds.more_seeds("smoke", jobs=1, folder=tmp_path))
-    assert set(runs["n_train"]) == {data_scaling.CONFIGS["smoke"].sizes[0]} and runs["model"].nunique() == 3
+    few = runs[runs["n_train"] == data_scaling.CONFIGS["smoke"].sizes[0]]
+    lengths = runs[runs["n_train"] == compute_scaling.CONFIGS["smoke"].n_train]
+    assert len(few) == 2 * 3 and len(lengths) == 2 * 4 * 2 and len(runs) == len(few) + len(lengths)
     assert set(runs["seed"]) == {200, 201}
 
 

@@ -69,14 +69,31 @@ def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
     return _runs(config, longest.run, shared, seed)
 
 
+def without_hybrids(preset: str, seed: int) -> list[dict[str, Any]]:
+    """The runs of ViTs and ResNets with this seed alone, without the evaluations on real images.
+
+    >>> len(without_hybrids("full", seed=200))  # two sizes of two families, three lengths
+    12
+    """
+    config, longest = presets.choose(CONFIGS, preset), data_scaling.in_world_alone(preset)
+    models = tuple(model for model in config.models if not model.startswith("R+"))
+    return _of_seed(dataclasses.replace(config, models=models), longest.run, longest.assumed, seed)
+
+
 def _runs(
     config: StudyConfig, longest: RunConfig, shared: dict[str, Hyperparameters], seed: int
 ) -> list[dict[str, Any]]:
-    # Long runs first, so that none of them comes last; the models of a seed find its images painted.
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
+    return [run for s in seeds for run in _of_seed(config, longest, shared, s)]
+
+
+def _of_seed(
+    config: StudyConfig, longest: RunConfig, shared: dict[str, Hyperparameters], seed: int
+) -> list[dict[str, Any]]:
+    # Long runs first, so that none of them comes last; the models of a seed find its images painted.
     return [
-        planned_run(_shortened(longest, steps), model, shared[model], config.n_train, s)
-        for s, steps, model in itertools.product(seeds, reversed(config.steps), reversed(config.models))
+        planned_run(_shortened(longest, steps), model, shared[model], config.n_train, seed)
+        for steps, model in itertools.product(reversed(config.steps), reversed(config.models))
     ]
 
 
