@@ -26,8 +26,8 @@ class StudyConfig:
 _FURTHER = (*range(200, 210), *range(222, 240))
 CONFIGS = {
     "smoke": StudyConfig((200, 201), (200, 201)),
-    # Two draws left intervals of ±2.4 points (C03) and ±2.0 (C04) on the fewest images, and the margin is 1; of C07 they
-    # left open on which side of 2 the factor lies. Seeds of the first eight have the most images in `compute_scaling`.
+    # Two draws left intervals of ±2.4 points (C03) and ±2.0 (C04) on the fewest images, where the margin is 1, and of
+    # C07 left open on which side of 2 the factor lies. `compute_scaling` has the first eight seeds with most images.
     "full": StudyConfig((*range(5, 9), *range(105, 109), *_FURTHER), _FURTHER),
 }
 
