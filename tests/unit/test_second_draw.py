@@ -387,6 +387,10 @@ def test_all_draws_take_in_the_seeds_of_a_study_that_has_more(first_draw, monkey
     assert sorted(set(table["seed"])) == [0, 1, 100, 101, 200, 201, 202] and len(table) == len(two) + 3 * len(planned)
     assert more.startswith(f"{words}; more at smoke: all 12 runs, ")
     pd.testing.assert_frame_equal(published.all_draws("head_rates", "not published")[0], two)
+    again, words = published.all_draws("head_rates", "more", "head_rates")  # of the last no run that is there
+    pd.testing.assert_frame_equal(again.iloc[: len(table)], table)
+    assert len(again) == len(table) + 8 and not again.duplicated(["steps", "arm", "learning_rate", "seed"]).any()
+    assert words.startswith(f"{more}; head_rates at smoke: all 16 runs, ")
 
 
 def named(metric, number):
@@ -441,7 +445,7 @@ def test_all_draws_are_judged_by_the_notebook_of_the_first_alone(figures, monkey
         assert TOGETHER not in begun.found and not (figures / "smoke").exists()
     monkeypatch.setattr(published, "all_draws", lambda *asked: {("vit", "of vit"): two}[asked])
     begun = ledger.begin("11_b", "smoke", 0)
-    ledger.conclude_together(begun, "C17", "vit", rule, more="of vit")
+    ledger.conclude_together(begun, "C17", "vit", rule, more=["of vit"])
     kept = json.loads((figures / "smoke" / "11_b" / "result.json").read_text())[TOGETHER]
     assert kept["C17"]["verdict"] == "reproduced" and kept["C17"]["note"] == "two: at best"
     assert kept["C17"]["numbers"] == [named(name, number) for name, number in numbers(2).items()]
@@ -449,7 +453,7 @@ def test_all_draws_are_judged_by_the_notebook_of_the_first_alone(figures, monkey
         "**C17, all draws together: reproduced.** Seeds: 2; a further one: 7. Two: at best." in capsys.readouterr().out
     )
     with pytest.raises(ValueError, match="claim C17 has no number of all draws together"):
-        ledger.conclude_together(begun, "C17", "vit", lambda runs: (rule(runs)[0], {}, ""), "of vit")
+        ledger.conclude_together(begun, "C17", "vit", lambda runs: (rule(runs)[0], {}, ""), ["of vit"])
 
 
 def test_what_both_draws_leave_open_is_decided_by_all_draws_too():

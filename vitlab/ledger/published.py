@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,15 @@ from vitlab.sweep import committed, results
 
 @dataclass(frozen=True)
 class Published:
-    """The rows of a study's runs, and where they come from."""
+    """A study's runs, and where they come from."""
 
-    table: pd.DataFrame  # as the study's function returns it
+    runs: tuple[Mapping[str, Any], ...]  # their results, as they are stored
     about: Mapping[str, Any]  # as `record` has it
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The rows of the runs, as the study's function returns them."""
+        return _table(self.runs)
 
     def __str__(self) -> str:
         """One sentence for a figure's caption: how many runs there are of those planned, and when they were made."""
@@ -74,9 +79,7 @@ def read(study: str, preset: str = "full", seed: int = 0) -> Published | None:
     path = committed.archive(study, preset, seed)
     if not path.exists():
         return None
-    runs = committed.read(path).values()
-    table = results.table([(result["config"], result) for result in runs])
-    return Published(table, record(study, preset, seed))
+    return Published(tuple(committed.read(path).values()), record(study, preset, seed))
 
 
 def published_runs(study: str, seed: int = 0) -> tuple[pd.DataFrame, str]:
@@ -94,33 +97,42 @@ def published_runs(study: str, seed: int = 0) -> tuple[pd.DataFrame, str]:
     return (first.table, f"{first} (seed 0)") if first else (pd.DataFrame(), f"{study}: nothing is published yet")
 
 
-def all_draws(study: str, more: str = "") -> tuple[pd.DataFrame, str]:
+def all_draws(study: str, *more: str) -> tuple[pd.DataFrame, str]:
     """The rows of all committed draws of a study at full, and in words how many they are; no rows where there is one.
 
-    Of runs whose settings every draw has: a second draw repeats what the first has chosen. `more`: a study that repeats
-    some of these trainings with further seeds; its rows come last. No two of all of them have a seed in common, so that
-    the rows can be judged together.
+    Of runs whose settings every draw has: a second draw repeats what the first has chosen. `more`: studies that repeat
+    some of these trainings with further seeds; all of their draws come last, without the runs that are there already.
+    No run is there twice, so that the rows can be judged together.
 
     >>> all_draws("nothing of this name")[1]
     'nothing of this name: no second draw is published yet'
     """
-    seeds = committed.draws(study, "full")
-    if len(seeds) < 2:
+    draws = _draws(study)
+    if len(draws) < 2:
         return pd.DataFrame(), f"{study}: no second draw is published yet"
-    draws = [list(committed.read(committed.archive(study, "full", seed)).values()) for seed in seeds]
-    settings = [[results.unseeded(run["config"]) for run in runs] for runs in draws]
-    in_all = [
-        [run for run in runs if all(results.unseeded(run["config"]) in each for each in settings)] for runs in draws
-    ]
-    counts = (
-        f"{len(used)} of {len(runs)} (seed {seed})" for used, runs, seed in zip(in_all, draws, seeds, strict=True)
-    )
-    words = f"{study} at full, runs whose settings every draw has: {', '.join(counts)}"
-    table = results.table([(run["config"], run) for used in in_all for run in used])
-    further = read(more) if more else None
-    if further is None:
-        return table, words
-    return pd.concat([table, further.table], ignore_index=True), f"{words}; {further}"
+    settings = [[results.unseeded(run["config"]) for run in draw.runs] for draw in draws.values()]
+    used = {
+        seed: [run for run in draw.runs if all(results.unseeded(run["config"]) in each for each in settings)]
+        for seed, draw in draws.items()
+    }
+    counts = (f"{len(used[seed])} of {len(draw.runs)} (seed {seed})" for seed, draw in draws.items())
+    words = [f"{study} at full, runs whose settings every draw has: {', '.join(counts)}"]
+    together = [run for runs in used.values() for run in runs]
+    for draw in (draw for name in more for draw in _draws(name).values()):
+        there = [run["config"] for run in together]
+        together += [run for run in draw.runs if run["config"] not in there]
+        words.append(str(draw))
+    return _table(together), "; ".join(words)
+
+
+def _draws(study: str) -> dict[int, Published]:
+    """What is published of every draw of a study at full, by the draw's seed."""
+    seeds = committed.draws(study, "full")
+    return {seed: draw for seed in seeds if (draw := read(study, seed=seed))}
+
+
+def _table(runs: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    return results.table([(run["config"], run) for run in runs])
 
 
 def live_or_published(

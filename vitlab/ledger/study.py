@@ -188,13 +188,13 @@ def conclude_by_full(
 
 
 def conclude_together(
-    study: Study, claim: str, runs: str, rule: Callable[[pd.DataFrame], Judged], more: str = ""
+    study: Study, claim: str, runs: str, rule: Callable[[pd.DataFrame], Judged], more: Sequence[str] = ()
 ) -> None:
     """Judge all committed draws of an experiment's runs at full as one, keep that in result.json, show it in a line.
 
-    This decides where the verdicts of two draws differ or leave the claim open. `runs`: the experiment; `more`: one
-    that adds seeds to it; `rule`: the ruling on the rows of `published.all_draws` of both. Nothing is judged where
-    there is one draw only, or in a notebook of another draw, whose seed is not 0.
+    This decides where the verdicts of two draws differ or leave the claim open. `runs`: the experiment; `more`: those
+    that add seeds to it; `rule`: the ruling on the rows of `published.all_draws` of all of them. Nothing is judged
+    where there is one draw only, or in a notebook of another draw, whose seed is not 0.
 
     Raises ValueError for an unknown claim, or no number.
 
@@ -202,7 +202,7 @@ def conclude_together(
     >>> conclude_together(study, "C01", "nothing of this name", lambda rows: ...)
     """
     known = claims.check(claim)
-    rows, where_from = published.all_draws(runs, more)
+    rows, where_from = published.all_draws(runs, *more)
     if rows.empty or study.seed != 0:
         return
     ruling, numbers, words = rule(rows)
