@@ -442,11 +442,21 @@ if not by_full.empty:
 # %% [markdown]
 # The same of all draws together, at the sizes that each of them has; *growth* is from the fewest images to the most. Ten
 # seeds of two draws left intervals of more than 2 points with the fewest images, where seeds lie far apart and the rules'
-# margin is 1. `more_seeds` repeats the trainings there that decide C03 and C04 with other seeds.
+# margin is 1. `more_seeds` repeats with other seeds what decides C03 and C04, and `compute_scaling` (notebook 05) has further
+# seeds with the most images, and shorter trainings, which are left out.
+
 
 # %%
-every, words = all_draws("data_scaling", "more_seeds")
+FURTHER = ("more_seeds", "compute_scaling")
+
+
+def longest(rows):
+    return rows[rows["steps"] == rows["steps"].max()]
+
+
+every, words = all_draws("data_scaling", *FURTHER)
 if len(every):
+    every = longest(every)
     lines = {}
     for measure, leads in by_pair(scaling.accuracies(every), scaling.few_shots(every)).items():
         for pair, rows in leads.groupby("pair", sort=False):
@@ -669,16 +679,17 @@ ledger.conclude_by_full(
 )
 
 # %% [markdown]
-# All seeds there are, judged as one by the same rule: those of both draws and of `more_seeds`.
+# All seeds there are, judged as one by the same rule.
 
 
 # %%
 def c03_of_all(rows):
+    rows = longest(rows)
     ruling, numbers, words = with_crossing(paired(scaling.accuracies(rows), "full"))
     return ruling, numbers | few_shot_numbers(scaling.few_shots(rows)), words
 
 
-ledger.conclude_together(study, "C03", "data_scaling", c03_of_all, more="more_seeds")
+ledger.conclude_together(study, "C03", "data_scaling", c03_of_all, more=FURTHER)
 
 # %% [markdown]
 # **C04**, the size of the ViT against the size of the set: how much the larger one gains on the smaller from the smallest
@@ -723,10 +734,10 @@ ledger.conclude_by_full(study, "C04", live, of_full, where_from, note=note)
 
 # %%
 def c04_of_all(rows):
-    return apply_c04(scaling.accuracies(rows), "full")
+    return apply_c04(scaling.accuracies(longest(rows)), "full")
 
 
-ledger.conclude_together(study, "C04", "data_scaling", c04_of_all, more="more_seeds")
+ledger.conclude_together(study, "C04", "data_scaling", c04_of_all, more=FURTHER)
 
 # %% [markdown]
 # And **C05**: what ten times the data bring to the ViT's few-shot accuracy, one slope for each seed. The margin of 1 point
