@@ -413,6 +413,15 @@ def c07_of_all(runs):
 ledger.conclude_together(study, "C07", "compute_scaling", c07_of_all, more=["more_seeds"])
 
 # %% [markdown]
+# The further seeds alone, which nobody had looked at when it was decided to run so many.
+
+# %%
+further, words = ledger.published_runs("more_seeds")
+if len(further):
+    ruling, numbers, _ = c07_of_all(further)
+    print(words, *(f"{name}: {each}" for name, each in numbers.items()), ruling, sep="\n")
+
+# %% [markdown]
 # **C06**, the hybrid's lead at the least compute that both families spent, and its decline.
 
 

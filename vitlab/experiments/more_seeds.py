@@ -20,17 +20,16 @@ class StudyConfig:
     """One preset. Models, images and recipe are those of `data_scaling` and `compute_scaling`."""
 
     fewest: tuple[int, ...]  # seeds of `data_scaling`'s compared pair and second ViT on its fewest images
-    middle: tuple[int, ...]  # seeds of the pair on the middle number of images
     lengths: tuple[int, ...]  # seeds of `compute_scaling`'s ViTs and ResNets on the most images, at every length
 
 
 _OF_COMPUTE = (*range(5, 9), *range(105, 109))  # with these `compute_scaling` has the most images
 _FURTHER = (*range(200, 210), *range(222, 240))
 CONFIGS = {
-    "smoke": StudyConfig((200, 201), (200,), (200, 201)),
-    # Of two draws C03 has ±2.4 points (fewest) and ±1.4 (middle), C04 ±2.0, where the margin is 1; C07 has 2 inside its
-    # interval, and 2 decides.
-    "full": StudyConfig((*_OF_COMPUTE, *_FURTHER), _OF_COMPUTE, _FURTHER),
+    "smoke": StudyConfig((200, 201), (200, 201)),
+    # Of two draws C03 has ±2.4 points on the fewest images and C04 ±2.0, where the margin is 1, and C07 leaves open on
+    # which side of 2 its factor lies.
+    "full": StudyConfig((*_OF_COMPUTE, *_FURTHER), tuple(seed for seed in _FURTHER if seed not in range(224, 228))),
 }
 
 
@@ -47,18 +46,16 @@ def more_seeds(
 
 
 def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
-    """Every run of the study: three models on the fewest images, two on the middle number, four at every length.
+    """Every run of the study: three models on the fewest images, four at every length on the most.
 
     `seed` other than 0 moves all seeds by thousands.
 
-    >>> len(planned_runs("smoke"))
-    24
+    >>> len(planned_runs("smoke"))  # two seeds; two lengths
+    22
     """
     config, shared = presets.choose(CONFIGS, preset), data_scaling.in_world_alone(preset)
-    few = itertools.product(config.fewest, [*shared.vits, shared.pair[1]], shared.sizes[:1])
-    middle = itertools.product(config.middle, shared.pair, [shared.middle])
-    of_data = [
-        planned_run(shared.run, model, shared.assumed[model], n_train, 1_000 * seed + s)
-        for s, model, n_train in (*few, *middle)
+    few = [
+        planned_run(shared.run, model, shared.assumed[model], shared.sizes[0], 1_000 * seed + s)
+        for s, model in itertools.product(config.fewest, [*shared.vits, shared.pair[1]])
     ]
-    return of_data + [run for s in config.lengths for run in compute_scaling.without_hybrids(preset, 1_000 * seed + s)]
+    return few + [run for s in config.lengths for run in compute_scaling.without_hybrids(preset, 1_000 * seed + s)]
