@@ -63,7 +63,8 @@ _CONDITIONS = (
     Condition(
         "C07",
         "That the ViT needs less compute holds in both draws; the figure shows the first. Whether half of the ResNet's "
-        "is enough is open in both and in all seeds together: telling the factor from two takes over twice as many.",
+        "is enough stays open: with each further set of seeds the factor has come nearer to two, and to tell it from "
+        "two would take hundreds of them.",
         "05_compute_scaling",
         "full",
     ),
