@@ -422,6 +422,11 @@ def test_all_draws_together_decide_where_two_differ():
     page = front.ledger_page(first, twice)
     said = "judged as one: **partly reproduced**. share: −10.0 points [−12.0, −8.0], n = 10 seeds."
     assert page.count(f"Verdict of all draws, {said}") == 1
+    open_still = twice | {"C13": dataclasses.replace(twice["C13"], advice="about 60 seeds")}
+    advised = [entry | {"advice": "about 40 seeds"} for entry in first["08_a"]["results"]]
+    sections = front.ledger_page(first | {"08_a": first["08_a"] | {"results": advised}}, open_still).split("\n## ")
+    of_c13 = next(section for section in sections if section.startswith("C13"))
+    assert f"{said} To decide it: about 60 seeds." in of_c13 and "about 40 seeds" not in of_c13
     table = front.claims_table(first, twice)
     assert "| partly reproduced | reproduced, then inconclusive |" in table
     assert "| share, all draws: −10.0 points [−12.0, −8.0], n = 10 seeds |" in table

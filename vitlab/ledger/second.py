@@ -56,6 +56,7 @@ class Drawn:
     together: str = ""  # the verdict of all draws judged as one, which decides; kept where it is not `settled`
     numbers: tuple[Number, ...] = ()  # those that both draws have
     by_all: Mapping[str, Estimate] = field(default_factory=dict)  # metric → the number of all draws judged as one
+    advice: str = ""  # how many seeds would decide, by all draws, where they leave the claim open
 
     def of_all(self, metric: str) -> Estimate | None:
         """A number of all draws: as judged, else that of both draws as one sample; None where there is none."""
@@ -119,7 +120,9 @@ def _twice(claim: str, before: Entries, after: Entries, anew: str, together: Map
         return drawn
     kept = [each for each in together["numbers"] if "value" in each]  # an earlier version kept them as text
     by_all = {each["metric"]: estimate(each) for each in kept}
-    return replace(drawn, together="" if drawn.settled else together["verdict"], by_all=by_all)
+    if drawn.settled:
+        return replace(drawn, by_all=by_all)
+    return replace(drawn, together=together["verdict"], by_all=by_all, advice=together.get("advice", ""))
 
 
 def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

@@ -196,13 +196,14 @@ def _section(claim: str, entries: Entries, again: second.Drawn | None) -> str:
     lines = [f"## {claim} · {known.short}", "", said, ""]
     if not entries:
         return "\n".join([*lines, "Verdict: not yet measured.", ""])
-    verdict = "Verdict of the first draw" if again and again.together else "Verdict"
-    lines += ["\n\n".join(dict.fromkeys(_ruling(entry, verdict) for _, entry in entries))]
+    judged_again = bool(again and again.together)
+    lines += ["\n\n".join(dict.fromkeys(_ruling(entry, judged_again) for _, entry in entries))]
     if again:
         lines += ["", f"Second draw, of other {again.anew}: **{again.second}**. {again.number}."]
     if again and again.together:
         number = f" {': '.join(map(str, again.first_of_all))}." if again.first_of_all else ""
-        lines += ["", f"Verdict of all draws, judged as one: **{again.together}**.{number}"]
+        advice = f" To decide it: {again.advice}." if again.advice else ""
+        lines += ["", f"Verdict of all draws, judged as one: **{again.together}**.{number}{advice}"]
     if again and (precision := second.precision_in_words(again)):
         lines += ["", f"How precise: {precision}."]
     if condition := conditions.of(claim, entries, again):
@@ -230,10 +231,17 @@ def _condition(condition: conditions.Condition) -> str:
     return f"Where the effect is, or what it would take: {condition.words} ([Figure]({figure}))"
 
 
-def _ruling(entry: Mapping[str, Any], name_of_verdict: str = "Verdict") -> str:
-    """Verdict, its reason, what would decide, and how we differ, each with its name."""
-    verdict = f"**{entry['verdict']}**" + (f" ({entry['reason']})" if entry.get("reason") else "")
-    parts = {name_of_verdict: verdict, "To decide it": entry.get("advice"), "How it was done": entry["note"]}
+def _ruling(entry: Mapping[str, Any], judged_again: bool) -> str:
+    """Verdict, its reason, what would decide, and how we differ, each with its name.
+
+    Where all draws were `judged_again` as one, it is they that say what would decide.
+    """
+    parts = {
+        "Verdict of the first draw" if judged_again else "Verdict": f"**{entry['verdict']}**"
+        + (f" ({entry['reason']})" if entry.get("reason") else ""),
+        "To decide it": "" if judged_again else entry.get("advice"),
+        "How it was done": entry["note"],
+    }
     return " ".join(f"{name}: {' '.join(part.split()).rstrip('.')}." for name, part in parts.items() if part)
 
 
