@@ -53,9 +53,10 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     >>> len(planned_runs("smoke"))  # two seeds; two lengths
     22
     """
-    config, shared = presets.choose(CONFIGS, preset), data_scaling.in_world_alone(preset)
+    config, of_data = presets.choose(CONFIGS, preset), data_scaling.in_world_alone(preset)
+    fewest, lengths = ([1_000 * seed + s for s in seeds] for seeds in (config.fewest, config.lengths))
     few = [
-        planned_run(shared.run, model, shared.assumed[model], shared.sizes[0], 1_000 * seed + s)
-        for s, model in itertools.product(config.fewest, [*shared.vits, shared.pair[1]])
+        planned_run(of_data.run, model, of_data.assumed[model], of_data.sizes[0], s)
+        for s, model in itertools.product(fewest, [*of_data.vits, of_data.pair[1]])
     ]
-    return few + [run for s in config.lengths for run in compute_scaling.without_hybrids(preset, 1_000 * seed + s)]
+    return few + [run for s in lengths for run in compute_scaling.without_hybrids(preset, s)]

@@ -236,12 +236,10 @@ def _ruling(entry: Mapping[str, Any], judged_again: bool) -> str:
 
     Where all draws were `judged_again` as one, it is they that say what would decide.
     """
-    parts = {
-        "Verdict of the first draw" if judged_again else "Verdict": f"**{entry['verdict']}**"
-        + (f" ({entry['reason']})" if entry.get("reason") else ""),
-        "To decide it": "" if judged_again else entry.get("advice"),
-        "How it was done": entry["note"],
-    }
+    name_of_verdict = "Verdict of the first draw" if judged_again else "Verdict"
+    verdict = f"**{entry['verdict']}**" + (f" ({entry['reason']})" if entry.get("reason") else "")
+    advice = "" if judged_again else entry.get("advice")
+    parts = {name_of_verdict: verdict, "To decide it": advice, "How it was done": entry["note"]}
     return " ".join(f"{name}: {' '.join(part.split()).rstrip('.')}." for name, part in parts.items() if part)
 
 
