@@ -60,6 +60,7 @@ PARTS = (
     Part("vit_shapes", claims="C18"),
     Part("position_variants"),
     Part("longer_positions", claims="C09"),
+    Part("more_positions"),
     Part("real_subsets"),
     Part("world_classes"),
     Part("who_wins"),
