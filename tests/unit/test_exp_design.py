@@ -13,16 +13,18 @@ from vitlab.experiments import (
     design_runs,
     head_rates,
     longer_positions,
+    more_positions,
     position_variants,
     resnet_optimizers,
     vit_shapes,
 )
 from vitlab.experiments.design_runs import Task, Training
 from vitlab.ledger.estimate import Estimate
+from vitlab.ledger.published import published_runs
 from vitlab.ledger.verdicts import Verdict
 from vitlab.models import variants, zoo
 from vitlab.models.sizes import forward_flops
-from vitlab.sweep import runner
+from vitlab.sweep import results, runner
 
 STUDIES = (position_variants, head_rates, resnet_optimizers, vit_shapes, axial_attention)
 each_study = pytest.mark.parametrize("study", STUDIES, ids=lambda module: module.__name__.rpartition(".")[2])
@@ -266,6 +268,40 @@ def test_longer_trainings_are_those_of_position_variants_but_for_their_steps(pre
     runs = longer_positions.planned_runs(preset)
     assert [run | {"steps": run["steps"] // 4} for run in runs] == shorter
     assert {run["steps"] for run in runs} == {4 * position_variants.CONFIGS[preset].training.steps}
+
+
+@pytest.fixture
+def real_sets_here(monkeypatch):
+    """Plans as where CIFAR-10 is there."""
+    monkeypatch.setattr(design_runs.datasets, "present", lambda name: True)
+
+
+def test_a_run_of_more_positions_differs_from_one_that_the_first_draw_has_chosen_in_its_seed(real_sets_here):
+    longer, shorter = (published_runs(study)[0] for study in ("longer_positions", "position_variants"))
+    judged = design_runs.chosen(longer_positions.judged(longer, shorter))
+    settings = ["task", "arm", "learning_rate", "steps"]
+    compared = judged[judged["arm"].isin((position_variants.NONE, position_variants.BASE))]
+    runs = pd.DataFrame(more_positions.planned_runs("full"))
+    assert set(map(tuple, runs[settings].values)) == set(map(tuple, compared[settings].values))
+    drawn = [*longer_positions.planned_runs("full"), *position_variants.planned_runs("full")]
+    there = [results.unseeded(run) | {"keeps_map": False} for run in drawn]
+    assert all(results.unseeded(run) in there for run in more_positions.planned_runs("full"))
+
+
+def test_more_positions_pairs_two_arms_by_seeds_that_no_draw_has(real_sets_here):
+    seeds = pd.DataFrame(more_positions.planned_runs("full")).groupby(["task", "arm"])["seed"].agg(set)
+    for task, n in more_positions.CONFIGS["full"].n_seeds.items():
+        assert seeds[task, position_variants.NONE] == seeds[task, position_variants.BASE] == set(range(200, 200 + n))
+    drawn = {run["seed"] for draw in (0, 1) for run in longer_positions.planned_runs("full", draw)}
+    assert not drawn & set.union(*seeds)
+    again = {run["seed"] for run in more_positions.planned_runs("full", seed=1)}
+    assert not again & set.union(*seeds)
+
+
+def test_more_positions_at_smoke(tmp_path):
+    rows = more_positions.more_positions("smoke", jobs=1, folder=tmp_path)
+    assert rows.groupby("arm")["seed"].agg(list).to_dict() == {"1-D, stem": [200, 201], "none": [200, 201]}
+    assert rows["map"].isna().all()
 
 
 def test_a_task_without_its_images_is_left_out(monkeypatch):
