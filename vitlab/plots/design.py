@@ -15,16 +15,17 @@ _RING = MappingProxyType({"marker": "o", "markersize": 13, "fillstyle": "none", 
 _MARKS = (("blue", "o"), ("vermilion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
 
 
-def plot_cell_differences(table: pd.DataFrame, ax: Axes | None = None, colour: str = "blue") -> Axes:
-    """Differences from a reference in points, one line under the other: a dot with its interval for each.
+def plot_cell_differences(table: pd.DataFrame, reference: str, ax: Axes | None = None, colour: str = "blue") -> Axes:
+    """Differences from the arm `reference` in points, one line under the other: a dot with its interval for each.
 
     `table` has a row for each cell: arm, difference, low, high (points; low and high NaN where there is no interval).
     `colour` is one of `COLOURS`, or "grey": the paper's.
 
     >>> from matplotlib.figure import Figure
     >>> rows = {"arm": ["none", "2-D"], "difference": [-3.0, 0.1], "low": [-4.0, np.nan], "high": [-2.0, np.nan]}
-    >>> [tick.get_text() for tick in plot_cell_differences(pd.DataFrame(rows), Figure().subplots()).get_yticklabels()]
-    ['none', '2-D']
+    >>> ax = plot_cell_differences(pd.DataFrame(rows), "1-D", Figure().subplots())
+    >>> [tick.get_text() for tick in ax.get_yticklabels()], ax.get_xlabel()
+    (['none', '2-D'], 'difference from 1-D (percentage points)')
     """
     ax, drawn = axes(ax), COLOURS.get(colour, MUTED)
     ax.axvline(0, color=MUTED, linestyle="--", linewidth=1.2, zorder=1)
@@ -35,7 +36,7 @@ def plot_cell_differences(table: pd.DataFrame, ax: Axes | None = None, colour: s
     ax.errorbar(rows["difference"], places[with_interval], xerr=errors, color=drawn, linestyle="none", capsize=4)
     ax.plot(table["difference"], places, linestyle="none", marker="o" if colour in COLOURS else "D", color=drawn)
     ax.set_yticks(places, list(table["arm"]))
-    ax.set(ylim=(max(len(table), 1) - 0.5, -0.5), xlabel="difference (percentage points)")
+    ax.set(ylim=(max(len(table), 1) - 0.5, -0.5), xlabel=f"difference from {reference} (percentage points)")
     ax.grid(axis="y", visible=False)
     return ax
 
