@@ -270,6 +270,11 @@ def test_longer_trainings_are_those_of_position_variants_but_for_their_steps(pre
     assert {run["steps"] for run in runs} == {4 * position_variants.CONFIGS[preset].training.steps}
 
 
+def test_without_published_runs_on_photographs_the_world_alone_is_judged():
+    longer = pd.DataFrame({"task": ["contour", "cifar10", "arrangement"], "steps": 1_600})
+    assert longer_positions.judged(longer, pd.DataFrame())["task"].tolist() == ["contour", "arrangement"]
+
+
 @pytest.fixture
 def real_sets_here(monkeypatch):
     """Plans as where CIFAR-10 is there."""

@@ -36,12 +36,15 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
 def judged(longer: pd.DataFrame, shorter: pd.DataFrame) -> pd.DataFrame:
     """The runs by which C09 is judged: of the world the longer ones, and those of `position_variants` on photographs.
 
+    `shorter` may have no rows, as where none are published: then photographs are not among them.
+
     >>> longer = pd.DataFrame({"task": ["contour", "cifar10"], "steps": 1_600})
     >>> judged(longer, pd.DataFrame({"task": ["contour", "cifar10"], "steps": 400})).values.tolist()
     [['contour', 1600], ['cifar10', 400]]
     """
-    of_world, photographs = ~_on_photographs(longer), _on_photographs(shorter)
-    return pd.concat([longer[of_world], shorter[photographs]], ignore_index=True)
+    of_world = longer[~_on_photographs(longer)]
+    photographs = [shorter[_on_photographs(shorter)]] if len(shorter) else []
+    return pd.concat([of_world, *photographs], ignore_index=True)
 
 
 def _on_photographs(runs: pd.DataFrame) -> pd.Series[bool]:
