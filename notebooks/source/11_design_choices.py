@@ -429,8 +429,8 @@ if PRESET == "smoke":
 # %%
 def positions_together(runs):
     photographs, words = all_draws("position_variants", "more_positions")
-    night = design_runs.chosen(longer_positions.judged(runs, photographs))
-    return *positions_judged(night), f"at the first draw's learning rates; on CIFAR-10 {words}"
+    of_both = design_runs.chosen(longer_positions.judged(runs, photographs))
+    return *positions_judged(of_both), f"at the first draw's learning rates; on CIFAR-10 {words}"
 
 
 ledger.conclude_together(study, "C09", "longer_positions", positions_together, more=["more_positions"])

@@ -36,7 +36,6 @@ CONFIGS = {
         },
     ),
 }
-_FIRST_SEED = 200  # two draws have those from 0 and from 100 on
 
 
 def more_positions(
@@ -59,9 +58,10 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
         for run in (*longer_positions.planned_runs(preset), *photographs)
         if run["seed"] == 0 and config.rates[run["task"]].get(run["arm"]) == run["learning_rate"]
     ]
+    seeds = design_runs.seeds(10 * seed + 2, max(config.n_seeds.values()))  # two draws have those of 0 and 1
     return [
-        run | {"seed": 1_000 * seed + _FIRST_SEED + number, "keeps_map": False}
-        for number in range(max(config.n_seeds.values()))
+        run | {"seed": s, "keeps_map": False}
+        for number, s in enumerate(seeds)
         for run in cells
         if number < config.n_seeds[run["task"]]
     ]
