@@ -50,7 +50,7 @@ def test_cells_stand_in_their_order_with_their_intervals():
     np.testing.assert_allclose(bars_of(container)[:, :, 0], [[-4.0, -1.0], [0.0, 3.0]])
     np.testing.assert_allclose(bars_of(container)[:, 0, 1], [0, 2])  # the second has no interval
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first is on top
-    assert ax.get_xlabel() == "difference from 1-D (percentage points)"
+    assert ax.get_xlabel() == "difference from 1-D\n(percentage points)"
     papers = plots.plot_cell_differences(table, "1-D", colour="grey")
     assert next(line for line in papers.lines if line.get_marker() == "D").get_color() == MUTED
 

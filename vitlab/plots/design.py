@@ -25,7 +25,7 @@ def plot_cell_differences(table: pd.DataFrame, reference: str, ax: Axes | None =
     >>> rows = {"arm": ["none", "2-D"], "difference": [-3.0, 0.1], "low": [-4.0, np.nan], "high": [-2.0, np.nan]}
     >>> ax = plot_cell_differences(pd.DataFrame(rows), "1-D", Figure().subplots())
     >>> [tick.get_text() for tick in ax.get_yticklabels()], ax.get_xlabel()
-    (['none', '2-D'], 'difference from 1-D (percentage points)')
+    (['none', '2-D'], 'difference from 1-D\\n(percentage points)')
     """
     ax, drawn = axes(ax), COLOURS.get(colour, MUTED)
     ax.axvline(0, color=MUTED, linestyle="--", linewidth=1.2, zorder=1)
@@ -36,7 +36,7 @@ def plot_cell_differences(table: pd.DataFrame, reference: str, ax: Axes | None =
     ax.errorbar(rows["difference"], places[with_interval], xerr=errors, color=drawn, linestyle="none", capsize=4)
     ax.plot(table["difference"], places, linestyle="none", marker="o" if colour in COLOURS else "D", color=drawn)
     ax.set_yticks(places, list(table["arm"]))
-    ax.set(ylim=(max(len(table), 1) - 0.5, -0.5), xlabel=f"difference from {reference} (percentage points)")
+    ax.set(ylim=(max(len(table), 1) - 0.5, -0.5), xlabel=f"difference from {reference}\n(percentage points)")
     ax.grid(axis="y", visible=False)
     return ax
 
