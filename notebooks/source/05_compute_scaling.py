@@ -401,13 +401,17 @@ ledger.conclude_by_full(study, "C07", apply_c07(points), judged, where_from, not
 
 # %% [markdown]
 # What two draws leave open, or differ about, the seeds of all draws decide as one, by the same rule
-# and margin. Only settings that every draw has are taken. `more_seeds` repeats ViTs and ResNets with
-# further seeds; its trainings on fewer images, for notebook 04, are left out.
+# and margin. Only settings that every draw has are taken. `more_seeds` repeats ViTs, ResNets and
+# hybrids with further seeds; its trainings on fewer images, for notebook 04, are left out.
 
 
 # %%
+def on_most_images(runs):
+    return with_family(runs[runs["n_train"] == runs["n_train"].max()])
+
+
 def c07_of_all(runs):
-    return apply_c07(with_family(runs[runs["n_train"] == runs["n_train"].max()]))
+    return apply_c07(on_most_images(runs))
 
 
 ledger.conclude_together(study, "C07", "compute_scaling", c07_of_all, more=["more_seeds"])
@@ -443,6 +447,18 @@ def apply_c06(points):
 
 judged = apply_c06(of_full) if {"ViT", "hybrid"} <= set(of_full["family"]) else None
 ledger.conclude_by_full(study, "C06", apply_c06(points), judged, where_from, note=note, table=points)
+
+# %% [markdown]
+# The seeds of all draws, and those that `more_seeds` has with ViT and hybrid at every length, say
+# how wide the gap is, by the same rule.
+
+
+# %%
+def c06_of_all(runs):
+    return apply_c06(on_most_images(runs))
+
+
+ledger.conclude_together(study, "C06", "compute_scaling", c06_of_all, more=["more_seeds"])
 
 # %% [markdown]
 # **C20**, the first ViT of the timings beside the ResNet of its compute. The ratio of speeds is

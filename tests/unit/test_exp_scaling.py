@@ -440,9 +440,12 @@ def test_a_run_of_more_seeds_differs_from_that_of_two_studies_in_its_seed_and_th
         ("Lab-Mu/8", most, steps): 54,
         ("BiT-Lab-Ti/8", most, steps): 24,
         ("BiT-Lab-Mu/8", most, steps): 24,
-    } | dict.fromkeys(
-        itertools.product(("Lab-Ti/8", "Lab-Mu/8", "BiT-Lab-Ti/8", "BiT-Lab-Mu/8"), (most,), (60, 350)), 24
-    )
+        ("R+Lab-Ti/8", most, steps): 24,
+        ("R+Lab-Mu/8", most, steps): 24,
+        **dict.fromkeys(itertools.product(("Lab-Ti/8", "Lab-Mu/8"), (most,), (60, 350)), 24),
+        **dict.fromkeys(itertools.product(("BiT-Lab-Ti/8", "BiT-Lab-Mu/8"), (most,), (60, 350)), 24),
+        **dict.fromkeys(itertools.product(("R+Lab-Ti/8", "R+Lab-Mu/8"), (most,), (60, 350)), 24),
+    }
 
 
 @pytest.mark.parametrize("preset", more_seeds.CONFIGS)
@@ -455,16 +458,17 @@ def test_no_draw_has_a_training_of_more_seeds_with_a_seed_that_it_has(preset):
     assert len({tuple(run.items()) for run in runs}) == len(runs)  # none is planned twice
     assert not [run for run in runs if _but_for_real_images(run) in drawn]
     config = more_seeds.CONFIGS[preset]
-    assert {run["seed"] for run in runs} == {*config.fewest, *config.middle, *config.growth, *config.lengths}
+    assert {run["seed"] for run in runs} == set(itertools.chain(*dataclasses.astuple(config)))
     assert not {run["seed"] for run in runs} & set(TRIAL_SEEDS)
 
 
 def test_more_seeds_at_smoke(tmp_path):
     runs = scaling.accuracies(more_seeds.more_seeds("smoke", jobs=1, folder=tmp_path))
     by_size = runs.groupby("n_train").size().to_dict()
-    # Seeds × models, and lengths; one more seed of both ViTs on the fewest and on the most images.
-    assert by_size == {16: 2 * 3 + 2, 32: 2 * 2, 64: 2 * 4 * 2 + 2}
-    assert set(runs["seed"]) == {200, 201, 202}
+    # Seeds × models, and lengths. Two more seeds have both ViTs on the fewest images, of which one has them on the most
+    # at one length; three have them there at both lengths, two of these with ResNets, and two with hybrids.
+    assert by_size == {16: 2 * 3 + 2 * 2, 32: 2 * 2, 64: 2 + (3 + 2 + 2) * 2 * 2}
+    assert set(runs["seed"]) == {200, 201, 202, 203}
 
 
 # ---- compute frontiers ----

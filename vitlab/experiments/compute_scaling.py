@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,15 +70,19 @@ def planned_runs(preset: str = "quick", seed: int = 0) -> list[dict[str, Any]]:
     return _runs(config, longest.run, shared, seed)
 
 
-def without_hybrids(preset: str, seed: int) -> list[dict[str, Any]]:
-    """The runs of ViTs and ResNets with this seed alone, without the evaluations on real images.
+def of_seed(preset: str, seed: int, families: Collection[str]) -> list[dict[str, Any]]:
+    """The runs of these families ("ViT", "ResNet", "hybrid") with this seed, without evaluations on real images.
 
-    >>> len(without_hybrids("full", seed=200))  # two sizes of two families, three lengths
+    >>> len(of_seed("full", seed=200, families=["ViT", "hybrid"]))  # two sizes of two families, three lengths
     12
     """
     config, longest = presets.choose(CONFIGS, preset), data_scaling.in_world_alone(preset)
-    models = tuple(model for model in config.models if not model.startswith("R+"))
+    models = tuple(model for model in config.models if _family(model) in families)
     return _of_seed(dataclasses.replace(config, models=models), longest.run, longest.assumed, seed)
+
+
+def _family(model: str) -> str:
+    return {"R+": "hybrid", "Bi": "ResNet"}.get(model[:2], "ViT")
 
 
 def _runs(
