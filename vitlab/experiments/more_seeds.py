@@ -40,7 +40,7 @@ CONFIGS = {
         middle=_OF_COMPUTE,
         growth=_OF_GROWTH,
         resnets=_WITH_RESNETS,
-        hybrids=_WITH_RESNETS[:12],
+        hybrids=_WITH_RESNETS[:18],
     ),
 }
 
