@@ -442,8 +442,9 @@ def test_a_run_of_more_seeds_differs_from_that_of_two_studies_in_its_seed_and_th
         ("BiT-Lab-Mu/8", most, steps): 24,
         ("R+Lab-Ti/8", most, steps): 18,
         ("R+Lab-Mu/8", most, steps): 18,
-        **dict.fromkeys(itertools.product(("Lab-Ti/8", "Lab-Mu/8"), (most,), (60, 350)), 24),
-        **dict.fromkeys(itertools.product(("BiT-Lab-Ti/8", "BiT-Lab-Mu/8"), (most,), (60, 350)), 24),
+        **dict.fromkeys(
+            itertools.product(("Lab-Ti/8", "Lab-Mu/8", "BiT-Lab-Ti/8", "BiT-Lab-Mu/8"), (most,), (60, 350)), 24
+        ),
         **dict.fromkeys(itertools.product(("R+Lab-Ti/8", "R+Lab-Mu/8"), (most,), (60, 350)), 18),
     }
 

@@ -29,7 +29,6 @@ class StudyConfig:
 _OF_COMPUTE = (*range(5, 9), *range(105, 109))  # with these `compute_scaling` has the most images
 _WITH_RESNETS = (*range(200, 210), *range(222, 224), *range(228, 240))
 _WITHOUT_RESNETS = tuple(range(224, 228))
-_OF_GROWTH = (*_WITHOUT_RESNETS, *range(240, 266))
 CONFIGS = {
     "smoke": StudyConfig((200, 201), (200, 201), (202, 203), (200, 201), (201, 202)),
     # The margin of C03, C04 and C06 is 1 point. Of two draws C03 has ±2.4 on the fewest images and ±1.4 on 16,000, C04
@@ -38,7 +37,7 @@ CONFIGS = {
     "full": StudyConfig(
         fewest=(*_OF_COMPUTE, *_WITH_RESNETS, *_WITHOUT_RESNETS),
         middle=_OF_COMPUTE,
-        growth=_OF_GROWTH,
+        growth=(*_WITHOUT_RESNETS, *range(240, 266)),
         resnets=_WITH_RESNETS,
         hybrids=_WITH_RESNETS[:18],
     ),
