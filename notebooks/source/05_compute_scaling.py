@@ -507,8 +507,12 @@ if PRESET == "smoke":
 # less than half as wide as that of the nine, and still has 2 in it, for the factor has come nearer to
 # 2. The nearer it is, the more seeds it takes to tell on which side it lies. Whoever looks at a result
 # and then goes on has an interval that covers a little less often than its 95 %; that of the further
-# seeds alone does not have this fault, and says the same. The hybrids' further seeds narrow C06's
-# intervals, and decide nothing: the nine did.
+# seeds alone does not have this fault, and says the same.
+#
+# The hybrids' further seeds decide nothing, for the nine did. They were to make C06's numbers more
+# precise, and with the least compute they do. With the most, the interval is as wide as before them:
+# with two of the further seeds the smaller hybrid ends ahead of the larger, so that the line is level
+# from the smaller's compute on, far below the runs.
 #
 # **How we differ from the paper.** A painted world and classes of the same kind instead of
 # photographs and five transfer sets; two sizes of each family over a factor of nearly thirty in
