@@ -78,16 +78,32 @@ def parameters(path: Path | str) -> dict[str, Any]:
     return values
 
 
-def _statements(path: Path | str) -> list[ast.stmt]:
-    """What stands in a notebook's cells tagged `parameters`."""
+def has_cell(path: Path | str, tag: str) -> bool:
+    """Whether a notebook has a cell with this tag.
+
+    `vitlab run` knows two: a cell tagged `long` trains for a minute or more at `quick`; one tagged `timed` measures how
+    fast this machine is.
+
+    Raises:
+        ValueError: the file is no notebook.
+    """
+    return bool(_tagged(path, tag))
+
+
+def _tagged(path: Path | str, tag: str) -> list[str]:
+    """The sources of a notebook's cells with this tag."""
     notebook = files.read_json(path)
     try:
         tags = [(cell, cell.get("metadata", {}).get("tags", ())) for cell in notebook.get("cells", ())]
-        sources = ["".join(cell["source"]) for cell, given in tags if "parameters" in given]
+        return ["".join(cell["source"]) for cell, given in tags if tag in given]
     except (AttributeError, KeyError, TypeError):
         raise ValueError(f"{path} is no notebook: expected cells with a source and metadata (nbformat 4)") from None
+
+
+def _statements(path: Path | str) -> list[ast.stmt]:
+    """What stands in a notebook's cells tagged `parameters`."""
     try:
-        return [node for source in sources for node in ast.parse(source, "cell").body]
+        return [node for source in _tagged(path, "parameters") for node in ast.parse(source, "cell").body]
     except _NO_LITERAL as error:
         raise ValueError(
             f"{path}: the cell tagged parameters is no plain Python, {error}: expected assignments, such as SEED = 0"

@@ -273,11 +273,13 @@ def test_a_killed_run_leaves_no_process_and_goes_on_where_it_stopped(folder, fig
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_says_so_in_one_line_and_leaves_nothing(folder, figures, tmp_path):
+@pytest.mark.parametrize("names", [["01_a"], ["01_a", "02_b"]])  # two are side by side
+def test_an_interrupted_run_says_so_in_one_line_and_leaves_nothing(folder, figures, tmp_path, names):
     log, here = tmp_path / "log", str(Path(__file__).parent)
     # The second run ends well after the first, at which the interrupt comes: it is not being written then.
     text = SWEEP.format(here=here, log=str(log)).replace('"seconds": 0.5', '"seconds": 3 + 9 * (size % 2)')
-    make(folder, "01_a", text)
+    for name in names:
+        make(folder, name, text)
     command = [sys.executable, "-c", RUN, str(folder)]
     with subprocess.Popen(
         command, cwd=files.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

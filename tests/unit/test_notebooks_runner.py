@@ -35,6 +35,13 @@ def folder(tmp_path, monkeypatch) -> Path:
     return folder
 
 
+def tagged(path: Path, tag: str) -> Path:
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[-1].metadata.tags = [tag]
+    nbformat.write(notebook, path)
+    return path
+
+
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -199,6 +206,49 @@ def test_a_killed_kernel_is_named(folder, figures):
     failures = execute.run(notebooks.all_notebooks(), "smoke", {})
     assert list(failures) == ["01_a"] and "01_a stopped: its kernel was killed" in failures["01_a"]
     assert names(figures / "smoke" / "01_a") == ["notebook.failed.ipynb"]
+
+
+MEETS = """\
+import os, time
+from pathlib import Path
+Path("{mine}").touch()
+until = time.monotonic() + 60
+while not Path("{other}").exists() and time.monotonic() < until:
+    time.sleep(0.05)
+print(Path("{other}").exists(), os.environ["VITLAB_JOBS"], os.environ["OMP_NUM_THREADS"])
+"""
+COUNTS = """\
+import os, psutil
+beside = psutil.Process().parent().children(recursive=True)
+print(sum("ipykernel" in " ".join(each.cmdline()) for each in beside), os.environ["VITLAB_JOBS"])
+"""
+
+
+def tasks(paths: list[Path]) -> list[execute.Task]:
+    return [execute._task(path, "smoke", {}) for path in paths]
+
+
+@pytest.mark.slow
+def test_notebooks_go_side_by_side_the_long_ones_first_and_what_is_timed_alone(folder, figures, monkeypatch):
+    monkeypatch.setenv("VITLAB_JOBS", "4")
+    paths = [
+        tagged(make(folder, "01_a", COUNTS), "timed"),
+        make(folder, "02_b", "from pathlib import Path\nprint(len(list(Path().glob('*.begun'))))"),
+        tagged(make(folder, "03_c", MEETS.format(mine="c.begun", other="d.begun")), "long"),
+        tagged(make(folder, "04_d", MEETS.format(mine="d.begun", other="c.begun")), "long"),
+    ]
+    ended = [path.stem for (path, _, _), _ in execute.side_by_side(execute.executed, tasks(paths))]
+    assert sorted(ended[:2]) == ["03_c", "04_d"] and ended[2:] == ["02_b", "01_a"]
+    said = [outputs(figures / "smoke" / path.stem / "notebook.ipynb") for path in paths]
+    assert said == ["1 4\n", "2\n", "True 2 2\n", "True 2 2\n"]
+
+
+@pytest.mark.slow
+def test_where_runs_are_done_one_at_a_time_so_are_notebooks(folder, figures, monkeypatch):
+    monkeypatch.setenv("VITLAB_JOBS", "1")
+    paths = [make(folder, name, "import os\nprint(os.environ['VITLAB_JOBS'])") for name in ("01_a", "02_b")]
+    found = list(execute.side_by_side(lambda task: execute.executed(task), tasks(paths)))  # not sent to a process
+    assert [(path, word) for (path, _, _), (word, _) in found] == [(path, "done") for path in paths]
 
 
 def test_progress_of_runs_is_shown_and_nothing_else(folder, figures, capsys):

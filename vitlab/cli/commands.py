@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     figures = files.figures_dir() / options.preset
     _check_writable(figures, figures / "runs", *(figures / path.stem for path in paths))
     with cluster.connected() as there:
-        executor = partial(_on_cluster, there, files.figures_dir()) if there else None
+        executor = partial(_on_cluster, there, files.figures_dir()) if there else execute.side_by_side
         failures = execute.run(paths, options.preset, chosen_settings, executor)
     report = _write_report(options.preset)
     if failures:

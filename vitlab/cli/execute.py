@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from vitlab import files
-from vitlab.notebooks import parameters
+from vitlab.notebooks import has_cell, parameters
 
 _BAR = re.compile(r"\s*([^\n|]*:)?\s*\d+%\|")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -38,7 +39,8 @@ def run(
 ) -> dict[str, str]:
     """Execute notebooks into the preset's figures folder; returns what went wrong, by the notebooks' names.
 
-    One after the other in this process, or by `executor(execute one, all)`, which yields them as they end. A notebook
+    One after the other in this process, or by `executor(execute one, all)`, which yields them as they end, as
+    `side_by_side` does. A notebook
     that fails does not stop the others. Two processes never execute into one folder at a time: the second waits.
     Prints a line for each notebook with its time, and what went wrong.
     """
@@ -58,6 +60,30 @@ def _task(path: Path, preset: str, settings: Mapping[str, Any]) -> Task:
 
 def _one_by_one(work: Callable[[Task], Outcome], tasks: Sequence[Task]) -> Iterator[tuple[Task, Outcome]]:
     return ((task, work(task)) for task in tasks)
+
+
+def side_by_side(work: Callable[..., Outcome], tasks: Sequence[Task]) -> Iterator[tuple[Task, Outcome]]:
+    """Notebooks two at a time, each in a process of its own, with half of the processors and of the runs at a time.
+
+    So one computes while the other imports and draws. Those with a cell tagged `long` begin first, so that none of them
+    is alone at the end. Those with a cell tagged `timed` come last, with nothing beside them. Where runs are done one
+    at a time, so are notebooks.
+    """
+    from vitlab.sweep import runner, workers
+
+    timed = [task for task in tasks if has_cell(task[0], "timed")]
+    others = sorted((task for task in tasks if task not in timed), key=lambda task: not has_cell(task[0], "long"))
+    if len(others) < 2 or (jobs := runner.default_jobs()) < 2:
+        yield from _one_by_one(work, tasks)
+        return
+    half = str((jobs + 1) // 2)
+    environment = {"VITLAB_JOBS": half, "OMP_NUM_THREADS": half, "MKL_NUM_THREADS": half}
+    yield from workers.completed(partial(_executed_beside, work, environment), others, 2)
+    yield from _one_by_one(work, timed)
+
+
+def _executed_beside(work: Callable[..., Outcome], environment: Mapping[str, str], task: Task, wait: bool) -> Outcome:
+    return work(task, environment)
 
 
 def executed(
@@ -94,12 +120,14 @@ def _kill_kernels() -> None:
 def _killed_at_interrupt() -> Iterator[None]:
     """In the body, an interrupt kills the kernel first: asked to end, it and its workers would print their tracebacks.
 
-    Outside the main thread, which alone receives signals, nothing changes.
+    SIGTERM likewise; what is half written goes then too. A signal that is ignored still is. Outside the main thread,
+    which alone receives signals, nothing changes.
     """
-    usual = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    usual = {number: each for number, each in handlers.items() if callable(each) or each is signal.SIG_DFL}
 
     def interrupted(number: int, frame: Any) -> None:
         # Of nbclient's tasks that are cut off, asyncio would report what they raise when this process ends, and
@@ -107,13 +135,17 @@ def _killed_at_interrupt() -> Iterator[None]:
         for name in ("asyncio", "papermill", "traitlets"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         _kill_kernels()
-        usual(number, frame)
+        if callable(handler := usual[signal.Signals(number)]):
+            handler(number, frame)
+        sys.exit(128 + number)
 
-    signal.signal(signal.SIGINT, interrupted)
+    for number in usual:
+        signal.signal(number, interrupted)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        for number, handler in usual.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from typing import Any
 Outcome = tuple[str, str]
 Work = Callable[[Any, bool], Outcome]
 _ATTEMPTS = 2  # a task whose worker was killed is repeated once
+_GRACE = 5.0  # seconds between asking a worker to end and killing it
 
 
 def completed(work: Work, tasks: Sequence[Any], jobs: int) -> Iterator[tuple[Any, Outcome]]:
@@ -68,11 +69,14 @@ def _start(context: Any) -> tuple[Any, Connection]:
 
 
 def _stop(workers: list[tuple[Any, Connection]]) -> None:
-    # What a worker has finished is on disk, and half-written files are recognised: killing it loses nothing.
+    # What a worker has finished is on disk, and half-written files are recognised: ending it at once loses nothing.
+    # Work that handles SIGTERM, as the execution of a notebook does, has time to end what it has started.
     for process, pipe in workers:
         pipe.close()
-        process.kill()
+        process.terminate()
     for process, _ in workers:
+        process.join(_GRACE)
+        process.kill()
         process.join()
 
 
