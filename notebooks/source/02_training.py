@@ -369,7 +369,7 @@ pd.DataFrame(settings, columns=columns).style.format(digits_shown).hide()
 #
 # One call. Every run is stored when it ends; called again, it reads what is stored.
 
-# %%
+# %% tags=["long"]
 table = training_curves.training_curves(PRESET, seed=SEED)
 curves, finals = training_curves.curves(table), training_curves.finals(table)
 curves.head()

@@ -295,7 +295,7 @@ pd.DataFrame(both, columns=columns).style.format(precision=1).hide()
 # pre-training on photographs; for pre-training on the world the rate is 1.0 until there are trials.
 # One chosen rate is at the edge of the grid: BiT's on CIFAR-10, 3.0.
 
-# %%
+# %% tags=["long"]
 table = transfer.transfer(PRESET, seed=SEED, data=DATA)
 takes = (tables.accuracies, tables.evaluations)
 runs, curves = (tables.of_pair(take(table), source, target) for take in takes)

@@ -276,7 +276,7 @@ wide.style.format("{:.1f}", na_rep="").apply(bold, axis=1)
 # One call. Every run is stored when it ends; called again, it reads what is there. One recipe serves all sizes, as in Fig.
 # 4: what differs is the models, and not how well each set's regularisation was chosen. Training stops early.
 
-# %%
+# %% tags=["long"]
 table = data_scaling.data_scaling(PRESET, seed=SEED, real=REAL)
 runs, histories, shots = (
     take(table) for take in (scaling.accuracies, scaling.histories, scaling.few_shots)

@@ -341,7 +341,7 @@ for name, runs in {"full": of_full, PRESET: points}.items():
 # The hybrid here has as many tokens as the ViT (R+Lab-Ti/8 at `quick`), unlike those of the live run
 # above (R+Lab-Mu/16 and R+Lab-Ti/16).
 
-# %%
+# %% tags=["timed"]
 timings = speed.speed(PRESET, seed=SEED)
 speeds, batches = speed.speeds(timings), speed.batches(timings)
 alt = (

@@ -258,7 +258,7 @@ assert torch.allclose(open_loss(small, few, few_plan), theirs, atol=1e-5)
 # head's attention distance, the position map and the predictions for three held-out crops are kept.
 # Every run is stored when it ends; called again, the call reads what is stored.
 
-# %%
+# %% tags=["long"]
 table = local_heads.local_heads(PRESET, seed=SEED, target=TARGET, share=MASKED)
 chosen = table[(table["objective"] == "masked") & (table["data"] == local_heads.CROPS)]
 heads, rows = local_heads.heads(chosen), local_heads.evaluations(chosen)

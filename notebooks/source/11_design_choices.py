@@ -711,7 +711,7 @@ ledger.conclude(study, "C18", ruling, numbers, note=f"runs: {where}")
 # fewer. Whether fewer FLOPs are less time is measured here, on this machine, the two models taking
 # turns.
 
-# %%
+# %% tags=["timed"]
 size = PRESET if PRESET in axial_attention.CONFIGS else "full"
 sides = (4, 8) if PRESET == "smoke" else (4, 8, 16, 32)
 times = axial_attention.forward_times(size, sides)

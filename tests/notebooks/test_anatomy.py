@@ -50,6 +50,15 @@ def test_cells_can_be_read(path):
 
 
 @EACH
+def test_cells_that_measure_this_machines_speed_are_tagged(path):
+    """So that `vitlab run` has nothing beside them."""
+    code = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    tagged = ["timed" in cell.metadata.get("tags", ()) for cell in code]
+    assert tagged == [re.search(r"speed\.speed\(|forward_times\(", cell.source) is not None for cell in code]
+    assert any(tagged) == (path.stem[:2] in ("05", "11"))
+
+
+@EACH
 def test_committed_outputs_are_clean(path):
     """Executed at quick, figures inside, no stderr, no error, no place of somebody's machine."""
     notebook = read(path)
