@@ -293,6 +293,17 @@ def test_an_interrupted_run_says_so_in_one_line_and_leaves_nothing(folder, figur
     assert not list(figures.rglob(".partial-*")) and not list(figures.rglob("*.ipynb"))
 
 
+@pytest.mark.parametrize("preset, wanted", [("quick", execute.side_by_side), ("full", None)])
+def test_notebooks_that_may_take_hours_have_all_processors(folder, figures, monkeypatch, preset, wanted):
+    def looked_at(paths, name, settings, executor):
+        assert (name, executor) == (preset, wanted)
+        return {}
+
+    make(folder, "01_a")
+    monkeypatch.setattr(execute, "run", looked_at)
+    assert cli.main(["run", "--preset", preset]) == 0
+
+
 def test_another_pipe_that_breaks_is_no_reader_that_has_gone(monkeypatch):
     def broken():
         raise BrokenPipeError("a worker's")

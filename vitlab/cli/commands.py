@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     from vitlab.sweep import cluster, presets
 
     _check_lab("run")
-    presets.check_runnable(options.preset)
+    preset = presets.check_runnable(options.preset)
     _set_where(options)
     settings = _settings(options)
     if any(key.upper() == "PRESET" for key in settings):
@@ -84,7 +84,9 @@ def run(options: argparse.Namespace) -> int:
     figures = files.figures_dir() / options.preset
     _check_writable(figures, figures / "runs", *(figures / path.stem for path in paths))
     with cluster.connected() as there:
-        executor = partial(_on_cluster, there, files.figures_dir()) if there else execute.side_by_side
+        executor = execute.side_by_side if preset.two_at_a_time else None
+        if there:
+            executor = partial(_on_cluster, there, files.figures_dir())
         failures = execute.run(paths, options.preset, chosen_settings, executor)
     report = _write_report(options.preset)
     if failures:

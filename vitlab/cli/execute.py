@@ -39,10 +39,9 @@ def run(
 ) -> dict[str, str]:
     """Execute notebooks into the preset's figures folder; returns what went wrong, by the notebooks' names.
 
-    One after the other in this process, or by `executor(execute one, all)`, which yields them as they end, as
-    `side_by_side` does. A notebook
-    that fails does not stop the others. Two processes never execute into one folder at a time: the second waits.
-    Prints a line for each notebook with its time, and what went wrong.
+    One after the other in this process, or by `executor(execute one, all)`, such as `side_by_side`, which yields them
+    as they end. A notebook that fails does not stop the others. Two processes never execute into one folder at a time:
+    the second waits. Prints a line for each notebook with its time, and what went wrong.
     """
     tasks, failures = [_task(path, preset, settings.get(path, {})) for path in paths], {}
     for (path, _, _), (word, message) in (executor or _one_by_one)(executed, tasks):

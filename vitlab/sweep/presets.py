@@ -19,6 +19,7 @@ class Preset:
     time: str  # what to expect, in words
     hardware: str
     runs_here: bool = True  # False: settings are shown and validated, a cluster runs them
+    two_at_a_time: bool = False  # notebooks, as they take minutes at most; one that takes hours has all processors
 
     def __str__(self) -> str:
         return self.name
@@ -28,8 +29,20 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         preset.name: preset
         for preset in (
-            Preset("smoke", "the tests: every line runs, no number counts", "≤ 20 s a notebook", "2 CPU cores"),
-            Preset("quick", "a laptop, offline: the claims at lab scale", "≤ 15 min in all", "2 CPU cores, 4 GB"),
+            Preset(
+                "smoke",
+                "the tests: every line runs, no number counts",
+                "≤ 20 s a notebook",
+                "2 CPU cores",
+                two_at_a_time=True,
+            ),
+            Preset(
+                "quick",
+                "a laptop, offline: the claims at lab scale",
+                "≤ 15 min in all",
+                "2 CPU cores, 4 GB",
+                two_at_a_time=True,
+            ),
             Preset(
                 "full",
                 "the evidence: larger sets, more seeds, resumable",
