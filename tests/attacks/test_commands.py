@@ -148,6 +148,7 @@ def _simulate() -> None:
         shutil.copyfile(path, out)
 
     experiments.find, execute.execute = find, executed
+    execute.side_by_side = execute._one_by_one  # in processes of their own notebooks would be executed after all
     plan.probe = lambda config: {"step": 1.0, "image": 1.0}
     full.piece = lambda *arguments: 0
 

@@ -86,11 +86,8 @@ def test_a_failure_among_three_gives_status_one_and_a_report(folder, figures, ca
         make(folder, f"0{number}_n", "assert SEED != 2, 'two is bad'" if number == 2 else "print(SEED)")
     assert cli.main(["run", "3", "1", "2", "02", "--preset", "smoke", "--set", "seed=2"]) == 1
     printed = capsys.readouterr()
-    assert [line[:4] for line in printed.out.splitlines()[:3]] == [
-        "03_n",
-        "01_n",
-        "02_n",
-    ]  # as asked, once each
+    ended = [line[:4] for line in printed.out.splitlines()[:3]]
+    assert sorted(ended) == ["01_n", "02_n", "03_n"]  # once each, as they end
     first, last = printed.err.splitlines()
     assert "02_n stopped in cell [3], line 1 (assert SEED != 2, 'two is bad'): AssertionError: two is bad" in first
     assert last == "vitlab: 1 of 3 notebooks failed: 02_n"
