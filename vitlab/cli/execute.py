@@ -134,9 +134,10 @@ def _killed_at_interrupt() -> Iterator[None]:
         for name in ("asyncio", "papermill", "traitlets"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         _kill_kernels()
-        if callable(handler := usual[signal.Signals(number)]):
-            handler(number, frame)
-        sys.exit(128 + number)
+        handler = usual[signal.Signals(number)]
+        if not callable(handler):  # the system's own, which ends this process
+            sys.exit(128 + number)
+        handler(number, frame)
 
     for number in usual:
         signal.signal(number, interrupted)
