@@ -1,5 +1,6 @@
 """Finished runs that are committed: nothing that an archive holds is run again, and a damaged one is named."""
 
+import importlib
 import zipfile
 
 import pytest
@@ -7,7 +8,9 @@ import sweeps
 
 from vitlab import files
 from vitlab.cli import doctor
+from vitlab.data import datasets
 from vitlab.sweep import committed, identity, runner
+from vitlab.sweep.checksums import with_checksum
 
 
 @pytest.fixture
@@ -40,6 +43,37 @@ def test_what_other_code_made_is_run_again(packed, tmp_path, monkeypatch):
     monkeypatch.setattr(identity, "code_hash", lambda function=None: "other")
     runner.run_all(sweeps.logged, packed, tmp_path / "here", jobs=1)
     assert log(tmp_path) == ["1", "2", "1", "2", "3"]
+
+
+def test_settings_are_those_of_the_committed_run_where_there_is_one(packed):
+    wanted = [{**config, "size": config["size"] + 10} for config in packed]
+    changed = [runner.committed_with(sweeps.logged, [config], {"size": n})[0] for n, config in enumerate(wanted, 2)]
+    assert [config["size"] for config in changed] == [2, 12, 13]  # of sizes 2, 3 and 4 only 2 is committed
+    assert [config["size"] for config in wanted] == [11, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("study", "name"),
+    [
+        ("data_scaling", "real"),
+        ("compute_scaling", "real"),
+        ("world_classes", "real"),
+        ("resnet_optimizers", "targets"),
+    ],
+)
+def test_runs_committed_with_cifar10_are_planned_where_it_is_absent(study, name, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "reference_dir", lambda preset: tmp_path / preset)
+    module = importlib.import_module(f"vitlab.experiments.{study}")
+
+    def planned(cifar10):
+        monkeypatch.setattr(datasets, "present", lambda name: cifar10)
+        return module.planned_runs("full")
+
+    with_it, without = planned(True), planned(False)
+    assert {run[name] for run in with_it} == {"digits cifar10"} and {run[name] for run in without} == {"digits"}
+    names = [path.name for path in runner.paths_of(module.run_one, with_it[:2], "")]
+    committed.write(committed.archive(study, "full"), {name: with_checksum({}) for name in names})
+    assert planned(False) == [*with_it[:2], *without[2:]] and planned(True) == with_it
 
 
 def test_a_corrupt_file_does_not_hide_the_committed_run_of_its_name(packed, tmp_path, capsys):

@@ -9,12 +9,14 @@ import time
 import pandas as pd
 import pytest
 
-from vitlab import experiments
+from vitlab import experiments, files
 from vitlab.cli import full, main
 from vitlab.data import datasets
-from vitlab.experiments import lab_weights, transfer
+from vitlab.experiments import cifar10_best, lab_weights, transfer
 from vitlab.models import zoo
 from vitlab.publish import second
+from vitlab.sweep import committed, runner
+from vitlab.sweep.checksums import with_checksum
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +33,12 @@ def test_transfer_asks_for_every_set_that_its_runs_load():
     assert set(part.data) == {*config.sources, *config.targets} & {*datasets.NAMES}
 
 
-def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path):
+@pytest.fixture
+def nothing_committed(monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "reference_dir", lambda preset: tmp_path / "no reference" / preset)
+
+
+def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path, nothing_committed):
     monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
     assert "cifar10_best" not in [part.name for part in full.chosen([], "full")]
     with pytest.raises(ValueError, match="cifar10_best: needs cifar10, not found in"):
@@ -53,6 +60,27 @@ def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path):
         full.chosen([], "paper")
     with pytest.raises(ValueError, match="speed: has no second draw: --seed 1 is for head_rates, "):
         full.chosen(["speed"], "full", seed=1)
+
+
+def test_parts_that_lack_their_data_are_named_before_the_plan(monkeypatch, tmp_path, nothing_committed, capsys):
+    monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
+    monkeypatch.setattr(full, "PARTS", tuple(part for part in full.PARTS if part.name in ("speed", "cifar10_best")))
+    assert main.main(["full", "--plan"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "not planned: speed",
+        "",
+        f"left out: cifar10_best needs cifar10, not found in {tmp_path} ($VITLAB_DATA)",
+    ]
+
+
+def test_a_part_whose_runs_are_all_stored_needs_no_data(monkeypatch, tmp_path, nothing_committed):
+    monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
+    runs = cifar10_best.planned_runs("full")
+    for stored in (1, 2):
+        paths = runner.paths_of(cifar10_best.run_one, runs[:stored], "")
+        packed = {path.name: with_checksum({"config": config}) for path, config in paths.items()}
+        committed.write(committed.archive("cifar10_best", "full"), packed)
+        assert (full.left_out("full").get("cifar10_best") is None) == (stored == len(runs))
 
 
 def test_bundled_models_are_trained_again_where_they_are_named(monkeypatch):

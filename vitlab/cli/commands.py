@@ -230,7 +230,7 @@ def full(options: argparse.Namespace) -> int:
     if options.minutes is not None:
         _check_number("minutes", options.minutes)
     if options.plan:
-        print(full.describe(full.chosen(options.parts, options.preset, options.seed), options.preset, options.seed))
+        print(full.describe(options.parts, options.preset, options.seed))
         return 0
     return full.run(options.parts, options.preset, options.minutes, options.jobs, options.seed)
 

@@ -16,13 +16,14 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from vitlab import disk, experiments, files
 from vitlab.cli import errors
 from vitlab.data import datasets
 from vitlab.experiments import lab_weights, second_draw
-from vitlab.sweep import presets, workers
+from vitlab.sweep import presets, runner, workers
 
 if TYPE_CHECKING:
     from vitlab.cli import plan
@@ -101,16 +102,50 @@ def chosen(names: Sequence[str], preset: str, seed: int = 0) -> list[Part]:
     return [part for part in wanted if part.name not in absent]
 
 
+def left_out(preset: str, seed: int = 0) -> dict[str, str]:
+    """The parts that `chosen` leaves out for want of data, by name, with what they need.
+
+    >>> left_out("full", seed=1)
+    {}
+    """
+    wanted = [part for part in PARTS if not _is_bundled(part, preset) and not _undefined(part, preset, seed)]
+    return {part.name: reason for part in wanted if (reason := _lacking(part, preset, seed))}
+
+
 def _impossible(part: Part, preset: str, seed: int) -> str:
     """Why a part cannot be done; empty where it can."""
-    settings = importlib.import_module(f"vitlab.experiments.{part.experiment}").CONFIGS
-    if preset not in settings:
+    return _undefined(part, preset, seed) or _lacking(part, preset, seed)
+
+
+def _undefined(part: Part, preset: str, seed: int) -> str:
+    if preset not in _study(part).CONFIGS:
         return f"has no preset {preset!r}"
     if seed and part.experiment not in second_draw.STUDIES:
         return f"has no second draw: --seed {seed} is for {', '.join(second_draw.STUDIES)}"
-    if absent := [name for name in part.data if not datasets.present(name)]:
-        return f"needs {' and '.join(absent)}, not found in {files.data_dir()} ($VITLAB_DATA)"
     return ""
+
+
+def _lacking(part: Part, preset: str, seed: int) -> str:
+    """The data that a part needs and that are not here; empty where all of its runs are stored, which need none."""
+    absent = [name for name in part.data if not datasets.present(name)]
+    if not absent or _all_stored(part, preset, seed):
+        return ""
+    return f"needs {' and '.join(absent)}, not found in {files.data_dir()} ($VITLAB_DATA)"
+
+
+def _all_stored(part: Part, preset: str, seed: int) -> bool:
+    study = _study(part)
+    if not hasattr(study, "planned_runs"):
+        return False
+    try:
+        draw = second_draw.planned_runs(part.experiment, preset, seed) if seed else study.planned_runs(preset)
+    except ValueError:  # no run of the first draw is committed
+        return False
+    return len(runner.finished_of_preset(study.run_one, draw, preset)) == len(draw)
+
+
+def _study(part: Part) -> ModuleType:
+    return importlib.import_module(f"vitlab.experiments.{part.experiment}")
 
 
 def _is_bundled(part: Part, preset: str) -> bool:
@@ -172,18 +207,27 @@ def here(parts: Sequence[Part], preset: str, jobs: int | None = None, seed: int 
     return FAILED if failures else 0
 
 
-def describe(parts: Sequence[Part], preset: str, seed: int = 0) -> str:
-    """The plans of the parts that list their runs beforehand, then their hours in one table, and the others' names."""
+def describe(names: Sequence[str], preset: str, seed: int = 0) -> str:
+    """The plans of the parts with these names (none: all) that list their runs beforehand, then their hours in one
+    table, and the others' names.
+
+    Raises ValueError as `chosen`.
+    """
     from vitlab.cli import plan
 
-    names = plan.plannable()
+    parts, plannable = chosen(names, preset, seed), plan.plannable()
     plans = []
-    for part in (part for part in parts if part.experiment in names):
+    for part in (part for part in parts if part.experiment in plannable):
         runs = second_draw.planned_runs(part.experiment, preset, seed) if seed else None
         plans.append((part, plan.planned(part.experiment, preset, seed, runs)))
     texts = [plan.in_words(each) for _, each in plans] + ([_hours(plans)] if plans else [])
-    others = [part.name for part in parts if part.experiment not in names]
-    return "\n\n".join([*texts, *([f"not planned: {', '.join(others)}"] if others else [])])
+    others = [part.name for part in parts if part.experiment not in plannable]
+    texts += [f"not planned: {', '.join(others)}"] if others else []
+    return "\n\n".join([*texts, *_left_out_in_words(names, preset, seed)])
+
+
+def _left_out_in_words(names: Sequence[str], preset: str, seed: int) -> list[str]:
+    return [] if names else [f"left out: {name} {reason}" for name, reason in left_out(preset, seed).items()]
 
 
 def _hours(plans: Sequence[tuple[Part, plan.Plan]]) -> str:
@@ -216,6 +260,8 @@ def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: i
     """
     parts, folder = chosen(names, preset, seed), files.figures_dir() / preset
     disk.check_writable(folder / "runs")
+    for line in _left_out_in_words(names, preset, seed):
+        print(line, flush=True)
     status = piece(parts, preset, minutes, jobs, seed)
     words = {0: f"complete: {folder}", MORE: "there is more to do: run this again"}
     print(words.get(status, f"ended with status {status}: see above; what was finished is in {folder}"), flush=True)

@@ -51,7 +51,7 @@ def compute_scaling(
 ) -> pd.DataFrame:
     """Train every model for every number of steps with every seed; rows of four kinds, see `scaling.run_one`.
 
-    `real`: the real sets on which frozen features are evaluated; by default `scaling.real_sets()`.
+    `real`: the real sets on which frozen features are evaluated; by default those of `data_scaling.evaluated`.
     """
     config, folder = presets.choose(CONFIGS, preset), folder or runner.run_folder("scaling", preset)
     longest = data_scaling.configured(preset, real)
@@ -89,7 +89,8 @@ def _runs(
     config: StudyConfig, longest: RunConfig, shared: dict[str, Hyperparameters], seed: int
 ) -> list[dict[str, Any]]:
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
-    return [run for s in seeds for run in _of_seed(config, longest, shared, s)]
+    runs = [run for s in seeds for run in _of_seed(config, longest, shared, s)]
+    return runs if longest.real else data_scaling.evaluated(runs)
 
 
 def _of_seed(

@@ -140,7 +140,7 @@ def data_scaling(
 
     Within a seed all models see the same images, and the smaller sets are parts of the larger ones. No regularisation
     is tuned for the smaller sets: what differs is the models, as in Fig. 4. `real`: the real sets on which frozen
-    features are evaluated; by default `scaling.real_sets()`.
+    features are evaluated; by default those of `evaluated`.
     """
     return trained(configured(preset, real), folder or runner.run_folder("scaling", preset), seed, jobs)
 
@@ -248,4 +248,10 @@ def _runs(config: StudyConfig, shared: dict[str, Hyperparameters], seed: int) ->
     # Large sets first within a seed: the long runs do not come last, and every model finds the images painted.
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
     each = itertools.product(seeds, reversed(config.sizes), config.models)
-    return [planned_run(config.run, model, shared[model], size, s) for s, size, model in each]
+    runs = [planned_run(config.run, model, shared[model], size, s) for s, size, model in each]
+    return runs if config.run.real else evaluated(runs)
+
+
+def evaluated(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs that are evaluated on the real sets of this machine: where it lacks CIFAR-10, committed ones have it."""
+    return runner.committed_with(run_one, runs, {"real": "digits cifar10"})

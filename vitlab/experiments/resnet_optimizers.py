@@ -13,7 +13,7 @@ from torch import nn
 from vitlab.experiments import design_runs, frozen
 from vitlab.experiments.design_runs import Config, Task, Training
 from vitlab.experiments.scaling import augmentation, real_sets
-from vitlab.sweep import presets
+from vitlab.sweep import presets, runner
 from vitlab.training.finetune import finetune
 from vitlab.training.recipe import Recipe
 
@@ -94,7 +94,8 @@ def resnet_optimizers(
 
 
 def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
-    """Every run of the study; the real sets that are present are the targets of its fine-tuning.
+    """Every run of the study; the targets of its fine-tuning are the real sets that are present, or were when a
+    committed run was made.
 
     >>> len(planned_runs("smoke"))
     8
@@ -103,13 +104,14 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[Config]:
     rest = {f"finetuning_{name}": value for name, value in vars(config.finetuning).items()}
     rest["finetuning_rates"] = " ".join(map(str, config.finetuning.rates))
     rest |= {"targets": real_sets() if preset == "full" else "digits"}
-    return [
+    runs = [
         _planned(config, model, optimizer, rate, s) | rest
         for model, optimizers in config.rates.items()
         for s in design_runs.seeds(seed, config.n_seeds[model])
         for optimizer, rates in optimizers.items()
         for rate in rates
     ]
+    return runner.committed_with(run_one, runs, {"targets": "digits cifar10"})
 
 
 def _planned(config: StudyConfig, model: str, optimizer: str, rate: float, seed: int) -> Config:

@@ -73,10 +73,11 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     shared = data_scaling.assumed_hyperparameters(preset)
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
     worlds = [(n, config.n_train) for n in reversed(config.n_classes)] + [(config.n_classes[0], 0)]
-    return [
+    runs = [
         planned_run(scaling.in_world(config.run, MIXED, n_classes), model, shared[model], n_train, s)
         for s, (n_classes, n_train), model in itertools.product(seeds, worlds, config.models)
     ]
+    return runs if config.run.real else data_scaling.evaluated(runs)
 
 
 def accuracies(table: pd.DataFrame) -> pd.DataFrame:

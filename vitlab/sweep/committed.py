@@ -88,6 +88,15 @@ def find(name: str) -> dict[str, Any] | None:
     return None
 
 
+def has(name: str) -> bool:
+    """Whether an archive of the project has a result of this name.
+
+    >>> has("0000.json")
+    False
+    """
+    return any(name in _names(path) for path in archives())
+
+
 def archives() -> list[Path]:
     """The archives of all studies at all presets.
 

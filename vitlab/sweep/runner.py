@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from vitlab import files, threads
-from vitlab.sweep import cluster, identity, results, workers
+from vitlab.sweep import cluster, committed, identity, results, workers
 from vitlab.training.checkpoint_plan import checkpoints_in
 
 _ON_A_GPU = 4  # that share one: each has a context, data and activations of its own there
@@ -143,6 +143,22 @@ def finished_of_preset(
         stored_at.get(path.name, path): config for path, config in paths_of(function, configs, runs, made_by).items()
     }
     return {path.name: result for path, result in finished(paths).items()}
+
+
+def committed_with(
+    function: Run, configs: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The same runs, each with these settings where the run with them is committed: it needs neither data nor time.
+
+    >>> committed_with(run_folder, [{"size": 1}], {"size": 2})
+    [{'size': 1}]
+    """
+    others = [{**config, **settings} for config in configs]
+    paths = paths_of(function, others, "")
+    return [
+        other if committed.has(path.name) else dict(config)
+        for config, other, path in zip(configs, others, paths, strict=True)
+    ]
 
 
 def paths_of(
