@@ -440,11 +440,11 @@ def test_a_run_of_more_seeds_differs_from_that_of_two_studies_in_its_seed_and_th
         ("Lab-Mu/8", most, steps): 54,
         ("BiT-Lab-Ti/8", most, steps): 24,
         ("BiT-Lab-Mu/8", most, steps): 24,
-        ("R+Lab-Ti/8", most, steps): 32,
-        ("R+Lab-Mu/8", most, steps): 32,
+        ("R+Lab-Ti/8", most, steps): 44,
+        ("R+Lab-Mu/8", most, steps): 44,
         **dict.fromkeys(itertools.product(("BiT-Lab-Ti/8", "BiT-Lab-Mu/8"), (most,), (60, 350)), 24),
         **dict.fromkeys(
-            itertools.product(("Lab-Ti/8", "Lab-Mu/8", "R+Lab-Ti/8", "R+Lab-Mu/8"), (most,), (60, 350)), 32
+            itertools.product(("Lab-Ti/8", "Lab-Mu/8", "R+Lab-Ti/8", "R+Lab-Mu/8"), (most,), (60, 350)), 44
         ),
     }
 
