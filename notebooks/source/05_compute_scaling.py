@@ -509,10 +509,10 @@ if PRESET == "smoke":
 # and then goes on has an interval that covers a little less often than its 95 %; that of the further
 # seeds alone does not have this fault, and says the same.
 #
-# The hybrids' further seeds decide nothing, for the nine did. They were to make C06's numbers more
-# precise, and with the least compute they do. With the most, the interval is hardly narrower than that
-# of the two draws: in two of the further seeds the line is level from the compute of the smaller hybrid
-# on, which ends ahead of the larger, and lies far below the runs.
+# The hybrids' further seeds decide nothing, for the nine did. They make C06's numbers more precise, and
+# with the least compute at once. With the most, many are needed: in two of the further seeds the line
+# is level from the compute of the smaller hybrid on, which ends ahead of the larger, and lies far below
+# the runs.
 #
 # **How we differ from the paper.** A painted world and classes of the same kind instead of
 # photographs and five transfer sets; two sizes of each family over a factor of nearly thirty in
