@@ -72,7 +72,7 @@ def test_what_cannot_be_drawn_again_is_said(folders, study, seed, words):
 
 def test_a_first_draw_of_other_settings_than_are_planned_is_said_to_be_so(monkeypatch):
     monkeypatch.setattr(scaling, "real_sets", lambda: "letters")
-    monkeypatch.setattr(committed, "has", lambda name: False)  # as after a change of the code
+    monkeypatch.setattr(committed, "names", set)  # as after a change of the code
     with pytest.raises(ValueError, match="is one of its first draw but for the seed: .* other real sets than letters"):
         second_draw.planned_runs("compute_scaling")
 

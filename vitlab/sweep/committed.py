@@ -88,13 +88,13 @@ def find(name: str) -> dict[str, Any] | None:
     return None
 
 
-def has(name: str) -> bool:
-    """Whether an archive of the project has a result of this name.
+def names() -> set[str]:
+    """The names of the results in all archives of the project.
 
-    >>> has("0000.json")
+    >>> "0000.json" in names()
     False
     """
-    return any(name in _names(path) for path in archives())
+    return {name for path in archives() for name in _names(path)}
 
 
 def archives() -> list[Path]:

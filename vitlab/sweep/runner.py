@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import functools
 import importlib
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +16,13 @@ import pandas as pd
 
 from vitlab import files, threads
 from vitlab.sweep import cluster, committed, identity, results, workers
+from vitlab.sweep.progress import Sweep, Task
 from vitlab.training.checkpoint_plan import checkpoints_in
 
 _ON_A_GPU = 4  # that share one: each has a context, data and activations of its own there
 _UNFINISHED = ".unfinished"  # ending of the folder of a run's checkpoints, which goes when its result is there
 _ABANDONED = 7 * 24 * 3600  # seconds after which nobody will go on with such a run: its code has changed, most likely
 Run = Callable[[dict[str, Any]], list[dict[str, Any]]]
-Task = tuple[Path, dict[str, Any]]  # where a run's result goes, and its configuration
 
 
 def run_folder(experiment: str, preset: str) -> Path:
@@ -154,9 +150,9 @@ def committed_with(
     [{'size': 1}]
     """
     others = [{**config, **settings} for config in configs]
-    paths = paths_of(function, others, "")
+    paths, there = paths_of(function, others, ""), committed.names()
     return [
-        other if committed.has(path.name) else dict(config)
+        other if path.name in there else dict(config)
         for config, other, path in zip(configs, others, paths, strict=True)
     ]
 
@@ -191,71 +187,14 @@ def _check_importable(function: Run) -> None:
         )
 
 
-@dataclass
-class _Sweep:
-    """The runs of one call of `run_all`: which there are, which are done, which have failed."""
-
-    name: str
-    paths: dict[Path, dict[str, Any]]  # where each run's result goes, with its configuration
-    done: dict[Path, dict[str, Any]]  # the results that are stored
-    failed: dict[Path, str] = field(default_factory=dict)  # what failed, in words
-
-    @property
-    def missing(self) -> list[Task]:
-        """The runs that are neither done nor failed."""
-        return [each for each in self.paths.items() if each[0] not in self.done and each[0] not in self.failed]
-
-    def enter(self, task: Task, outcome: workers.Outcome) -> None:
-        """Note what became of a run, and say it in a line.
-
-        Raises:
-            RuntimeError: the disk is full: nothing that follows could be stored.
-        """
-        (path, config), (word, message) = task, outcome
-        if word == "busy":
-            return
-        if word == "done" and (result := results.read(path, config)):
-            self.done[path] = result
-            print(
-                f"[{len(self.done)}/{len(self.paths)}] {self.name} {_named(config, self._varying)}: {message}",
-                flush=True,
-            )
-            return
-        self.failed[path] = f"{self.name} {_named(config, list(config))}: {message}"
-        print(f"vitlab: failed: {self.failed[path]}", file=sys.stderr, flush=True)
-        if f"[Errno {errno.ENOSPC}]" in message:
-            self.check()
-
-    def check(self) -> None:
-        """Raise RuntimeError where runs have failed."""
-        if not self.failed:
-            return
-        first, more = next(iter(self.failed.values())), len(self.failed) - 1
-        raise RuntimeError(
-            f"{len(self.failed)} of {len(self.paths)} runs failed: {first}"
-            f"{f' (and {more} more, named above)' if more else ''}; the {len(self.done)} finished ones are stored, "
-            "running again goes on from them"
-        )
-
-    @functools.cached_property
-    def _varying(self) -> list[str]:
-        """The settings that set the runs apart, by which each is named; all of them where there is one run."""
-        first, *others = self.paths.values()
-        return [key for key in first if any(other.get(key) != first[key] for other in others)] or list(first)
-
-
-def _named(config: Mapping[str, Any], keys: Sequence[str]) -> str:
-    return " ".join(f"{key}={config[key]}" for key in keys if key in config)
-
-
-def _begun(function: Run, paths: dict[Path, dict[str, Any]]) -> _Sweep:
+def _begun(function: Run, paths: dict[Path, dict[str, Any]]) -> Sweep:
     """The sweep with what is stored of it; says what was finished before, and what is stored but not used."""
     done = finished(paths)
     for path in done:  # of a run that was killed just after its result had been written
         shutil.rmtree(path.with_suffix(_UNFINISHED), ignore_errors=True)
         with contextlib.suppress(OSError):
             path.with_name(f".{path.stem}.lock").unlink(missing_ok=True)  # as `files.lock` names it
-    sweep = _Sweep(function.__module__.rpartition(".")[2], paths, done)
+    sweep = Sweep(function.__module__.rpartition(".")[2], paths, done)
     if done:
         print(f"{sweep.name}: {len(done)} of {len(paths)} runs were finished before", flush=True)
     if sweep.missing:
