@@ -102,16 +102,6 @@ def chosen(names: Sequence[str], preset: str, seed: int = 0) -> list[Part]:
     return [part for part in wanted if part.name not in absent]
 
 
-def left_out(preset: str, seed: int = 0) -> dict[str, str]:
-    """The parts that `chosen` leaves out for want of data, by name, with what they need.
-
-    >>> left_out("full", seed=1)
-    {}
-    """
-    wanted = [part for part in PARTS if not _is_bundled(part, preset) and not _undefined(part, preset, seed)]
-    return {part.name: reason for part in wanted if (reason := _lacking(part, preset, seed))}
-
-
 def _impossible(part: Part, preset: str, seed: int) -> str:
     """Why a part cannot be done; empty where it can."""
     return _undefined(part, preset, seed) or _lacking(part, preset, seed)
@@ -127,10 +117,13 @@ def _undefined(part: Part, preset: str, seed: int) -> str:
 
 def _lacking(part: Part, preset: str, seed: int) -> str:
     """The data that a part needs and that are not here; empty where all of its runs are stored, which need none."""
+    needs = _needs(part)
+    return "" if needs and _all_stored(part, preset, seed) else needs
+
+
+def _needs(part: Part) -> str:
     absent = [name for name in part.data if not datasets.present(name)]
-    if not absent or _all_stored(part, preset, seed):
-        return ""
-    return f"needs {' and '.join(absent)}, not found in {files.data_dir()} ($VITLAB_DATA)"
+    return f"needs {' and '.join(absent)}, not found in {files.data_dir()} ($VITLAB_DATA)" if absent else ""
 
 
 def _all_stored(part: Part, preset: str, seed: int) -> bool:
@@ -223,11 +216,13 @@ def describe(names: Sequence[str], preset: str, seed: int = 0) -> str:
     texts = [plan.in_words(each) for _, each in plans] + ([_hours(plans)] if plans else [])
     others = [part.name for part in parts if part.experiment not in plannable]
     texts += [f"not planned: {', '.join(others)}"] if others else []
-    return "\n\n".join([*texts, *_left_out_in_words(names, preset, seed)])
+    return "\n\n".join([*texts, *([] if names else _left_out(parts, preset, seed))])
 
 
-def _left_out_in_words(names: Sequence[str], preset: str, seed: int) -> list[str]:
-    return [] if names else [f"left out: {name} {reason}" for name, reason in left_out(preset, seed).items()]
+def _left_out(parts: Sequence[Part], preset: str, seed: int) -> list[str]:
+    """A line for each part that is not among all that can be done, for want of data."""
+    rest = [part for part in PARTS if part not in parts and not _is_bundled(part, preset)]
+    return [f"left out: {part.name} {_needs(part)}" for part in rest if not _undefined(part, preset, seed)]
 
 
 def _hours(plans: Sequence[tuple[Part, plan.Plan]]) -> str:
@@ -260,7 +255,7 @@ def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: i
     """
     parts, folder = chosen(names, preset, seed), files.figures_dir() / preset
     disk.check_writable(folder / "runs")
-    for line in _left_out_in_words(names, preset, seed):
+    for line in [] if names else _left_out(parts, preset, seed):
         print(line, flush=True)
     status = piece(parts, preset, minutes, jobs, seed)
     words = {0: f"complete: {folder}", MORE: "there is more to do: run this again"}

@@ -90,7 +90,7 @@ def _runs(
 ) -> list[dict[str, Any]]:
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
     runs = [run for s in seeds for run in _of_seed(config, longest, shared, s)]
-    return runs if longest.real else data_scaling.evaluated(runs)
+    return data_scaling.evaluated(runs, longest.real)
 
 
 def _of_seed(

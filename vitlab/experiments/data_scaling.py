@@ -249,9 +249,14 @@ def _runs(config: StudyConfig, shared: dict[str, Hyperparameters], seed: int) ->
     seeds = range(100 * seed, 100 * seed + config.n_seeds)
     each = itertools.product(seeds, reversed(config.sizes), config.models)
     runs = [planned_run(config.run, model, shared[model], size, s) for s, size, model in each]
-    return runs if config.run.real else evaluated(runs)
+    return evaluated(runs, config.run.real)
 
 
-def evaluated(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs that are evaluated on the real sets of this machine: where it lacks CIFAR-10, committed ones have it."""
-    return runner.committed_with(run_one, runs, {"real": "digits cifar10"})
+def evaluated(runs: list[dict[str, Any]], real: str) -> list[dict[str, Any]]:
+    """The runs, evaluated on the real sets `real`; empty: on those of this machine, and where it lacks CIFAR-10 the
+    committed ones on both.
+
+    >>> {run["real"] for run in evaluated(all_runs(configured("full", "digits"), seed=0), "digits")}
+    {'digits'}
+    """
+    return runs if real else runner.committed_with(run_one, runs, {"real": "digits cifar10"})

@@ -77,7 +77,7 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
         planned_run(scaling.in_world(config.run, MIXED, n_classes), model, shared[model], n_train, s)
         for s, (n_classes, n_train), model in itertools.product(seeds, worlds, config.models)
     ]
-    return runs if config.run.real else data_scaling.evaluated(runs)
+    return data_scaling.evaluated(runs, config.run.real)
 
 
 def accuracies(table: pd.DataFrame) -> pd.DataFrame:
