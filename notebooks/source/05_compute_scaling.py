@@ -510,9 +510,9 @@ if PRESET == "smoke":
 # seeds alone does not have this fault, and says the same.
 #
 # The hybrids' further seeds decide nothing, for the nine did. They make C06's numbers more precise, and
-# with the least compute at once. With the most, many are needed: in two of the further seeds the line
-# is level from the compute of the smaller hybrid on, which ends ahead of the larger, and lies far below
-# the runs.
+# with the least compute at once. With the most, many are needed: in one of five further seeds the
+# smaller hybrid ends ahead of the larger. From its compute on the line is then level, below the runs,
+# and in about half of these seeds it puts the hybrid thirty points and more behind the ViT.
 #
 # **How we differ from the paper.** A painted world and classes of the same kind instead of
 # photographs and five transfer sets; two sizes of each family over a factor of nearly thirty in
