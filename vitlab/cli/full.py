@@ -95,11 +95,15 @@ def chosen(names: Sequence[str], preset: str, seed: int = 0) -> list[Part]:
     known = {part.name: part for part in PARTS}
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"no part {', '.join(unknown)}: choose among {', '.join(known)}")
-    wanted = [part for part in PARTS if (part.name in names if names else not _is_bundled(part, preset))]
+    wanted = _wanted(names, preset)
     absent = {part.name: reason for part in wanted if (reason := _impossible(part, preset, seed))}
     if names and absent:
         raise ValueError("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
     return [part for part in wanted if part.name not in absent]
+
+
+def _wanted(names: Sequence[str], preset: str) -> list[Part]:
+    return [part for part in PARTS if (part.name in names if names else not _is_bundled(part, preset))]
 
 
 def _impossible(part: Part, preset: str, seed: int) -> str:
@@ -216,12 +220,12 @@ def describe(names: Sequence[str], preset: str, seed: int = 0) -> str:
     texts = [plan.in_words(each) for _, each in plans] + ([_hours(plans)] if plans else [])
     others = [part.name for part in parts if part.experiment not in plannable]
     texts += [f"not planned: {', '.join(others)}"] if others else []
-    return "\n\n".join([*texts, *([] if names else _left_out(parts, preset, seed))])
+    return "\n\n".join([*texts, *_left_out(names, parts, preset, seed)])
 
 
-def _left_out(parts: Sequence[Part], preset: str, seed: int) -> list[str]:
-    """A line for each part that is not among all that can be done, for want of data."""
-    rest = [part for part in PARTS if part not in parts and not _is_bundled(part, preset)]
+def _left_out(names: Sequence[str], parts: Sequence[Part], preset: str, seed: int) -> list[str]:
+    """A line for each part that is wanted and not among the chosen `parts`, for want of data."""
+    rest = [part for part in _wanted(names, preset) if part not in parts]
     return [f"left out: {part.name} {_needs(part)}" for part in rest if not _undefined(part, preset, seed)]
 
 
@@ -255,7 +259,7 @@ def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: i
     """
     parts, folder = chosen(names, preset, seed), files.figures_dir() / preset
     disk.check_writable(folder / "runs")
-    for line in [] if names else _left_out(parts, preset, seed):
+    for line in _left_out(names, parts, preset, seed):
         print(line, flush=True)
     status = piece(parts, preset, minutes, jobs, seed)
     words = {0: f"complete: {folder}", MORE: "there is more to do: run this again"}
