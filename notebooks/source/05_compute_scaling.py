@@ -512,7 +512,7 @@ if PRESET == "smoke":
 # The hybrids' further seeds decide nothing, for the nine did. They make C06's numbers more precise, and
 # with the least compute at once. With the most, many are needed: in one of five further seeds the
 # smaller hybrid ends ahead of the larger. From its compute on the line is then level, below the runs,
-# and in about half of these seeds it puts the hybrid thirty points and more behind the ViT.
+# and in about half of these seeds it puts the hybrid some thirty points or more behind the ViT.
 #
 # **How we differ from the paper.** A painted world and classes of the same kind instead of
 # photographs and five transfer sets; two sizes of each family over a factor of nearly thirty in
