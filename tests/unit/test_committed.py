@@ -1,7 +1,8 @@
 """Finished runs that are committed: nothing that an archive holds is run again, and a damaged one is named."""
 
 import importlib
-import zipfile
+import io
+import tarfile
 
 import pytest
 import sweeps
@@ -90,15 +91,20 @@ def test_an_archive_gives_back_what_was_packed_in_the_same_bytes(packed, tmp_pat
     path = committed.archive("sizes", "full")
     results = committed.read(path)
     assert [result["config"] for result in results.values()] == packed[:2]
-    committed.write(tmp_path / "again.zip", results)
-    assert (tmp_path / "again.zip").read_bytes() == path.read_bytes()
+    committed.write(tmp_path / "again.txz", results)
+    assert (tmp_path / "again.txz").read_bytes() == path.read_bytes()
+
+
+def test_no_committed_archive_is_over_2_megabytes():
+    sizes = {path.name: path.stat().st_size for path in committed.archives()}
+    assert sizes and [name for name, size in sizes.items() if size > 2_000_000] == []
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: data[:60] + b"\xff" + data[61:]])
 def test_a_damaged_archive_is_named_and_nothing_is_run(packed, tmp_path, damage):
     path = committed.archive("sizes", "full")
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match="sizes.zip is damaged .*: restore the committed file"):
+    with pytest.raises(ValueError, match="sizes.txz is damaged .*: restore the committed file"):
         runner.run_all(sweeps.logged, packed, tmp_path / "here", jobs=1)
     assert log(tmp_path) == ["1", "2"]
 
@@ -109,7 +115,7 @@ def test_a_committed_run_whose_checksum_does_not_fit_is_named_and_not_used(packe
     results = committed.read(path)
     name = list(results)[1]
     committed.write(path, results | {name: results[name] | change})
-    words = f"sizes.zip is damaged \\({name}: its checksum does not fit.*: restore the committed file"
+    words = f"sizes.txz is damaged \\({name}: its checksum does not fit.*: restore the committed file"
     with pytest.raises(ValueError, match=words):
         committed.read(path)
     with pytest.raises(ValueError, match=words):
@@ -119,9 +125,11 @@ def test_a_committed_run_whose_checksum_does_not_fit_is_named_and_not_used(packe
 
 def test_an_archive_of_what_are_no_results_is_named(packed):
     path = committed.archive("sizes", "full")
-    with zipfile.ZipFile(path, "w") as packed:
-        packed.writestr("list.json", "[]")
-    with pytest.raises(ValueError, match=r"sizes.zip is damaged \(list.json: its checksum does not fit"):
+    with tarfile.open(path, "w:xz") as packed:
+        member = tarfile.TarInfo("list.json")
+        member.size = 2
+        packed.addfile(member, io.BytesIO(b"[]"))
+    with pytest.raises(ValueError, match=r"sizes.txz is damaged \(list.json: its checksum does not fit"):
         committed.read(path)
 
 
@@ -135,4 +143,4 @@ def test_the_doctor_counts_committed_runs_and_those_of_older_code(packed, tmp_pa
     committed.write(path, {name: result | {"rows": []}})
     assert f"  {path} is damaged ({name}: its checksum does not fit" in doctor.describe()
     path.write_bytes(b"no archive")
-    assert f"  {path} is damaged (File is not a zip file): restore the committed file" in doctor.describe()
+    assert f"  {path} is damaged (Input format not supported by decoder): restore" in doctor.describe()

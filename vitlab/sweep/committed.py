@@ -1,17 +1,18 @@
-"""Finished runs that are committed: one zip a study and draw, so that no finished run depends on one machine (§4).
+"""Finished runs that are committed: one .tar.xz a study and draw, so that no run depends on one machine (§4).
 
 Every member is the file of a run as `runner` stores it, under the same name: what is in an archive is never run again,
-as long as the code, torch and device that would compute it are the same.
+as long as the code, torch and device that would compute it are the same. Runs of a study are much alike, so they are
+compressed together.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import io
 import json
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+import lzma
+import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,17 @@ from vitlab import files
 from vitlab.sweep.checksums import is_whole
 from vitlab.sweep.presets import PRESETS
 
-_NO_DATE = (1980, 1, 1, 0, 0, 0)  # of a member: the same runs give the same bytes, whenever they are packed
+_SUFFIX = ".txz"  # short for .tar.xz
 
 
 def archive(study: str, preset: str, seed: int = 0) -> Path:
     """Where the finished runs of a study at a preset are committed; a draw with another `seed` has its own archive.
 
     >>> archive("who_wins", "full").parts[-3:], archive("who_wins", "full", seed=1).name
-    (('full', 'runs', 'who_wins.zip'), 'who_wins-seed-1.zip')
+    (('full', 'runs', 'who_wins.txz'), 'who_wins-seed-1.txz')
     """
     draw = f"-seed-{seed}" if seed else ""
-    return files.reference_dir(preset) / "runs" / f"{study}{draw}.zip"
+    return files.reference_dir(preset) / "runs" / f"{study}{draw}{_SUFFIX}"
 
 
 def draws(study: str, preset: str) -> list[int]:
@@ -38,7 +39,7 @@ def draws(study: str, preset: str) -> list[int]:
     >>> draws("nothing of this name", "full")
     []
     """
-    others = archive(study, preset).parent.glob(f"{study}-seed-*.zip")
+    others = archive(study, preset).parent.glob(f"{study}-seed-*{_SUFFIX}")
     seeds = sorted(int(path.stem.rpartition("-")[2]) for path in others)
     return [seed for seed in (0, *seeds) if archive(study, preset, seed).exists()]
 
@@ -48,16 +49,17 @@ def write(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
 
     >>> import tempfile
     >>> from vitlab.sweep.checksums import with_checksum
-    >>> path = Path(tempfile.mkdtemp()) / "two.zip"
+    >>> path = Path(tempfile.mkdtemp()) / "two.txz"
     >>> write(path, {"b.json": with_checksum({"rows": [1]}), "a.json": with_checksum({"rows": [2]})})
     >>> list(read(path))
     ['b.json', 'a.json']
     """
-    with files.writing(path) as temporary, zipfile.ZipFile(temporary, "w") as packed:
+    with files.writing(path) as temporary, tarfile.open(temporary, "w:xz") as packed:
         for name, result in results.items():
-            member = zipfile.ZipInfo(name, _NO_DATE)
-            text = json.dumps(result, separators=(",", ":"), allow_nan=False)
-            packed.writestr(member, text, zipfile.ZIP_DEFLATED, compresslevel=9)
+            text = json.dumps(result, separators=(",", ":"), allow_nan=False).encode()
+            member = tarfile.TarInfo(name)  # without a date and an owner
+            member.size = len(text)
+            packed.addfile(member, io.BytesIO(text))
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
@@ -68,8 +70,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
         ValueError: it is no such archive, or damaged, or the checksum of a result does not fit; the message names it,
             and the result.
     """
-    with _opened(path) as packed:
-        return {name: _result(packed, name) for name in packed.namelist()}
+    return {name: _result(path, name, text) for name, text in _texts(path).items()}
 
 
 def find(name: str) -> dict[str, Any] | None:
@@ -82,9 +83,8 @@ def find(name: str) -> dict[str, Any] | None:
     True
     """
     for path in archives():
-        if name in _names(path):
-            with _opened(path) as packed:
-                return _result(packed, name)
+        if name in _texts(path):
+            return _result(path, name, _texts(path)[name])
     return None
 
 
@@ -94,44 +94,45 @@ def names() -> set[str]:
     >>> "0000.json" in names()
     False
     """
-    return {name for path in archives() for name in _names(path)}
+    return {name for path in archives() for name in _texts(path)}
 
 
 def archives() -> list[Path]:
     """The archives of all studies at all presets.
 
-    >>> all(path.suffix == ".zip" for path in archives())
+    >>> all(path.suffix == ".txz" for path in archives())
     True
     """
-    return [path for preset in PRESETS for path in sorted((files.reference_dir(preset) / "runs").glob("*.zip"))]
+    return [path for preset in PRESETS for path in sorted((files.reference_dir(preset) / "runs").glob(f"*{_SUFFIX}"))]
 
 
-def _result(packed: zipfile.ZipFile, name: str) -> dict[str, Any]:
-    """One result of an opened archive; verdicts rest on it, so that it has to be what was computed."""
-    result = json.loads(packed.read(name))
-    if not (isinstance(result, dict) and is_whole(result)):
-        raise ValueError(f"{name}: its checksum does not fit what it holds")
+def _result(path: Path, name: str, text: bytes) -> dict[str, Any]:
+    """One result of an archive from its text; verdicts rest on it, so that it has to be what was computed."""
+    try:
+        result = json.loads(text)
+        if not (isinstance(result, dict) and is_whole(result)):
+            raise ValueError("its checksum does not fit what it holds")
+    except ValueError as error:
+        raise _damaged(path, f"{name}: {error}") from error
     return result
 
 
-def _names(path: Path) -> tuple[str, ...]:
+def _texts(path: Path) -> Mapping[str, bytes]:
+    """What is in an archive, by name: unpacked once, for runs are asked for one by one."""
     status = path.stat()
-    return _names_of(path, status.st_mtime_ns, status.st_size)
+    return _texts_of(path, status.st_mtime_ns, status.st_size)
 
 
 @functools.cache
-def _names_of(path: Path, changed: int, size: int) -> tuple[str, ...]:
-    with _opened(path) as packed:
-        return tuple(packed.namelist())
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """An archive to read; whatever is wrong with it is said as a ValueError that names it."""
+def _texts_of(path: Path, changed: int, size: int) -> Mapping[str, bytes]:
     try:
-        with zipfile.ZipFile(path) as packed:
-            yield packed
-    except (zipfile.BadZipFile, zlib.error, ValueError) as error:
-        raise ValueError(
-            f"{path} is damaged ({error}): restore the committed file, or remove it and run again"
-        ) from error
+        unpacked = lzma.decompress(path.read_bytes())
+        with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as packed:
+            opened = {member.name: packed.extractfile(member) for member in packed}
+            return {name: file.read() for name, file in opened.items() if file}
+    except (lzma.LZMAError, tarfile.TarError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, why: object) -> ValueError:
+    return ValueError(f"{path} is damaged ({why}): restore the committed file, or remove it and run again")
