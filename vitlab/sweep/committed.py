@@ -83,8 +83,8 @@ def find(name: str) -> dict[str, Any] | None:
     True
     """
     for path in archives():
-        if name in _texts(path):
-            return _result(path, name, _texts(path)[name])
+        if (text := _texts(path).get(name)) is not None:
+            return _result(path, name, text)
     return None
 
 
@@ -128,8 +128,7 @@ def _texts_of(path: Path, changed: int, size: int) -> Mapping[str, bytes]:
     try:
         unpacked = lzma.decompress(path.read_bytes())
         with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as packed:
-            opened = {member.name: packed.extractfile(member) for member in packed}
-            return {name: file.read() for name, file in opened.items() if file}
+            return {each.name: unpacked[each.offset_data : each.offset_data + each.size] for each in packed}
     except (lzma.LZMAError, tarfile.TarError) as error:
         raise _damaged(path, error) from error
 
