@@ -436,15 +436,15 @@ def test_a_run_of_more_seeds_differs_from_that_of_two_studies_in_its_seed_and_th
         ("BiT-Lab-Ti/8", fewest, steps): 36,
         ("Lab-Ti/8", middle, steps): 8,
         ("BiT-Lab-Ti/8", middle, steps): 8,
-        ("Lab-Ti/8", most, steps): 66,
-        ("Lab-Mu/8", most, steps): 66,
+        ("Lab-Ti/8", most, steps): 100,
+        ("Lab-Mu/8", most, steps): 100,
         ("BiT-Lab-Ti/8", most, steps): 24,
         ("BiT-Lab-Mu/8", most, steps): 24,
-        ("R+Lab-Ti/8", most, steps): 66,
-        ("R+Lab-Mu/8", most, steps): 66,
+        ("R+Lab-Ti/8", most, steps): 100,
+        ("R+Lab-Mu/8", most, steps): 100,
         **dict.fromkeys(itertools.product(("BiT-Lab-Ti/8", "BiT-Lab-Mu/8"), (most,), (60, 350)), 24),
         **dict.fromkeys(
-            itertools.product(("Lab-Ti/8", "Lab-Mu/8", "R+Lab-Ti/8", "R+Lab-Mu/8"), (most,), (60, 350)), 66
+            itertools.product(("Lab-Ti/8", "Lab-Mu/8", "R+Lab-Ti/8", "R+Lab-Mu/8"), (most,), (60, 350)), 100
         ),
     }
 

@@ -39,7 +39,7 @@ CONFIGS = {
         middle=_OF_COMPUTE,
         growth=(*_WITHOUT_RESNETS, *range(240, 266)),
         resnets=_WITH_RESNETS,
-        hybrids=(*_WITH_RESNETS, *_WITHOUT_RESNETS, *range(240, 278)),
+        hybrids=(*_WITH_RESNETS, *_WITHOUT_RESNETS, *range(240, 312)),
     ),
 }
 
