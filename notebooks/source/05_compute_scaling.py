@@ -510,7 +510,7 @@ if PRESET == "smoke":
 # seeds alone does not have this fault, and says the same.
 #
 # The hybrids' further seeds decide nothing, for the nine did. They make C06's numbers more precise, and
-# with the least compute at once. With the most, many are needed: in one of five further seeds the
+# with the least compute at once. With the most, many are needed: in one of six further seeds the
 # smaller hybrid ends ahead of the larger. From its compute on the line is then level, below the runs,
 # and in about half of these seeds it puts the hybrid some thirty points or more behind the ViT.
 #
