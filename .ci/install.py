@@ -46,6 +46,11 @@ def install(venv: Path, stamp: Path) -> None:
     """Makes or updates the environment; the marker of an unfinished one becomes the stamp in one step."""
     marker = venv / MARKER
     whole = usable(venv) and not marker.exists()
+    if venv.is_symlink() and not whole:  # what would be emptied is somebody's
+        raise SystemExit(
+            f"vitlab: {venv} is a link to {venv.resolve()}, not to an environment of this checkout; "
+            "remove the link and run make again"
+        )
     marker.touch()
     for old in venv.glob(".installed-*"):
         old.unlink()

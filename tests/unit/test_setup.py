@@ -174,6 +174,19 @@ def test_installer_rebuilds_what_was_moved(installer):
     assert "-m venv" in calls[0]
 
 
+def test_installer_empties_no_other_place_through_a_link(installer, tmp_path):
+    venv, calls = installer
+    other = tmp_path / "another checkout"
+    other.mkdir()
+    for name in ("kept", ".installed-3"):
+        (other / name).touch()
+    venv.symlink_to(other)
+    with pytest.raises(SystemExit, match="link to .*another checkout.*remove the link"):
+        install.main(venv / ".installed-1")
+    assert (other / "kept").exists() and (other / ".installed-3").exists() and not (other / ".incomplete").exists()
+    assert not calls
+
+
 def test_installer_falls_back_to_pip_and_admits_failure(installer):
     venv, calls = installer
     install.failing = ["--only-binary"]  # no wheel of uv here
