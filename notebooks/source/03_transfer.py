@@ -572,6 +572,27 @@ if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
 
 # %% [markdown]
+# The seeds of all committed draws, at the learning rates that the first has chosen, say by the same
+# rules how large both are.
+
+
+# %%
+def on_photographs(take, rows):
+    return tables.of_pair(take(rows), full.source, full.targets[0])
+
+
+def c08_of_all(rows):
+    return at_full(rules.resolution_rule(on_photographs(tables.accuracies, rows), vit))
+
+
+def c21_of_all(rows):
+    return at_full(rules.epochs_rule(on_photographs(tables.evaluations, rows), *full.models))
+
+
+ledger.conclude_together(study, "C08", "transfer", c08_of_all)
+ledger.conclude_together(study, "C21", "transfer", c21_of_all)
+
+# %% [markdown]
 # ### What is pre-training on the world worth?
 #
 # Beyond the ten classes of this notebook: `world_classes` pre-trains both families on worlds of 10,
