@@ -71,6 +71,7 @@ PARTS = (
     Part("compute_scaling", claims="C06 C07"),
     Part("local_heads", claims="C10 L01 L02"),
     Part("transfer", data=("imagenette", "cifar10"), claims="C08 C21"),
+    Part("more_transfers", data=("imagenette",)),
     Part("masked_pretraining", data=("imagenette",), claims="C15"),
     Part("cifar10_best", data=("cifar10",)),
     Part("lab_weights", {"which": "lab-masked"}, data=("imagenette",)),
