@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
@@ -31,6 +32,8 @@ def main(stamp: Path) -> None:
     """Waits for any other installation into the same folder, then installs unless that one has done it."""
     venv = stamp.parent.absolute()
     stamp = venv / stamp.name
+    if venv.is_symlink() and not venv.is_dir():
+        refuse_link(venv)
     venv.mkdir(exist_ok=True)
     with open(venv / GUARD, "w") as handle:
         try:
@@ -47,10 +50,7 @@ def install(venv: Path, stamp: Path) -> None:
     marker = venv / MARKER
     whole = usable(venv) and not marker.exists()
     if venv.is_symlink() and not whole:  # what would be emptied is somebody's
-        raise SystemExit(
-            f"vitlab: {venv} is a link to {venv.resolve()}, not to an environment of this checkout; "
-            "remove the link and run make again"
-        )
+        refuse_link(venv)
     marker.touch()
     for old in venv.glob(".installed-*"):
         old.unlink()
@@ -69,6 +69,14 @@ def install(venv: Path, stamp: Path) -> None:
             raise SystemExit(f"vitlab: {venv} is not complete (the reason stands above); run make again")
     hide_nbgrader(venv)
     marker.rename(stamp)
+
+
+def refuse_link(venv: Path) -> NoReturn:
+    """Ends with what to do about a link that leads to no environment of this checkout."""
+    raise SystemExit(
+        f"vitlab: {venv} is a link to {venv.resolve()}, not to an environment of this checkout; "
+        "remove the link and run make again"
+    )
 
 
 def hide_nbgrader(venv: Path) -> None:

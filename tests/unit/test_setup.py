@@ -187,6 +187,14 @@ def test_installer_empties_no_other_place_through_a_link(installer, tmp_path):
     assert not calls
 
 
+def test_installer_says_what_to_do_about_a_link_that_leads_nowhere(installer, tmp_path):
+    venv, calls = installer
+    venv.symlink_to(tmp_path / "gone")
+    with pytest.raises(SystemExit, match="link to .*gone.*remove the link"):
+        install.main(venv / ".installed-1")
+    assert venv.is_symlink() and not calls
+
+
 def test_installer_falls_back_to_pip_and_admits_failure(installer):
     venv, calls = installer
     install.failing = ["--only-binary"]  # no wheel of uv here
