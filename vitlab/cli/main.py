@@ -13,7 +13,7 @@ import vitlab
 # Nothing here may import at the top what takes long, as torch and pandas do: `vitlab --help` answers at once.
 
 _EPILOG = """\
-presets: smoke (the tests'), quick (a laptop, offline), full (the evidence: about 20 hours on two CPU
+presets: smoke (the tests'), quick (a laptop, offline), full (the evidence: about 22 hours on two CPU
   cores, by estimate), gpu (written for one GPU, not run yet), paper (shown, not run from here)
 examples:
   vitlab run                          every notebook at the preset quick, then figures/quick/REPORT.md

@@ -46,7 +46,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             Preset(
                 "full",
                 "the evidence: larger sets, more seeds, resumable",
-                "about 20 hours (estimated)",
+                "about 22 hours (estimated)",
                 "2 CPU cores with bfloat16, 4 GB; some studies Imagenette and CIFAR-10",
             ),
             Preset("gpu", "larger worlds and models; written for a GPU, not run yet", "about an hour", "one GPU"),
