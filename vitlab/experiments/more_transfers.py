@@ -48,9 +48,9 @@ def planned_runs(preset: str = "full", seed: int = 0) -> list[dict[str, Any]]:
     4
     """
     config, of_transfer = presets.choose(CONFIGS, preset), presets.choose(transfer.CONFIGS, preset)
-    target = of_transfer.targets[0]
-    pair = [_of_one(run, target) for run in transfer.planned_runs(preset) if run["source"] == of_transfer.source]
-    return [run | {"seed": 1_000 * seed + s} for s in config.seeds for run in pair if run["seed"] == 0]
+    first = [run for run in transfer.planned_runs(preset) if (run["source"], run["seed"]) == (of_transfer.source, 0)]
+    pair = [_of_one(run, of_transfer.targets[0]) for run in first]
+    return [run | {"seed": 1_000 * seed + s} for s in config.seeds for run in pair]
 
 
 def _of_one(run: dict[str, Any], target: str) -> dict[str, Any]:
