@@ -1,0 +1,344 @@
+"""Statistics of runs: intervals, paired differences, crossings, frontiers (the paper gives mean ± std of three runs)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import scipy.special
+from jaxtyping import Bool, Float
+
+Interval = tuple[float, float]
+
+
+def mean_interval(values: Sequence | np.ndarray) -> Interval | None:
+    """95 % Student's t interval of the mean of `values` [n]; None for a single observation.
+
+    The values are the independent units (seeds, images), not what is measured within one. It covers the mean of normal
+    values 95 times in 100 for any n, and of skewed ones nearly as often; a percentile bootstrap of three seeds does so
+    74 times in 100, of twenty 92. Where some runs never started to learn, no interval of the mean does: see
+    `failed_starts`.
+
+    Raises:
+        ValueError: no values, one that is not finite, or values that are no list of numbers.
+
+    >>> [round(bound, 2) for bound in mean_interval([0.5, 0.6, 0.7])]
+    [0.35, 0.85]
+    """
+    values = _checked(values)
+    if len(values) == 1:
+        return None
+    half = scipy.special.stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def jackknife_interval(whole: float, left_out: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """95 % interval of a statistic, from its values with one group of samples left out at a time.
+
+    The delete-a-group jackknife, with Student's t. It suits principal components, where the bootstrap's repeated
+    samples would count as variance explained.
+
+    Raises:
+        ValueError: fewer than two groups, or a value that is not finite.
+
+    >>> [round(bound, 2) for bound in jackknife_interval(0.6, [0.55, 0.6, 0.65])]  # as of 0.5, 0.6, 0.7
+    [0.35, 0.85]
+    """
+    _checked([whole])
+    values = _checked(left_out)
+    if len(values) < 2:
+        raise ValueError(f"{len(values)} groups left out, expected 2 or more to see a spread")
+    error = math.sqrt((len(values) - 1) * values.var())
+    half = scipy.special.stdtrit(len(values) - 1, 0.975) * error
+    return float(whole - half), float(whole + half)
+
+
+def failed_starts(accuracies: Sequence[float] | np.ndarray, n_images: int, chance: float) -> Bool[np.ndarray, " n"]:
+    """Which runs of one setting never left chance while others did; none where all did or none did.
+
+    A run is at chance where guessing would be right as often on `n_images` once in a thousand times or more; the
+    others count as started where their median is three times as far above chance as that bound. Accuracies are shares,
+    0…1. Values of such a mixture lie in two heaps: a t interval of their mean covers it half of the time.
+
+    >>> failed_starts([0.71, 0.10, 0.69], n_images=2000, chance=0.1).tolist()
+    [False, True, False]
+    >>> failed_starts([0.11, 0.10, 0.125], n_images=2000, chance=0.1).any()  # none has left chance
+    np.False_
+    """
+    values = _checked(accuracies)
+    bound = np.ceil(scipy.special.bdtrik(1 - 1e-3, n_images, chance)) / n_images
+    at_chance = values <= bound
+    if at_chance.all() or np.median(values[~at_chance]) - chance < 3 * (bound - chance):
+        return np.zeros(len(values), dtype=bool)
+    return at_chance
+
+
+def coverage(
+    interval: Callable[[np.ndarray], Interval | None],
+    sample: Callable[[np.random.Generator], np.ndarray],
+    truth: float,
+    repeats: int = 2000,
+    seed: int = 0,
+) -> float:
+    """The share of samples whose interval holds the truth, by simulation; 0.95 is what a 95 % interval promises.
+
+    Samples that are given no interval do not count.
+
+    Raises:
+        ValueError: no sample was given an interval, as for `repeats` below 1.
+
+    >>> round(coverage(mean_interval, lambda generator: generator.normal(size=3), truth=0.0), 2)
+    0.95
+    """
+    generator = np.random.default_rng(seed)
+    found = [bounds for _ in range(repeats) if (bounds := interval(sample(generator))) is not None]
+    if not found:
+        raise ValueError(f"none of {repeats} samples was given an interval: there is nothing to count")
+    return float(np.mean([low <= truth <= high for low, high in found]))
+
+
+def _checked(values: Sequence | np.ndarray) -> Float[np.ndarray, " n"]:
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
+        raise ValueError(
+            f"cannot make an interval of {values!r:.80}: expected a list of one or more finite numbers, one for each "
+            "independent unit"
+        )
+    return values
+
+
+def paired(
+    rows: pd.DataFrame, by: str, first: str, second: str, value: str = "test_accuracy", at: Sequence[str] = ()
+) -> pd.Series:
+    """Subtract `value` where column `by` is `second` from where it is `first`, seed by seed.
+
+    Returns a Series over seed, or over (*at, seed) where columns `at` tell further cells apart; a seed that lacks one
+    of the two is left out. Raises ValueError where a cell has two rows.
+
+    >>> rows = pd.DataFrame({"seed": [0, 0, 1], "arm": ["1x", "2x", "1x"], "test_accuracy": [0.5, 0.75, 0.5]})
+    >>> paired(rows, "arm", "2x", "1x").to_dict()
+    {0: 0.25}
+    """
+    wide = rows[rows[by].isin((first, second))].pivot(index=[*at, "seed"], columns=by, values=value)
+    wide = wide.reindex(columns=[first, second])
+    return (wide[first] - wide[second]).dropna().rename("difference")
+
+
+def summary(rows: pd.DataFrame, by: Sequence[str], value: str = "test_accuracy") -> pd.DataFrame:
+    """Average `value` over seeds: the columns `by`, mean, low, high (95 % t interval; the mean for one seed), n."""
+    found = []
+    for at, values in rows.groupby(list(by), sort=False)[value]:
+        mean = float(values.mean())
+        low, high = mean_interval(values.to_numpy()) or (mean, mean)
+        found.append((*at, mean, low, high, len(values)))
+    return pd.DataFrame(found, columns=[*by, "mean", "low", "high", "n"])
+
+
+def differences(runs: pd.DataFrame, first: str, second: str, n_images: int, chance: float = 0.1) -> pd.DataFrame:
+    """Subtract test accuracies of model `second` from those of `first`, at every number of training images and seed.
+
+    Accuracies are of `n_images` images, of which guessing gets `chance` right. Rows: n_train, seed, difference (0…1),
+    low and high (95 % t interval of that size's mean; NaN for a single seed) and failed: how many of that size's seeds
+    have a run that never left chance while others did (see `failed_starts`); then there is no interval.
+    """
+    parts = []
+    found = paired(runs, "model", first, second, at=["n_train"]).reset_index()
+    for size, group in found.groupby("n_train"):
+        there = runs[(runs["n_train"] == size) & runs["seed"].isin(group["seed"])].sort_values("seed")
+        accuracies = (there.loc[there["model"] == model, "test_accuracy"].to_numpy() for model in (first, second))
+        failed = int(np.logical_or(*(failed_starts(each, n_images, chance) for each in accuracies)).sum())
+        low, high = (None if failed else mean_interval(group["difference"].to_numpy())) or (math.nan, math.nan)
+        parts.append(group.assign(low=low, high=high, failed=failed))
+    return pd.concat(parts, ignore_index=True)
+
+
+def differences_by_family(runs: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Subtract the ResNet's test accuracy from the ViT's, of runs with one model of each family.
+
+    Rows: `by` (in the order of `runs`), n_train, seed, difference (0…1).
+    """
+    rows = runs.assign(family=runs["model"].str.startswith("BiT").map({True: "ResNet", False: "ViT"}))
+    found = paired(rows, "family", "ViT", "ResNet", at=[by, "n_train"]).reset_index()
+    order = list(dict.fromkeys(runs[by]))
+    return found.sort_values(by, key=lambda column: column.map(order.index), kind="stable", ignore_index=True)
+
+
+def crossing(sizes: Sequence[float] | np.ndarray, difference: Sequence[float] | np.ndarray) -> float | None:
+    """The size from which `difference` is above zero and stays so, by straight lines over the sizes' logarithm.
+
+    None where there is no such crossing: it ends at zero or below, or is never below zero before.
+
+    Raises:
+        ValueError: sizes that are not positive and rising, or not as many as differences; a difference not finite.
+
+    >>> round(crossing([100, 10_000], [-0.1, 0.1]), 6)
+    1000.0
+    >>> crossing([100, 1000], [-0.1, -0.05]) is None
+    True
+    """
+    differences = np.asarray(difference, dtype=float)
+    if differences.ndim != 1:
+        raise ValueError(f"differences {difference!r:.80}: expected one for each size")
+    size = float(_crossings(sizes, differences[None])[0])
+    return size if 0 < size < math.inf else None
+
+
+def _crossings(
+    sizes: Sequence[float] | np.ndarray, differences: Float[np.ndarray, "n sizes"]
+) -> Float[np.ndarray, " n"]:
+    """Where each row crosses: 0 where it is never below zero and ends above, infinite where it does not end above."""
+    x, d = np.asarray(sizes, dtype=float), np.asarray(differences, dtype=float)
+    if x.ndim != 1 or x.shape != d.shape[1:] or not (x > 0).all() or not (np.diff(x) > 0).all():
+        raise ValueError(f"sizes {sizes!r:.80}, differences {d!r:.80}: expected as many; sizes > 0, rising")
+    if not np.isfinite(d).all():
+        raise ValueError(f"differences {d!r:.80}: expected finite numbers; leave out the sizes that have none")
+    last = d.shape[1] - 1 - (d <= 0)[:, ::-1].argmax(1)  # where it is behind for the last time
+    at = np.minimum(last, len(x) - 2)[:, None]
+    before, after = (np.take_along_axis(d, k, 1)[:, 0] for k in (at, at + 1))
+    log = np.log(x)
+    with np.errstate(all="ignore"):  # of rows that do not cross, which are not asked for what comes out
+        share = before / (before - after)  # of the way to the next size where the line is zero
+        crossed = np.exp(log[at[:, 0]] + share * (log[at[:, 0] + 1] - log[at[:, 0]]))
+    return np.where(d[:, -1] <= 0, math.inf, np.where((d < 0).any(1), crossed, 0.0))
+
+
+def crossing_interval(
+    sizes: Sequence[float] | np.ndarray,
+    difference: Float[np.ndarray, "seeds sizes"],
+    seed: int = 0,
+    draws: int = 2000,
+) -> tuple[Interval, float]:
+    """The 95 % interval of where the mean over the seeds crosses, and in what share of the draws it does.
+
+    Parametric: the mean of the seeds is drawn from a multivariate t distribution, with the seeds' own spread and
+    correlation from size to size, and every draw is asked where it crosses. The lower bound is 0 where the first may
+    have been ahead from the smallest size on; the upper one is infinite where it may never be ahead. A bootstrap of
+    three seeds covers the truth three times in four, this as often as it says.
+
+    Raises:
+        ValueError: fewer than two seeds, differences that are not finite, sizes that are not positive and rising.
+
+    >>> behind, ahead = [-0.1, -0.08, -0.12], [0.11, 0.09, 0.1]
+    >>> (low, high), share = crossing_interval([100, 10_000], np.array([behind, ahead]).T)
+    >>> bool(100 < low < 1000 < high < 10_000), share > 0.9
+    (True, True)
+    """
+    values = np.asarray(difference, dtype=float)
+    if values.ndim != 2 or len(values) < 2:
+        raise ValueError(f"differences of shape {values.shape}: expected [seeds, sizes], of two seeds or more")
+    generator, n = np.random.default_rng(seed), len(values)
+    residuals = (values - values.mean(axis=0)) / math.sqrt(n * (n - 1))
+    # Normal weights on the residuals have their covariance; over a chi-squared they are Student's t.
+    scale = np.sqrt((n - 1) / generator.chisquare(n - 1, size=(draws, 1)))
+    means = values.mean(axis=0) + scale * (generator.normal(size=(draws, n)) @ residuals)
+    found = np.sort(_crossings(sizes, means))
+    low, high = found[int(0.025 * draws)], found[math.ceil(0.975 * draws) - 1]
+    return (float(low), float(high)), float(np.mean((found > 0) & (found < math.inf)))
+
+
+def slope_per_decade(sizes: Sequence[float] | np.ndarray, accuracy: Sequence[float] | np.ndarray) -> float:
+    """Least-squares slope of accuracy against log10(size): what ten times the data bring.
+
+    >>> round(slope_per_decade([10, 100, 1000], [0.1, 0.3, 0.5]), 6)
+    0.2
+    """
+    x = np.log10(np.asarray(sizes, dtype=float))
+    y = np.asarray(accuracy, dtype=float)
+    return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
+
+
+@dataclass(frozen=True)
+class Line:
+    """A frontier: logit(accuracy) = intercept + slope · log10(FLOPs) over its points' range, and constant beyond."""
+
+    slope: float
+    intercept: float
+    flops: tuple[float, float]  # smallest and largest of the frontier's points
+    accuracy: tuple[float, float]  # of the line at these
+    spent: float  # FLOPs of the most expensive run, on the frontier or not: up to there the line is known
+
+    def at(self, flops: float) -> float:
+        """Accuracy (0…1) for so much compute: of the line, and beyond its last point that of the point."""
+        within = min(flops, self.flops[1])
+        return float(scipy.special.expit(self.intercept + self.slope * math.log10(within)))
+
+    def log10_flops(self, accuracy: float) -> float:
+        """log10 of the compute at which the line reaches an accuracy (0…1)."""
+        return float((scipy.special.logit(accuracy) - self.intercept) / self.slope)
+
+
+def frontier(flops: Sequence[float] | np.ndarray, accuracy: Sequence[float] | np.ndarray) -> Bool[np.ndarray, " n"]:
+    """The Pareto frontier: points for which no other is more accurate at equal or less compute, or as accurate at less.
+
+    Raises:
+        ValueError: not as many accuracies as FLOPs, or one that is not finite.
+
+    >>> frontier([1, 2, 3, 3], [0.2, 0.1, 0.4, 0.3]).tolist()
+    [True, False, True, False]
+    """
+    x, y = np.asarray(flops, dtype=float), np.asarray(accuracy, dtype=float)
+    if x.shape != y.shape or x.ndim != 1 or not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError(f"FLOPs {flops!r:.80}, accuracies {accuracy!r:.80}: expected as many, all finite")
+    cheaper, better = x[None] <= x[:, None], y[None] >= y[:, None]
+    strictly = (x[None] < x[:, None]) | (y[None] > y[:, None])
+    return ~np.any(cheaper & better & strictly, axis=1)
+
+
+def fit_frontier(flops: Sequence[float] | np.ndarray, accuracy: Sequence[float] | np.ndarray) -> Line:
+    """The least-squares line through the points of the frontier, in logit(accuracy) over log10(FLOPs).
+
+    A logit, for an accuracy cannot pass 1; accuracies of 0 and 1 are taken as half a per mille from it. Through a
+    single point the line is constant.
+
+    Raises:
+        ValueError: there are no points.
+
+    >>> line = fit_frontier([1e9, 1e10, 1e11], [0.2, 0.5, 0.8])
+    >>> round(line.at(1e10), 6), round(line.log10_flops(0.8), 6)
+    (0.5, 11.0)
+    """
+    x, y = np.asarray(flops, dtype=float), np.asarray(accuracy, dtype=float)
+    if len(x) == 0:
+        raise ValueError("no runs: expected the compute and accuracy of at least one")
+    kept = frontier(x, y)
+    log, value = np.log10(x[kept]), scipy.special.logit(np.clip(y[kept], 0.0005, 0.9995))
+    slope, intercept = np.polyfit(log, value, 1) if len(np.unique(log)) > 1 else (0.0, value.mean())
+    ends = scipy.special.expit(intercept + slope * np.array([log.min(), log.max()]))
+    return Line(float(slope), float(intercept), (x[kept].min(), x[kept].max()), tuple(ends.tolist()), x.max())
+
+
+def compute_factor(first: Line, second: Line) -> float | None:
+    """How many times the compute of `first` the second needs for equal accuracy: 2 means twice as much.
+
+    The horizontal distance between the lines, as a logarithm, averaged over the logits of the accuracies that both
+    reach within their points: from 0.5 to 0.73 counts as much as from 0.95 to 0.98, a logit each. The mean over the
+    accuracies themselves is another number. None where there are no such accuracies, or a line does not rise.
+
+    >>> slow, fast = (fit_frontier([c * 1e9, c * 1e11], [0.2, 0.8]) for c in (3, 1))
+    >>> round(compute_factor(fast, slow), 6)
+    3.0
+    """
+    low, high = (f(a, b) for f, a, b in zip((max, min), first.accuracy, second.accuracy, strict=True))
+    if low >= high or min(first.slope, second.slope) <= 0:
+        return None
+    # In logits the distance is a straight line too: its mean is that of its ends.
+    gaps = [second.log10_flops(accuracy) - first.log10_flops(accuracy) for accuracy in (low, high)]
+    return float(10 ** np.mean(gaps))
+
+
+def advantages(first: Line, second: Line) -> tuple[float, float] | None:
+    """Accuracy of `first` minus that of `second`, by their lines, at the least and at the most compute both spent.
+
+    None where the runs of the one all cost less than those of the other.
+
+    >>> ahead, level = fit_frontier([1e9, 1e11], [0.4, 0.8]), fit_frontier([1e9, 1e11], [0.2, 0.8])
+    >>> [round(difference, 6) + 0.0 for difference in advantages(ahead, level)]
+    [0.2, 0.0]
+    """
+    low, high = max(first.flops[0], second.flops[0]), min(first.spent, second.spent)
+    if low >= high:
+        return None
+    return first.at(low) - second.at(low), first.at(high) - second.at(high)
