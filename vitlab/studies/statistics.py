@@ -1,4 +1,4 @@
-"""Statistics of runs: intervals, paired differences, crossings, frontiers (the paper gives mean ± std of three runs)."""
+"""Statistics of runs: intervals, paired differences, crossings, frontiers (Table 2 has mean ± std of three)."""
 
 from __future__ import annotations
 

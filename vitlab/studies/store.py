@@ -138,7 +138,7 @@ def publish(kind: str, preset: str = "full") -> int:
     new = [run for run in live(kind, preset).values() if run["key"] not in there]
     if not new:
         return 0
-    table = pd.concat([rows(kind), pd.DataFrame(_flat(new, with_key=True))], ignore_index=True)
+    table = pd.concat([rows(kind), table_of(new, with_key=True)], ignore_index=True)
     about = pd.concat([about, pd.DataFrame([_about(run) for run in new])], ignore_index=True)
     folder = evidence_dir()
     folder.mkdir(parents=True, exist_ok=True)
@@ -156,13 +156,7 @@ def _about(run: Mapping[str, Any]) -> dict[str, Any]:
     return {name: run["config"].get("seed", 0) if name == "seed" else run[name] for name in ABOUT}
 
 
-def _flat(found: Sequence[Mapping[str, Any]], with_key: bool = False) -> list[dict[str, Any]]:
-    """Rows of runs, each with its configuration before what was measured."""
-    return [
-        ({"key": run["key"]} if with_key else {}) | dict(run["config"]) | row for run in found for row in run["rows"]
-    ]
-
-
-def table_of(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Tabulate runs: configuration, then measurements."""
-    return pd.DataFrame(_flat(found))
+def table_of(found: Sequence[Mapping[str, Any]], with_key: bool = False) -> pd.DataFrame:
+    """Tabulate runs: their key if asked for, configuration, then measurements."""
+    named = [({"key": run["key"]} if with_key else {}) | dict(run["config"]) for run in found]
+    return pd.DataFrame([about | row for about, run in zip(named, found, strict=True) for row in run["rows"]])

@@ -1,0 +1,651 @@
+"""One run of every kind: pre-train → adapt → evaluate → rows. `RUNS` maps a kind to its function.
+
+A run function takes a configuration (flat data, see `table`) and returns rows, a dictionary each. A change that moves
+numbers raises the kind's version in `table.VERSION`.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from vitlab.analysis import positions
+from vitlab.analysis.distance import distance_and_mass
+from vitlab.analysis.geometry import patch_embedding
+from vitlab.data import datasets, photographs, world
+from vitlab.data.augment import Augmentation
+from vitlab.data.images import fitted
+from vitlab.data.loader import Batches, ImageSet, batches, epoch_order, to_float
+from vitlab.data.world import HELD_OUT, World, image_set, stream, with_cues, with_difficulty
+from vitlab.evaluation.features import features
+from vitlab.evaluation.fewshot import FewShot, few_shot
+from vitlab.evaluation.probe import Probe, linear_probe
+from vitlab.models import sizes, variants, zoo
+from vitlab.models.relative import Offsets
+from vitlab.models.transfer import with_new_head
+from vitlab.models.vit import ViT, ViTConfig
+from vitlab.training import masked as masking
+from vitlab.training import paper
+from vitlab.training.evaluate import evaluate, untrained_row
+from vitlab.training.finetune import finetune, split
+from vitlab.training.guesses import guesses
+from vitlab.training.loop import train
+from vitlab.training.masked import MaskedPrediction, MaskedViT, Target
+from vitlab.training.objective import Classification
+from vitlab.training.processes import Group, default_device
+from vitlab.training.recipe import Recipe
+from vitlab.training.sources import world_named
+from vitlab.training.splits import DRAW, Splits, digits_splits, subset, world_splits
+
+Config = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+OTHER_CLASSES = "world"  # as a target: images in the world's style, of classes that pre-training has not seen
+SHOTS = 10  # images per class of the few-shot accuracy
+CROPS = "photographs"  # as data: endless crops of the photographs that come with the dependencies
+ARMS = {
+    "1x": 1.0,
+    "1.5x": 1.5,
+    "2x": 2.0,
+    "scratch": 1.0,
+}  # fine-tunings of `transfer` → image side over pre-training's
+TABLE_4 = next(row for row in paper.TABLE_4 if row.data == "Flowers-102")  # the row for small sets
+N_SHOWN = 3  # held-out images of which `local_heads` keeps what the model predicts
+_CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)  # of photographs
+_RECIPE = {field.name for field in dataclasses.fields(Recipe)}
+
+
+def recipe_of(config: Config, **changes: Any) -> Recipe:
+    """Read the recipe of a run off its configuration."""
+    return Recipe(**{name: config[name] for name in _RECIPE & config.keys()} | changes)
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+@functools.lru_cache(maxsize=4)
+def whole(data: str, part: str, image_size: int | None = None) -> ImageSet:
+    """Load a set, kept in memory, for a process trains many models on it."""
+    return datasets.load(data, part, image_size=image_size)
+
+
+def some(images: ImageSet, count: int | None) -> ImageSet:
+    """Draw at most `count` images, the same for every model and seed, in the order of the set; None or 0: all."""
+    return subset(images, epoch_order(len(images), seed=0, epoch=0)[: count or None].sort().values)
+
+
+@functools.lru_cache(maxsize=12)
+def target(data: str, part: str, image_size: int, count: int, difficulty: float = 1.0) -> ImageSet:
+    """Draw at most `count` images of a target set, the same at every size (pixels).
+
+    `data` is a set that `datasets.load` knows, or `OTHER_CLASSES`, of this `difficulty`.
+    """
+    if data == OTHER_CLASSES:
+        other = with_difficulty(World(seed=1, image_size=image_size), difficulty)  # pre-training is on seed 0
+        splits = world_splits(other, count, 0, count)
+        return splits.train if part == "train" else splits.test
+    return some(datasets.load(data, part, image_size=image_size), count)
+
+
+@functools.lru_cache(maxsize=12)
+def resized_target(data: str, part: str, image_size: int, count: int) -> ImageSet:
+    """Draw as `target`; of CIFAR-10 and Imagenette, large sets, images are drawn first and resized then."""
+    if data not in ("cifar10", "imagenette"):
+        return target(data, part, image_size, count)
+    images = some(whole(data, part), count)
+    if images.images.shape[-1] == image_size:
+        return images
+    arrays = images.images.permute(0, 2, 3, 1).numpy()
+    pictures = np.stack([fitted(Image.fromarray(each), image_size).transpose(2, 0, 1) for each in arrays])
+    return ImageSet(torch.from_numpy(pictures), images.labels, images.classes)
+
+
+def shifted(data: str, image_size: int) -> Augmentation:
+    """Shift by an eighth of the side at most, and mirror; digits are not mirrored."""
+    return Augmentation(crop="pad", pad=image_size // 8, flip=data != "digits")
+
+
+def kept_px(data: str, image_size: int) -> int | None:
+    """Side in pixels at which a set is held in memory for crops of `image_size`; None: as it comes."""
+    return min(datasets.SIDES[data], round(1.4 * image_size)) if data in datasets.SIDES else None
+
+
+def subset_splits(source: str, image_size: int, n_train: int, n_validation: int, n_test: int, seed: int) -> Splits:
+    """Split a real set: each seed draws training and validation images of its own; test images are the same for all.
+
+    Larger training parts contain the smaller ones. Raises ValueError where no image is left for validation.
+    """
+    images, test = (datasets.load(source, part, image_size=image_size) for part in ("train", "test"))
+    if n_train >= len(images):
+        raise ValueError(f"n_train={n_train:,}: expected fewer, for {source} has {len(images):,} images to train on")
+    order = epoch_order(len(images), seed=seed, epoch=0)
+    n_validation = min(n_validation, len(images) - n_train)
+    few = subset(test, epoch_order(len(test), seed=0, epoch=0)[:n_test])
+    return Splits(subset(images, order[:n_train]), subset(images, order[len(images) - n_validation :]), few)
+
+
+def world_of(config: Config, cue: str) -> World:
+    """Make the world of a run: so many classes, told by one cue alone or by all ("mixed")."""
+    made = World(n_classes=config["n_classes"], image_size=config["image_size"])
+    return with_difficulty(made if cue == "mixed" else with_cues(made, cue), config["difficulty"])
+
+
+def _frozen(
+    model: nn.Module, name: str, sets: tuple[ImageSet, ImageSet], few: FewShot, probe: Probe, seed: int
+) -> Rows:
+    """Rows of frozen features on one target: few-shot accuracy for each draw of images, and the linear probe's."""
+    train_set, test_set = sets
+    known = *features(model, train_set), *features(model, test_set)
+    shots = few_shot(*known, len(train_set.classes), few, seed).itertuples()
+    rows = [
+        {"kind": "few shot", "target": name, "shots": r.shots, "draw": r.seed, "accuracy": r.accuracy} for r in shots
+    ]
+    return [*rows, {"kind": "probe", "target": name, "accuracy": linear_probe(*known, probe, seed)["accuracy"]}]
+
+
+# --- scaling (§4.3, §4.4) ---------------------------------------------------------------------------------------------
+def scaling(config: Config) -> Rows:
+    """Train a model on images of the world and evaluate it; without training images, evaluate it as it was drawn.
+
+    Rows of kind "outcome", "history", "few shot", "probe", "fine-tuned".
+    """
+    side, seed, made = config["image_size"], config["seed"], world_of(config, config["cue"])
+    model = zoo.create(config["model"], n_classes=made.n_classes, image_size=side, seed=seed).to(default_device())
+    rows: Rows = []
+    if config["n_train"]:
+        recipe = recipe_of(config)
+        counts = (config["n_train"], config["n_validation"], config["n_test"])
+        splits = world_splits(made, *counts, draw=seed, n_seen=recipe.samples)
+        history = [untrained_row(model, splits.validation)]
+        feed = batches(splits.train, recipe.batch_size, seed, default_device())
+        history += train(model, feed, recipe, validation=splits.validation)
+        best = max(history[1:], key=lambda row: row["val_accuracy"])  # the first of several that are equal
+        kept = history[-1] if recipe.patience is None else best  # without patience, training keeps the last weights
+        few = subset(splits.train, torch.arange(min(len(splits.train), config["n_validation"])))
+        rows.append(
+            {
+                "kind": "outcome",
+                "test_accuracy": evaluate(model, splits.test)["accuracy"],
+                "validation_accuracy": kept["val_accuracy"],
+                "train_accuracy": evaluate(model, few)["accuracy"],  # on at most n_validation images
+                "best_step": kept["step"],
+                "last_step": history[-1]["step"],
+                "flops": history[-1]["flops"],  # of the training, up to its end
+                "seconds": history[-1]["seconds"],
+            }
+        )
+        names = ("step", "samples", "seconds", "train_loss", "val_loss", "val_accuracy")
+        rows += [{"kind": "history"} | {name: row[name] for name in names if name in row} for row in history]
+    few_shots, probe = FewShot(shots=(SHOTS,)), Probe(inverse_penalties=(1e-3, 1e-2, 0.1), max_steps=5_000)
+    for name in dict.fromkeys((OTHER_CLASSES, *config["real"].split())):
+        sets = tuple(target(name, part, side, config["n_frozen"], config["difficulty"]) for part in ("train", "test"))
+        rows += _frozen(model, name, sets, few_shots, probe, seed)
+    if steps := config["finetuning_steps"]:
+        size, rate = config["finetuning_batch_size"], config["finetuning_learning_rate"]
+        recipe = Recipe(steps, size, learning_rate=rate, warmup_steps=steps // 10, precision=config["precision"])
+        for name in config["real"].split():
+            images, test = (
+                target(name, p, side, n) for p, n in (("train", config["finetuning_n_images"]), ("test", 10_000))
+            )
+            how = {"seed": seed, "watch": test, "augmentation": shifted(name, side)}
+            done = finetune(model, images, lambda rate, recipe=recipe: recipe, [rate], **how)
+            rows.append({"kind": "fine-tuned", "target": name, "accuracy": done.rows[-1]["val_accuracy"]})
+    return rows
+
+
+# --- design choices (App. D) ------------------------------------------------------------------------------------------
+def design(config: Config) -> Rows:
+    """Train a model with the options of its variant, and fine-tune it on its `targets` if any; a row, or one a target.
+
+    Row: validation_accuracy and test_accuracy (0…1) of the last weights, train_loss (nats), parameters, flops (of a
+    forward pass for one image, a multiply-add as two), seconds (of the training); `map`, the packed similarity map of
+    position embeddings, from the first seed of each hundred; target, fine_tuned (0…1) and finetuning_rate.
+    """
+    side, seed, task = config["image_size"], config["seed"], config["task"]
+    counts = tuple(config[name] for name in ("n_train", "n_validation", "n_test"))
+    recipe = recipe_of(config, warmup_steps=config["steps"] // 10)
+    if task in ("cifar10", "digits"):
+        splits, augmentation = subset_splits(task, side, *counts, seed), shifted(task, side)
+    else:
+        splits, augmentation = world_splits(world_of(config, task), *counts, draw=seed, n_seen=recipe.samples), None
+    model = variant_of(config).to(default_device())
+    feed = batches(splits.train, recipe.batch_size, seed, default_device(), augmentation)
+    last = train(model, feed, recipe, validation=splits.validation)[-1]
+    row = {
+        "validation_accuracy": last["val_accuracy"],
+        "test_accuracy": evaluate(model, splits.test)["accuracy"],
+        "train_loss": last["train_loss"],
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "flops": sizes.forward_flops(model, splits.test.images[:1].to(default_device()).float()),
+        "seconds": last["seconds"],
+    }
+    if "positions" in config:
+        found = similarity_of(model) if seed % 100 == 0 else None  # a map is kilobytes
+        row["map"] = None if found is None else pack_all(found)
+    return (
+        [row | _fine_tuned(model, name, config) for name in config["targets"].split()] if "targets" in config else [row]
+    )
+
+
+def variant_of(config: Config) -> nn.Module:
+    """Build a run's model with fresh weights: the zoo's, for a ViT with the options that the run has."""
+    shape = {name: config[name] for name in ("n_classes", "image_size")}
+    size, _, patch = config["model"].partition("/")
+    if size not in zoo.VIT_SIZES:
+        return zoo.create(config["model"], **shape, seed=config["seed"])
+    names = ("pool", "positions", "placed", "attention", "dim", "depth", "n_heads", "mlp_dim")
+    options = {name: config[name] for name in names if name in config}
+    return variants.build({"patch_size": int(patch)} | zoo.VIT_SIZES[size] | shape | options, config["seed"])
+
+
+def similarity_of(model: nn.Module) -> Tensor | None:
+    """Map the similarity of a ViT's position embeddings, [rows, cols, rows, cols]; None where it has none.
+
+    Of tables in every block it is that of the first. Relative embeddings belong to offsets, not to patches: tile
+    [i, j] has the cosine of the embedding of each offset from patch (i, j) with the embedding of offset 0, in block 1.
+    """
+    kind, place = (getattr(model.config, name, None) for name in ("positions", "placed"))  # None: the plain ViT's
+    grid = patch_embedding(model).grid_size
+    if kind == "none":
+        return None
+    if kind != "relative":
+        table = positions.position_embeddings(model, 0 if place == "every block" else None)
+        return positions.position_similarity(table.float().cpu(), grid)
+    offsets, n = next(part for part in model.modules() if isinstance(part, Offsets)), math.prod(grid)
+    table = nn.functional.normalize(offsets().detach().float().cpu(), dim=1)
+    place_of = torch.arange(n)
+    return (table @ table[n - 1])[n - 1 - (place_of[:, None] - place_of)].reshape(*grid, *grid)  # row n - 1: offset 0
+
+
+def _fine_tuned(model: nn.Module, name: str, config: Config) -> dict[str, Any]:
+    """Fine-tune a ResNet by SGD with momentum, as Table 4, at the best rate on held-out images."""
+    side, steps, seed = config["image_size"], config["finetuning_steps"], config["seed"]
+
+    def recipe(rate: float) -> Recipe:
+        about = {"optimizer": "sgd", "weight_decay": 0.0, "warmup_steps": steps // 10, "precision": config["precision"]}
+        return Recipe(steps, config["finetuning_batch_size"], learning_rate=rate, **about)
+
+    rates = [float(rate) for rate in config["finetuning_rates"].split()]
+    images, test = target(name, "train", side, config["finetuning_n_images"]), target(name, "test", side, 5_000)
+    how = {"held_out": 0.2, "seed": seed, "watch": test, "augmentation": shifted(name, side)}
+    done = finetune(model, images, recipe, rates, **how)
+    return {"target": name, "fine_tuned": done.rows[-1]["val_accuracy"], "finetuning_rate": done.learning_rate}
+
+
+# --- training from scratch (§4.1, §4.3) -------------------------------------------------------------------------------
+def subsets(config: Config) -> Rows:
+    """Train one model on a part of a real set, with shifts and (but for digits) flips; one row."""
+    side, seed, steps, n_test = config["image_size"], config["seed"], config["steps"], config["n_test"]
+    splits = subset_splits(config["source"], side, config["n_train"], n_test, n_test, seed)
+    recipe = recipe_of(config, warmup_steps=steps // 10, eval_every=max(1, steps // 10), patience=5)
+    shape = {"n_classes": len(splits.train.classes), "image_size": side}
+    model = zoo.create(config["model"], **shape, seed=seed).to(default_device())
+    feed = batches(splits.train, recipe.batch_size, seed, default_device(), shifted(config["source"], side))
+    rows = train(model, feed, recipe, validation=splits.validation)
+    best, accuracy = max(row["val_accuracy"] for row in rows), evaluate(model, splits.test)["accuracy"]
+    return [{"validation_accuracy": best, "test_accuracy": accuracy, "train_loss": rows[-1]["train_loss"]}]
+
+
+def curves(config: Config) -> Rows:
+    """Train one model on the digits or the world; rows of kind "curve", "confusion" and "mistake" (the first thirty).
+
+    Nothing stops early, and nothing is chosen by the test set.
+    """
+    tuning, n_test, recipe = config["tuning"], config["n_test"], recipe_of(config)
+    if config["data"] == "digits":
+        splits = digits_splits(config["n_train"], hold_out=tuning)
+    else:
+        made = World(image_size=config["image_size"])
+        splits = world_splits(made, config["n_train"], n_test if tuning else 0, n_test)
+    watched = splits.validation or splits.test  # there is a validation set when tuning
+    shape = {"n_classes": len(splits.train.classes), "image_size": splits.train.images.shape[-1]}
+    model = zoo.create(config["model"], **shape, seed=config["seed"]).to(default_device())
+    rows = [untrained_row(model, watched)]
+    feed = batches(splits.train, recipe.batch_size, recipe.seed, default_device())
+    rows += train(model, feed, recipe, validation=watched)
+    kept = {name: name for name in ("step", "samples", "seconds", "train_loss")}
+    kept |= {"val_loss": "test_loss", "val_accuracy": "test_accuracy"}
+    found: Rows = [{"kind": "curve"} | {new: row[old] for old, new in kept.items() if old in row} for row in rows]
+    labels, predicted = watched.labels.cpu().numpy(), predict(model, watched)
+    pairs, counts = np.unique(np.stack([labels, predicted], 1), axis=0, return_counts=True)
+    for (label, guess), count in zip(pairs, counts, strict=True):
+        found.append({"kind": "confusion", "label": int(label), "predicted": int(guess), "count": int(count)})
+    for i in np.flatnonzero(labels != predicted)[:30]:
+        found.append({"kind": "mistake", "image": int(i), "label": int(labels[i]), "predicted": int(predicted[i])})
+    return found
+
+
+@torch.inference_mode()
+def predict(model: nn.Module, images: ImageSet, batch_size: int = 500) -> np.ndarray:
+    """Name the most probable class of every image, [N]."""
+    device = next(model.parameters()).device
+    parts = images.images.split(batch_size)
+    return torch.cat([model(to_float(part.to(device))).argmax(-1) for part in parts]).cpu().numpy()
+
+
+def cifar10(config: Config) -> Rows:
+    """Train a ViT for a budget of time: from scratch, after masked prediction, or after the world.
+
+    A row about the pre-training, and one for every evaluation on the test images (in trials: on held-out ones).
+    """
+    side, seed, size, device = config["image_size"], config["seed"], config["batch_size"], default_device()
+    images, test = (some(whole(config["data"], part, side), config[f"n_{part}"]) for part in ("train", "test"))
+    if config["tuning"]:
+        images, test = split(images, 0.1, seed)
+
+    def augmented(mixup: float = 0.0) -> Augmentation:
+        return Augmentation(crop="pad", pad=4, flip=config["data"] != "digits", mixup=mixup)
+
+    of_world, how = pretraining_world(side), config["pretraining"]
+    n_classes = of_world.n_classes if how == "world" else len(images.classes)
+    vit = zoo.create(config["model"], n_classes=n_classes, image_size=side, seed=seed)
+    rows: Rows = []
+    if how != "scratch":
+        model: nn.Module = vit
+        objective: Any = Classification()
+        if how == "world":
+            feed = world.stream(of_world, size, device, start=seed * DRAW % HELD_OUT)
+        else:
+            feed = batches(images, size, seed, device, augmented())
+            model, feed, objective = masking.prepared(vit, feed, size, Target.MEAN_COLOUR, MaskedPrediction.share, seed)
+        steps = config["pretraining_steps"]
+        about = {"warmup_steps": steps // 20, "precision": config["precision"], "seed": seed}
+        recipe = Recipe(steps, size, learning_rate=config["pretraining_rate"], **about)
+        last = train(model.to(device), feed, recipe, objective=objective)[-1]
+        rows.append({"kind": "pre-training"} | {name: last[name] for name in ("samples", "seconds", "train_loss")})
+    steps = config["steps"]
+    recipe = recipe_of(config, warmup_steps=steps // 20, eval_every=math.ceil(steps / 10))
+    model = with_new_head(vit, len(images.classes)).to(device)
+    feed = batches(images, size, seed, device, augmented(config["mixup"]))
+    for row in train(model, feed, recipe, validation=test):
+        kept = {name: row[name] for name in ("samples", "seconds", "train_loss")}
+        rows.append({"kind": "evaluation", **kept, "test_accuracy": row["val_accuracy"]})
+    return rows
+
+
+# --- transfer (§3.2, §4.1, Table 4) -----------------------------------------------------------------------------------
+def transfer(config: Config) -> Rows:
+    """Pre-train one model on its source, fine-tune it on every target in every arm, and evaluate its frozen features.
+
+    Rows of kind "pretraining", "evaluation" (of a fine-tuning), "trial" (of a learning rate), "few shot", "probe".
+    """
+    plan = finetunings(config)
+    for name, _, side, _ in plan:  # whole sets are read while no training holds memory
+        for part in ("train", "test"):
+            resized_target(name, part, side, config[f"n_{part}"])
+    seed, side = config["seed"], config["image_size"]
+    feed, test, n_classes = _source(config)
+    names = ("steps", "batch_size", "learning_rate", "warmup_steps", "precision", "seed")
+    recipe = Recipe(**{name: config[name] for name in names})
+    shape = {"n_classes": n_classes, "image_size": side}
+    trained, fresh = (zoo.create(config["model"], **shape, seed=seed).to(default_device()) for _ in range(2))
+    last = train(trained, feed, recipe, validation=test)[-1]
+    rows: Rows = [{"kind": "pretraining", "test_accuracy": last["val_accuracy"], "train_loss": last["train_loss"]}]
+    rows[0]["seconds"] = last["seconds"]
+    for each in plan:
+        rows += _finetune(config, *each, start=fresh if each[1] == "scratch" else trained)
+    scratch = any(arm == "scratch" for _, arm, _, _ in plan)
+    for weights, model in (("pre-trained", trained), *([("untrained", fresh)] if scratch else [])):
+        wanted = {name: (config["n_train"], config["n_test"]) for name in config["targets"].split()}
+        for name, counts in (wanted | {OTHER_CLASSES: (config["n_near"],) * 2}).items():
+            train_set, test_set = (
+                resized_target(name, part, side, n) for part, n in zip(("train", "test"), counts, strict=True)
+            )
+            found = _frozen(model, name, (train_set, test_set), FewShot(), Probe(max_steps=5_000), seed)
+            rows += [row | {"weights": weights} for row in found]
+    return rows
+
+
+def finetunings(config: Config) -> list[tuple[str, str, int, list[float]]]:
+    """List what a run of `transfer` fine-tunes: target, arm, image side in pixels, learning rates to try."""
+    return [
+        (name, arm, round(scale * config["image_size"]), [float(rate) for rate in str(rates).split()])
+        for name in config["targets"].split()
+        for arm, scale in ARMS.items()
+        if (rates := config[f"rates {name} {arm}"])
+    ]
+
+
+def _source(config: Config) -> tuple[Batches, ImageSet, int]:
+    """Batches of a pre-training, images to test it on, and the number of its classes; of a set, what no target has."""
+    data, side, size, seed = (config[name] for name in ("source", "image_size", "batch_size", "seed"))
+    device = default_device()
+    if made := world_named(data, side):
+        made = with_difficulty(made, config["difficulty"])
+        if config["n_source"]:
+            feed = batches(world_splits(made, config["n_source"], 0, 1).train, size, seed, device)
+        else:  # endless; every seed sees images of its own
+            feed = stream(made, size, device, start=seed * DRAW % HELD_OUT)
+        return feed, image_set(made, config["n_near"], HELD_OUT, device), made.n_classes
+    images = whole(data, "train", kept_px(data, side) or side)
+    images = subset(images, epoch_order(len(images), seed=0, epoch=0)[config["n_train"] :].sort().values)
+    how = (_CROPPED, side) if data in datasets.TORCHVISION else ()
+    test = resized_target(data, "test", side, config["n_test"])
+    return batches(images, size, seed, device, *how), test, len(images.classes)
+
+
+def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float], start: nn.Module) -> Rows:
+    """Fine-tune by Table 4; evaluated after every epoch at pre-training's side, else at the end alone."""
+    images, test = (resized_target(name, part, side, config[f"n_{part}"]) for part in ("train", "test"))
+    often, precision = side == config["image_size"], config["precision"]
+
+    def recipe(rate: float) -> Recipe:
+        made = lab_recipe(len(images), config["finetuning_batch"], config["epochs"], rate)
+        # In two parts, a larger image takes no more memory than one of pre-training's side.
+        return dataclasses.replace(made, precision=precision, accumulate=1 if often else 2)
+
+    augmentation = shifted(name, side) if name in datasets.TORCHVISION else None
+    how = {"held_out": TABLE_4.held_out, "seed": config["seed"], "augmentation": augmentation}
+    done = finetune(start, images, recipe, rates, watch=test if often else None, **how)
+    last, rows = done.rows[-1]["step"], done.rows if often else done.rows[-1:]
+    named = {"target": name, "arm": arm, "side": side}
+    found: Rows = []
+    for row in rows:
+        accuracy = row["val_accuracy"] if often else evaluate(done.model, test, 50, precision)["accuracy"]
+        at = {"rate": done.learning_rate, "epoch": config["epochs"] * row["step"] // last}
+        found.append({"kind": "evaluation", **named, **at, "test_accuracy": accuracy, "seconds": row["seconds"]})
+    for rate, accuracy in done.trials.items():
+        found.append({"kind": "trial", **named, "rate": rate, "held_out_accuracy": accuracy})
+    return found
+
+
+def lab_recipe(n_train: int, batch_size: int, epochs: int, learning_rate: float) -> Recipe:
+    """Make Table 4's recipe for a small set: smaller batches, and the learning rate (for a batch of 512) with them.
+
+    >>> lab_recipe(n_train=1437, batch_size=32, epochs=6, learning_rate=1.6).learning_rate
+    0.1
+    """
+    epoch = math.ceil(n_train / batch_size)  # steps
+    recipe = paper.lab(TABLE_4.recipe(learning_rate), batch_size, samples=epochs * epoch * batch_size)
+    return dataclasses.replace(recipe, eval_every=epoch)
+
+
+# --- masked prediction (§4.6) -----------------------------------------------------------------------------------------
+def vit_of(config: Config, n_classes: int) -> ViT:
+    """Build the ViT of a run that names its sizes; the MLPs are four times as wide as the tokens."""
+    body = {name: config[name] for name in ("image_size", "patch_size", "dim", "depth", "n_heads")}
+    return ViT(ViTConfig(**body, mlp_dim=4 * config["dim"], n_classes=n_classes), config["seed"])
+
+
+def pretraining_world(image_size: int) -> World:
+    """Make the world of pre-training with labels: 300 classes (ten make no features), half of the variations."""
+    return with_difficulty(World(n_classes=300, image_size=image_size), 0.5)
+
+
+def masked(config: Config) -> Rows:
+    """Pre-train a ViT in one arm (not at all, masked, with labels) and fine-tune it; all arms alike.
+
+    Rows of kind "pre-training", "evaluation" (of the fine-tuning), "trial" (of each of its learning rates).
+    """
+    side, size, seed, data = config["image_size"], config["batch_size"], config["seed"], config["data"]
+    device, on = default_device(), config["finetuned_on"]
+    images, test = (some(whole(on, part, side), config[f"n_{part}"]) for part in ("train", "test"))
+    rows: Rows = []
+    if config["objective"] == "none":
+        vit = vit_of(config, 1).to(device)
+    else:
+        if data == "world":  # each seed sees images of its own
+            made = pretraining_world(side)
+            feed, n_classes = world.stream(made, size, device, start=seed * DRAW % HELD_OUT), made.n_classes
+        elif data == CROPS:
+            feed, n_classes = photographs.stream(side, size, seed, device), len(photographs.names())
+        else:
+            of_set = whole(data, "train", kept_px(data, side))
+            feed, n_classes = batches(of_set, size, seed, device, _CROPPED, side), len(of_set.classes)
+        vit = vit_of(config, n_classes)
+        model: nn.Module = vit
+        objective: Any = Classification()
+        if config["objective"] == "masked":
+            how = (Target(config["target"]), MaskedPrediction.share, seed)
+            model, feed, objective = masking.prepared(vit, feed, size, *how)
+        names = ("steps", "batch_size", "learning_rate", "precision", "seed")
+        recipe = Recipe(**{name: config[name] for name in names}, warmup_steps=config["steps"] // 20)
+        last = train(model.to(device), feed, recipe, objective=objective)[-1]
+        rows.append({"kind": "pre-training", "samples": last["samples"], "train_loss": last["train_loss"]})
+
+    def recipe_at(rate: float) -> Recipe:
+        about = {"warmup_steps": config["finetuning_warmup"], "eval_every": config["eval_every"]}
+        about |= {"precision": config["precision"], "seed": seed}
+        # Adam, not Table 4's SGD, which is for weights that are pre-trained.
+        return Recipe(config["finetuning_steps"], config["finetuning_batch"], learning_rate=rate, **about)
+
+    rates = [float(rate) for rate in config["rates"].split()]
+    augmentation = Augmentation() if on == "digits" else _CROPPED
+    done = finetune(vit, images, recipe_at, rates, held_out=0.1, seed=seed, watch=test, augmentation=augmentation)
+    for row in done.rows:
+        at = {"samples": row["samples"], "test_accuracy": row["val_accuracy"], "rate": done.learning_rate}
+        rows.append({"kind": "evaluation", **at})
+    return rows + [{"kind": "trial", "rate": rate, "held_out_accuracy": each} for rate, each in done.trials.items()]
+
+
+def local_heads(config: Config) -> Rows:
+    """Train a ViT, masked or with labels, and look into it at every evaluation, from step 0 on.
+
+    Rows of kind "evaluation" (loss, position map and its measures, predicted patches as text) and "head" (mean
+    attention distance in pixels, mode "paper", and attention to the class token).
+    """
+    side, size, seed, data = config["image_size"], config["batch_size"], config["seed"], config["data"]
+    device, recipe = default_device(), recipe_of(config, betas=(0.9, 0.95))
+    if data == CROPS:
+        feed, test = photographs.stream(side, size, seed, device), photographs.image_set(config["n_test"], side)
+    else:
+        kept, test = whole(data, "train", kept_px(data, side)), whole(data, "test", side)
+        if 0 < config["n_train"] < len(kept):
+            kept = subset(kept, epoch_order(len(kept), seed, epoch=0)[: config["n_train"]])
+        test = subset(test, epoch_order(len(test), seed=0, epoch=0)[: config["n_test"]])
+        feed = batches(kept, size, seed, device, _CROPPED, side)
+    model: nn.Module = vit_of(config, len(test.classes))
+    objective: Any = Classification()
+    if config["objective"] == "masked":
+        how = (Target(config["target"]), config["share"], seed)
+        model, feed, objective = masking.prepared(model, feed, size, *how)
+    model, watched = model.to(device), Watched(objective, config["n_watched"])
+    before = {f"val_{name}": value for name, value in watched.evaluate(model, test, "fp32", Group()).items()}
+    history = [{"step": 0, "samples": 0} | before, *train(model, feed, recipe, validation=test, objective=watched)]
+    return [each for row in history for each in _looks(row)]
+
+
+def _looks(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    at = {"samples": row["samples"]}
+    names = ("loss", "accuracy", "nearness", "row_excess", "column_excess", "similarity")
+    about = {"step": row["step"], "train_loss": row.get("train_loss"), "seconds": row.get("seconds", 0.0)}
+    measured = {name: row[f"val_{name}"] for name in names} | {"guesses": row.get("val_guesses")}
+    yield {"kind": "evaluation", **at, **about, **measured}
+    for b, block in enumerate(zip(row["val_heads"], row["val_masses"], strict=True), 1):
+        for h, (distance, mass) in enumerate(zip(*block, strict=True), 1):
+            yield {"kind": "head", **at, "block": b, "head": h, "distance_px": distance, "prefix_mass": mass}
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """An objective at whose evaluations the model is looked into: what is seen belongs to the training's rows."""
+
+    objective: Any
+    n_images: int  # the first so many of the validation set
+
+    def loss(self, forward: Callable[..., Tensor], images: Tensor, labels: Tensor) -> Tensor:
+        return self.objective.loss(forward, images, labels)
+
+    def evaluate(self, model: nn.Module, images: Any, precision: str, group: Group) -> dict[str, Any]:
+        """Return the objective's metrics with `look`'s, and of masked prediction the predicted patches as text."""
+        pictures = next(iter(images.chunks(self.n_images)))[0]
+        vit = model.vit if isinstance(model, MaskedViT) else model
+        seen = self.objective.evaluate(model, images, precision, group) | look(vit, pictures)
+        if isinstance(model, MaskedViT) and isinstance(self.objective, MaskedPrediction):
+            plan = shown_plan(model.n_patches, self.objective.share)
+            seen["guesses"] = _text(guesses(model, most_varied(pictures), plan))
+        return seen
+
+    def result(self, model: nn.Module, state: dict[str, Tensor]) -> tuple[nn.Module, dict[str, Tensor]]:
+        return self.objective.result(model, state)
+
+
+@torch.inference_mode()
+def look(vit: nn.Module, pictures: Tensor) -> dict[str, Any]:
+    """Measure heads and position map of a ViT on bytes [B 3 H W]: heads, masses, nearness, excesses, similarity."""
+    training = vit.training
+    vit.eval()
+    both = distance_and_mass(vit, to_float(pictures.to(next(vit.parameters()).device)))
+    distances, masses = (values.mean(0).tolist() for values in both)
+    vit.train(training)
+    table = positions.position_embeddings(vit).float().cpu()
+    similarity = positions.position_similarity(table, positions.position_grid(vit))
+    row, column = positions.row_column_excess(similarity)
+    return {
+        "nearness": positions.distance_correlation(similarity),
+        "row_excess": None if math.isnan(row) else row,  # of a grid of one row, say
+        "column_excess": None if math.isnan(column) else column,
+        "similarity": pack(similarity),
+        "heads": [[round(px, 3) for px in block] for block in distances],
+        "masses": [[round(mass, 5) for mass in block] for block in masses],
+    }
+
+
+def most_varied(pictures: Tensor) -> Tensor:
+    """Choose the `N_SHOWN` pictures whose pixels differ most among themselves, in which there is something to see."""
+    spread = pictures.float().std(dim=(2, 3)).mean(1)
+    return pictures[spread.argsort(descending=True, stable=True)[:N_SHOWN]]
+
+
+def shown_plan(n_patches: int, share: float) -> Tensor:
+    """Draw how the `most_varied` images are corrupted, [N_SHOWN, n_patches]."""
+    return masking.plans(N_SHOWN, n_patches, share, np.random.default_rng(0))
+
+
+# --- maps as text, a byte a value, which keeps a cosine to 0.004 ------------------------------------------------------
+def _levels(values: Tensor) -> Tensor:
+    return ((values.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+
+
+def _text(values: Tensor) -> str:
+    return base64.b64encode(values.contiguous().numpy().tobytes()).decode()
+
+
+def pack(similarity: Tensor) -> str:
+    """Write a symmetric map [rows, cols, rows, cols] as text, each pair of patches once."""
+    flat = similarity.flatten(2).flatten(0, 1)
+    return _text(_levels(flat[tuple(torch.tril_indices(len(flat), len(flat)))]))
+
+
+def pack_all(similarity: Tensor) -> str:
+    """Write a map that need not be symmetric as text, as that of relative embeddings is not."""
+    return _text(_levels(similarity))
+
+
+RUNS: dict[str, Callable[[Config], Rows]] = {
+    "scaling": scaling,
+    "design": design,
+    "subsets": subsets,
+    "curves": curves,
+    "transfer": transfer,
+    "masked": masked,
+    "local_heads": local_heads,
+    "cifar10": cifar10,
+}

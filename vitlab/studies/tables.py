@@ -1,0 +1,342 @@
+"""Tables: what the rows of runs say, tidy, for figures and rules."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from vitlab.studies import store, table
+from vitlab.studies.statistics import paired
+
+_SCALING = ["model", "n_classes", "cue", "n_train", "seed", "learning_rate", "weight_decay", "label_smoothing", "steps"]
+_CURVES = ["data", "model", "seed", "learning_rate", "weight_decay"]
+_TRANSFER = ["model", "source", "target", "seed", "arm"]
+_HEADS = ["objective", "data", "n_train", "target", "share", "image_size", "patch_size", "seed"]
+
+
+def evidence(study: str) -> pd.DataFrame:
+    """Read the committed rows of a study, of all its seeds; none where nothing is committed."""
+    return store.evidence(study, table.study(study).kind)
+
+
+def about(study: str) -> str:
+    """Tell in a sentence which committed runs of a study there are: for captions.
+
+    >>> about("few_images")
+    'few_images: 10 runs, 5 seeds, 2026-11-26'
+    """
+    runs = store.runs(table.study(study).kind)
+    mine = runs[runs["study"].str.split().map(lambda names: study in names)]
+    return f"{study}: {len(mine):,} runs, {mine['seed'].nunique()} seeds, {mine['date'].max()}" if len(mine) else ""
+
+
+@functools.lru_cache
+def _trials() -> pd.DataFrame:
+    return pd.read_csv(store.evidence_dir() / "trials.csv", float_precision="round_trip")
+
+
+def trials(study: str, preset: str = "full") -> pd.DataFrame:
+    """Read the trials by which a study's hyper-parameters were chosen, one row each; their seeds are of no study."""
+    found = _trials()
+    found = found[(found["study"] == study) & (found["preset"] == preset)]
+    return found.drop(columns=["study", "preset"]).dropna(axis=1, how="all").reset_index(drop=True)
+
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+def scores(rows: pd.DataFrame, by: Sequence[str], value: str = "validation_accuracy") -> pd.Series:
+    """Score settings high and steady: mean minus standard deviation of `value` over the seeds, by the columns `by`.
+
+    >>> rows = pd.DataFrame({"rate": [1, 1, 2, 2, 4], "validation_accuracy": [0.6, 0.6, 0.9, 0.5, 0.3]})
+    >>> scores(rows, ["rate"]).round(2).to_dict()  # one seed has no spread
+    {1: 0.6, 2: 0.42, 4: 0.3}
+    """
+    values = rows.groupby(list(by), sort=False)[value]
+    return values.mean() - values.std().fillna(0.0)
+
+
+def chosen(rows: pd.DataFrame, by: Sequence[str] = ("task", "arm"), setting: Sequence[str] = ("learning_rate",)):
+    """Select, in every cell `by`, the runs at its best `setting` by `scores`; the first of equals.
+
+    A setting that was tried with fewer seeds than another of its cell is not chosen: few seeds show no spread.
+    """
+    keys, names = list(by), list(setting)
+    n_seeds = rows.groupby(keys + names)["validation_accuracy"].transform("size")
+    whole = rows[n_seeds == n_seeds.groupby([rows[key] for key in keys]).transform("max")]
+    best = scores(whole, keys + names).groupby(level=keys, sort=False).idxmax()
+    wanted = set(best)
+    return rows[[key in wanted for key in rows[keys + names].itertuples(index=False, name=None)]].reset_index(drop=True)
+
+
+# --- scaling ----------------------------------------------------------------------------------------------------------
+def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
+    """Accuracies of scaling runs, one row each: hyper-parameters, test, validation and train accuracy (0…1), best_step,
+    last_step, flops (of the training), seconds."""
+    rows = rows[rows["kind"] == "outcome"].astype({"best_step": int, "last_step": int, "n_train": int, "steps": int})
+    measured = ["test_accuracy", "validation_accuracy", "train_accuracy", "best_step", "last_step", "flops", "seconds"]
+    return rows[[*_SCALING, *measured]].reset_index(drop=True)
+
+
+def histories(rows: pd.DataFrame) -> pd.DataFrame:
+    """Evaluations of scaling runs: step, samples, train_loss, val_loss, val_accuracy."""
+    rows = rows[rows["kind"] == "history"].astype({"step": int, "samples": int})
+    return rows[[*_SCALING, "step", "samples", "train_loss", "val_loss", "val_accuracy"]].reset_index(drop=True)
+
+
+def few_shots(rows: pd.DataFrame) -> pd.DataFrame:
+    """Few-shot accuracy (0…1, mean of the draws) of scaling runs, by target."""
+    rows = rows[rows["kind"] == "few shot"].astype({"shots": int})
+    return rows.groupby([*_SCALING, "target", "shots"], sort=False)["accuracy"].mean().reset_index()
+
+
+def probes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Linear-probe accuracy (0…1) of scaling runs, by target."""
+    return rows[rows["kind"] == "probe"][[*_SCALING, "target", "accuracy"]].reset_index(drop=True)
+
+
+def fine_tuned(rows: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy (0…1) of scaling runs after fine-tuning, by target."""
+    return rows[rows["kind"] == "fine-tuned"][[*_SCALING, "target", "accuracy"]].reset_index(drop=True)
+
+
+def compute_points(rows: pd.DataFrame) -> pd.DataFrame:
+    """Points of compute scaling, one row a run: model, seed, steps, flops (of the training), test_accuracy (0…1) on the
+    classes of pre-training, few_shot on others."""
+    key = ["model", "seed", "steps"]
+    shots = few_shots(rows)
+    others = shots[shots["target"] == "world"].set_index(key)["accuracy"].rename("few_shot")
+    return accuracies(rows)[[*key, "flops", "test_accuracy"]].join(others, on=key)
+
+
+def by_world(rows: pd.DataFrame) -> pd.DataFrame:
+    """Accuracies of `who_wins`, with a column that names the world: what tells its classes, and how many."""
+    runs = accuracies(rows)
+    return runs.assign(world=runs["cue"] + ", " + runs["n_classes"].astype(int).map("{:,} classes".format))
+
+
+def by_classes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy of `world_classes` on real images: model, weights ("untrained", or the number of classes), seed, target,
+    measure ("10-shot" or "fine-tuned": from scratch where the weights are untrained), accuracy (0…1)."""
+    parts = {"10-shot": few_shots(rows), "fine-tuned": fine_tuned(rows)}
+    found = pd.concat([each.assign(measure=measure) for measure, each in parts.items()], ignore_index=True)
+    classes = found["n_classes"].astype(int).map("{:,} classes".format)
+    found["weights"] = classes.where(found["n_train"] > 0, "untrained")
+    found = found.assign(trained=found["n_train"] > 0).sort_values(["trained", "n_classes"], kind="stable")
+    return found[["model", "weights", "seed", "target", "measure", "accuracy"]]
+
+
+# --- design -----------------------------------------------------------------------------------------------------------
+def targets_averaged(rows: pd.DataFrame) -> pd.DataFrame:
+    """Runs of `resnet_optimizers`, one row each, with `fine_tuned` the mean over targets, as Table 7's last line."""
+    keys = ["task", "model", "arm", "learning_rate", "seed"]
+    mean = rows.groupby(keys, sort=False)["fine_tuned"].mean().reset_index()
+    first = rows.drop_duplicates(keys).drop(columns=["target", "fine_tuned", "finetuning_rate"], errors="ignore")
+    return first.merge(mean, on=keys)
+
+
+def slopes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Percentage points that a doubling of FLOPs brings along each dimension of `vit_shapes`: dimension, seed, slope.
+
+    The least-squares slope of test accuracy over log2(FLOPs) through the base and the shapes of that dimension.
+    """
+    found = []
+    for (dimension, seed), each in rows[rows["dimension"] != "base"].groupby(["dimension", "seed"], sort=False):
+        line = pd.concat([rows[(rows["dimension"] == "base") & (rows["seed"] == seed)], each])
+        if line["flops"].nunique() > 1:
+            slope = np.polyfit(np.log2(line["flops"].astype(float)), 100 * line["test_accuracy"], 1)[0]
+            found.append({"dimension": dimension, "seed": seed, "slope": float(slope)})
+    return pd.DataFrame(found, columns=["dimension", "seed", "slope"])
+
+
+def position_maps(rows: pd.DataFrame, task: str) -> dict[tuple[str, float], np.ndarray]:
+    """Similarity maps of position embeddings of the first seed on one task: (arm, learning rate) → map."""
+    kept = rows[(rows["task"] == task) & rows["map"].notna()].drop_duplicates(["arm", "learning_rate"])
+    return {
+        (row.arm, row.learning_rate): (np.frombuffer(base64.b64decode(row.map), np.uint8) / 127.5 - 1).reshape(
+            (round(len(base64.b64decode(row.map)) ** 0.25),) * 4
+        )
+        for row in kept.itertuples()
+    }
+
+
+# --- training from scratch --------------------------------------------------------------------------------------------
+def curves(rows: pd.DataFrame) -> pd.DataFrame:
+    """Evaluations of `training_curves`: data, model, seed, step, samples, seconds (of training), train_loss (nats, mean
+    since the row before; none at step 0), test_loss, test_accuracy (0…1)."""
+    rows = rows[rows["kind"] == "curve"].astype({"step": int, "samples": int})
+    measured = ["step", "samples", "seconds", "train_loss", "test_loss", "test_accuracy"]
+    return rows[[*_CURVES, *measured]].reset_index(drop=True)
+
+
+def curve_ends(rows: pd.DataFrame) -> pd.DataFrame:
+    """The last of `curves` for every run."""
+    return curves(rows).groupby(_CURVES, sort=False).tail(1).reset_index(drop=True)
+
+
+def confusion(rows: pd.DataFrame, data: str, model: str, n_classes: int = 10) -> np.ndarray:
+    """Numbers of test images [true class, predicted class], summed over the seeds."""
+    found = rows[(rows["kind"] == "confusion") & (rows["data"] == data) & (rows["model"] == model)]
+    counts = np.zeros((n_classes, n_classes), dtype=int)
+    np.add.at(counts, (found["label"].astype(int), found["predicted"].astype(int)), found["count"].astype(int))
+    return counts
+
+
+def mistakes(rows: pd.DataFrame, data: str, model: str) -> pd.DataFrame:
+    """Test images that a model got wrong (the first thirty of every seed): seed, image (index), label, predicted."""
+    columns = ["seed", "image", "label", "predicted"]
+    found = (rows["kind"] == "mistake") & (rows["data"] == data) & (rows["model"] == model)
+    return rows.reindex(columns=columns)[found].astype(int).reset_index(drop=True)
+
+
+def cifar10_curves(rows: pd.DataFrame) -> pd.DataFrame:
+    """Evaluations of `cifar10_best`: arm, model, pretraining, seed, core_hours (pre-training included), samples,
+    test_accuracy (0…1)."""
+    runs = []
+    for (model, pretraining, _), each in rows.groupby(["model", "pretraining", "seed"], sort=False):
+        before, after = each.loc[each["kind"] == "pre-training", "seconds"].sum(), each[each["kind"] == "evaluation"]
+        runs.append(after.assign(arm=f"{model}, {pretraining}", core_hours=(before + after["seconds"]) / 3600))
+    return pd.concat(runs)[["arm", "model", "pretraining", "seed", "core_hours", "samples", "test_accuracy"]]
+
+
+# --- transfer and masked prediction -----------------------------------------------------------------------------------
+def evaluations(rows: pd.DataFrame) -> pd.DataFrame:
+    """Evaluations of the fine-tunings of `transfer`: model, source ("scratch" for the control), target, seed, arm,
+    image_size, learning_rate, epoch, test_accuracy, seconds, share (of the accuracy after the last epoch)."""
+    rows = rows[rows["kind"] == "evaluation"].astype({"epoch": int, "side": int})
+    rows = rows.drop(columns=["image_size", "learning_rate"])  # of the pre-training
+    rows = rows.rename(columns={"side": "image_size", "rate": "learning_rate"})
+    rows = rows.assign(source=rows["source"].where(rows["arm"] != "scratch", "scratch"))
+    last = rows.groupby(_TRANSFER)["test_accuracy"].transform("last")
+    measured = ["image_size", "learning_rate", "epoch", "test_accuracy", "seconds"]
+    return rows[[*_TRANSFER, *measured]].assign(share=rows["test_accuracy"] / last).reset_index(drop=True)
+
+
+def finals(rows: pd.DataFrame) -> pd.DataFrame:
+    """The last of `evaluations` for every fine-tuning."""
+    return evaluations(rows).groupby(_TRANSFER, sort=False).tail(1).reset_index(drop=True)
+
+
+def of_pair(rows: pd.DataFrame, source: str, target: str) -> pd.DataFrame:
+    """The rows of one source and one target, with the control from scratch on that target."""
+    return rows[rows["source"].isin([source, "scratch"]) & (rows["target"] == target)].reset_index(drop=True)
+
+
+def transfer_trials(rows: pd.DataFrame, preset: str = "quick") -> pd.DataFrame:
+    """Learning rates tried in fine-tuning: model, source, target, arm, seed, learning_rate, held_out_accuracy; the
+    committed trials where the runs tried one rate only."""
+    columns = ["model", "source", "target", "arm", "seed", "learning_rate", "held_out_accuracy"]
+    found = rows[rows["kind"] == "trial"]
+    if found.empty:
+        return trials("transfer", "full" if preset == "full" else "quick").reindex(columns=columns)
+    return found.drop(columns="learning_rate").rename(columns={"rate": "learning_rate"})[columns].reset_index(drop=True)
+
+
+def transfer_frozen(rows: pd.DataFrame, kind: str = "few shot") -> pd.DataFrame:
+    """Accuracy of frozen features in `transfer`, "few shot" (mean of the draws, by shots) or "probe": target, model,
+    source, seed, weights ("pre-trained", "untrained"), shots, accuracy."""
+    columns = ["target", "model", "source", "seed", "weights", *(["shots"] if kind == "few shot" else [])]
+    return rows[rows["kind"] == kind].groupby(columns, sort=False)["accuracy"].mean().reset_index()
+
+
+def masked_curves(rows: pd.DataFrame) -> pd.DataFrame:
+    """Evaluations of `masked_pretraining`'s fine-tunings: arm, seed, samples, rate, test_accuracy (0…1)."""
+    rows = rows[rows["kind"] == "evaluation"].astype({"samples": int})
+    return rows[["arm", "seed", "samples", "rate", "test_accuracy"]].reset_index(drop=True)
+
+
+def masked_finals(rows: pd.DataFrame) -> pd.DataFrame:
+    """The last of `masked_curves` for every run."""
+    return masked_curves(rows).groupby(["arm", "seed"], sort=False).tail(1).reset_index(drop=True)
+
+
+# --- local heads ------------------------------------------------------------------------------------------------------
+def heads(rows: pd.DataFrame) -> pd.DataFrame:
+    """Heads at each evaluation of `local_heads`: samples, block and head (from 1), distance_px, prefix_mass (0…1,
+    attention to the class token, which counts as distance 0), local: below half of uniform attention's distance."""
+    rows = rows[rows["kind"] == "head"].astype({"block": int, "head": int})
+    limits = {grid: uniform_px(*grid) / 2 for grid in set(zip(rows["image_size"], rows["patch_size"], strict=True))}
+    limit = [limits[grid] for grid in zip(rows["image_size"], rows["patch_size"], strict=True)]
+    columns = [*_HEADS, "samples", "block", "head", "distance_px", "prefix_mass"]
+    return rows[columns].assign(local=rows["distance_px"] < limit)
+
+
+def uniform_px(image_size: int, patch_size: int) -> float:
+    """Distance in pixels of a head that attends to all patches of a square image equally.
+
+    >>> round(uniform_px(224, 16), 2)  # the paper's grid
+    116.49
+    """
+    side = int(image_size) // int(patch_size)
+    apart = np.subtract.outer(np.arange(side), np.arange(side))
+    return float(patch_size * np.hypot(apart[:, None, :, None], apart[None, :, None, :]).mean())
+
+
+def looks(rows: pd.DataFrame) -> pd.DataFrame:
+    """Evaluations of `local_heads` from step 0 on: samples, step, train_loss, loss and accuracy on held-out images,
+    nearness, row_excess, column_excess, local (share of heads), and as text similarity and guesses."""
+    found = rows[rows["kind"] == "evaluation"].drop(columns=["kind", "block", "head", "distance_px", "prefix_mass"])
+    return found.merge(local_share(rows), on=[*_HEADS, "samples"])
+
+
+def local_share(rows: pd.DataFrame) -> pd.DataFrame:
+    """Share of heads that are local (0…1) at every evaluation of every run of `local_heads`."""
+    return heads(rows).groupby([*_HEADS, "samples"], sort=False)["local"].mean().reset_index()
+
+
+def low_shares(rows: pd.DataFrame) -> pd.DataFrame:
+    """Share of local heads in the lower half of the blocks at the end of trainings on photographs: objective, n_train,
+    seed, local (0…1)."""
+    found = heads(rows[rows["data"] != "photographs"])
+    low = found[(found["block"] <= found["block"].max() / 2) & (found["samples"] == found["samples"].max())]
+    return low.groupby(["objective", "n_train", "seed"], sort=False)["local"].mean().reset_index()
+
+
+def onset(samples: pd.Series, local: pd.Series) -> float | None:
+    """Samples seen at the first evaluation from which on some head is always local; None where there is none.
+
+    >>> onset(pd.Series([0, 100, 200, 300]), pd.Series([0.0, 0.1, 0.0, 0.2]))
+    300.0
+    """
+    ordered = sorted(zip(samples, local, strict=True), reverse=True)
+    found = [seen for seen, _ in itertools.takewhile(lambda pair: pair[1] > 0, ordered)]
+    return float(found[-1]) if found else None
+
+
+def onsets(rows: pd.DataFrame) -> pd.DataFrame:
+    """`onset` of every run of `local_heads` (NaN: none), local (share at its end) and samples (its length)."""
+    found = [
+        dict(zip(_HEADS, key, strict=True))
+        | {
+            "onset": onset(run["samples"], run["local"]),
+            "local": run["local"].iloc[-1],
+            "samples": run["samples"].max(),
+        }
+        for key, run in local_share(rows).groupby(_HEADS, sort=False)
+    ]
+    return pd.DataFrame(found).astype({"onset": float})
+
+
+def position_map(text: str) -> np.ndarray:
+    """Read a position map [rows, cols, rows, cols] of a square grid from the column `similarity`; −1…1."""
+    levels = np.frombuffer(base64.b64decode(text), np.uint8) / 127.5 - 1
+    n = math.isqrt(2 * len(levels))  # of n (n + 1) / 2 pairs
+    whole = np.zeros((n, n))
+    whole[np.tril_indices(n)] = levels
+    return (whole + np.tril(whole, -1).T).reshape((math.isqrt(n),) * 4)
+
+
+def guessed(text: str, n: int) -> np.ndarray:
+    """Read the `n` predicted patches [n, side, side, 3] (bytes) of an evaluation from the column `guesses`."""
+    values = np.frombuffer(base64.b64decode(text), np.uint8)
+    side = math.isqrt(len(values) // (3 * n))
+    return values.reshape(n, side, side, 3)
+
+
+def arm_differences(rows: pd.DataFrame, first: str, second: str, value: str = "test_accuracy") -> pd.Series:
+    """Percentage points by which one arm is ahead of another, seed by seed."""
+    return 100 * paired(rows, "arm", first, second, value)
