@@ -49,9 +49,7 @@ def rows(kind: str) -> pd.DataFrame:
     """Read the committed rows of a kind: `key`, then the columns of the configurations and of the measurements."""
     path = evidence_dir() / f"{kind}.csv.xz"
     return (
-        pd.read_csv(path, float_precision="round_trip", low_memory=False, keep_default_na=False, na_values=[""])
-        if path.exists()
-        else pd.DataFrame()
+        pd.read_csv(path, low_memory=False, keep_default_na=False, na_values=[""]) if path.exists() else pd.DataFrame()
     )
 
 

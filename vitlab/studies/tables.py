@@ -38,7 +38,7 @@ def about(study: str) -> str:
 
 @functools.lru_cache
 def _trials() -> pd.DataFrame:
-    return pd.read_csv(store.evidence_dir() / "trials.csv", float_precision="round_trip")
+    return pd.read_csv(store.evidence_dir() / "trials.csv")
 
 
 def trials(study: str, preset: str = "full") -> pd.DataFrame:

@@ -1,0 +1,252 @@
+"""Statistics of runs against hand values, simulation and invariants."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.optimize
+import scipy.special
+import scipy.stats
+
+from vitlab.studies.statistics import (
+    advantages,
+    compute_factor,
+    coverage,
+    crossing,
+    crossing_interval,
+    differences,
+    differences_by_family,
+    fit_frontier,
+    frontier,
+    paired,
+    slope_per_decade,
+    summary,
+)
+
+SIZES = [100, 1_000, 10_000]
+
+
+# ---- compute frontiers ----
+
+
+def test_the_frontier_is_what_no_other_point_beats():
+    x = np.array([1.0, 2, 2, 3, 4, 4])
+    y = np.array([0.1, 0.3, 0.2, 0.3, 0.5, 0.4])
+    wanted = [
+        not any((x[j] <= x[i] and y[j] >= y[i]) and (x[j] < x[i] or y[j] > y[i]) for j in range(len(x)))
+        for i in range(len(x))
+    ]
+    assert frontier(x, y).tolist() == wanted == [True, True, False, False, True, False]
+
+
+def test_a_line_in_logits_is_found_again():
+    flops = np.array([1e9, 3e9, 1e10, 1e11])
+    accuracy = scipy.special.expit(-11 + 1.1 * np.log10(flops))
+    line = fit_frontier(flops, accuracy)
+    assert (line.slope, line.intercept) == pytest.approx((1.1, -11))
+    assert line.at(3e9) == pytest.approx(accuracy[1]) and line.log10_flops(accuracy[2]) == pytest.approx(10)
+    assert line.flops == (1e9, 1e11) and line.accuracy == pytest.approx((accuracy[0], accuracy[-1]))
+    with pytest.raises(ValueError, match="no runs: expected"):
+        fit_frontier([], [])
+
+
+def test_compute_that_bought_nothing_leaves_the_frontier_level():
+    rising = fit_frontier([1e9, 1e10, 1e11], [0.2, 0.5, 0.4])  # the most expensive run is worse
+    assert rising.flops == (1e9, 1e10) and rising.spent == 1e11
+    assert rising.at(1e9) == pytest.approx(0.2) and rising.at(1e10) == rising.at(1e11) == pytest.approx(0.5)
+    single = fit_frontier([1e10, 1e11], [0.3, 0.25])
+    assert [single.at(flops) for flops in (1e10, 5e10, 1e11)] == pytest.approx([0.3] * 3)
+    # From 1e10, where the second begins, to 1e11, where both end: what was found by then, 0.5 against 0.3.
+    assert advantages(single, rising) == pytest.approx((-0.2, -0.2))
+    assert compute_factor(single, rising) is None  # a level line has no compute at which it reaches an accuracy
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.7])
+def test_a_family_that_needs_more_compute_everywhere_needs_that_factor(factor):
+    flops = np.array([1e9, 1e10, 1e11])
+    accuracy = scipy.special.expit(-9.5 + np.log10(flops))
+    first, second = fit_frontier(flops, accuracy), fit_frontier(factor * flops, accuracy)
+    assert compute_factor(first, second) == pytest.approx(factor)
+    assert compute_factor(second, first) == pytest.approx(1 / factor)
+
+
+def test_lines_that_differ_in_slope_have_the_mean_distance_over_the_shared_accuracies():
+    first = fit_frontier([1e9, 1e12], scipy.special.expit(np.array([-1.0, 2.0])))
+    second = fit_frontier([1e10, 1e12], scipy.special.expit(np.array([-1.0, 3.0])))
+    logits = np.linspace(-1.0, 2.0, 10_001)  # both reach these
+    by_hand = np.mean([second.log10_flops(p) - first.log10_flops(p) for p in scipy.special.expit(logits)])
+    assert compute_factor(first, second) == pytest.approx(10**by_hand, rel=1e-6)
+
+
+def test_the_mean_distance_is_over_logits_and_not_over_accuracies():
+    """By hand: equal compute at logit 0, a hundred times as much at logit 4: ten times on average over the logits."""
+    accuracy = scipy.special.expit(np.array([0.0, 4.0]))
+    first, second = fit_frontier([1e9, 1e10], accuracy), fit_frontier([1e9, 1e12], accuracy)
+    assert compute_factor(first, second) == pytest.approx(10)
+    p = accuracy[1]  # over the accuracies: the integral of logit(a) is a ln a + (1 - a) ln(1 - a)
+    mean_logit = (p * np.log(p) + (1 - p) * np.log(1 - p) + np.log(2)) / (p - 0.5)
+    assert 10 ** (mean_logit / 2) == pytest.approx(4.22, abs=0.01)
+    assert "averaged over the logits" in " ".join(compute_factor.__doc__.split())
+
+
+def test_what_cannot_be_compared_has_no_number():
+    low, high = fit_frontier([1e9, 1e10], [0.1, 0.2]), fit_frontier([1e9, 1e10], [0.5, 0.6])
+    assert compute_factor(low, high) is None  # no accuracy that both reach
+    early, late = fit_frontier([1e6, 1e7], [0.1, 0.2]), fit_frontier([1e9, 1e10], [0.1, 0.2])
+    assert advantages(early, late) is None  # no compute that both had
+    assert advantages(high, low) == pytest.approx((0.4, 0.4))
+
+
+# ---- crossing ----
+
+
+@pytest.mark.parametrize(
+    "difference, size",
+    [
+        ([-0.1, -0.1, 0.1], 10**3.5),  # half way, on a logarithmic axis
+        ([-0.3, 0.1, 0.2], 100 * 10**0.75),
+        ([-0.2, 0.0, 0.2], 1_000),  # exactly at a size that was measured
+        ([0.1, -0.1, 0.1], 10**3.5),  # the last crossing: from there it stays above
+        ([-0.1, 0.1, -0.1], None),  # does not stay
+        ([-0.3, -0.2, -0.1], None),
+        ([0.1, 0.2, 0.3], None),  # nothing was overtaken
+        ([0.0, 0.1, 0.2], None),  # never behind
+        ([-0.1, -0.1, 0.0], None),  # equal is not ahead
+    ],
+)
+def test_crossings_by_hand(difference, size):
+    found = crossing(SIZES, difference)
+    assert found is None if size is None else found == pytest.approx(size)
+
+
+def test_a_crossing_does_not_depend_on_the_unit_of_the_difference_and_scales_with_the_sizes():
+    base = crossing(SIZES, [-0.2, -0.05, 0.15])
+    assert crossing(SIZES, [-20, -5, 15]) == pytest.approx(base)
+    assert crossing([7 * size for size in SIZES], [-0.2, -0.05, 0.15]) == pytest.approx(7 * base)
+
+
+@pytest.mark.parametrize("sizes", [[100, 1000], [1000, 100, 10], [100, 100, 1000], [0, 10, 100]])
+def test_sizes_that_do_not_fit_are_refused(sizes):
+    with pytest.raises(ValueError, match="expected as many; sizes > 0, rising"):
+        crossing(sizes, [-0.1, 0.0, 0.1])
+
+
+def test_the_interval_of_a_crossing_that_all_seeds_share_is_a_point():
+    shared = np.tile([-0.1, -0.1, 0.1], (5, 1))
+    interval, share = crossing_interval(SIZES, shared)
+    assert share == 1.0 and interval == pytest.approx((10**3.5, 10**3.5))
+
+
+def test_without_a_crossing_the_interval_lies_beyond_the_sizes():
+    assert crossing_interval(SIZES, np.tile([-0.3, -0.2, -0.1], (3, 1))) == ((math.inf, math.inf), 0.0)
+    assert crossing_interval(SIZES, np.tile([0.3, 0.2, 0.1], (3, 1))) == ((0.0, 0.0), 0.0)
+
+
+def test_lines_that_would_cross_beyond_all_numbers_do_not_warn():
+    nearly = np.array([[-0.1, -0.1, -0.1], [-0.1, -0.1, -0.1 + 1e-15]])
+    assert crossing_interval(SIZES, nearly)[1] == 0.0
+
+
+def test_the_interval_of_a_crossing_is_open_where_some_draws_have_none():
+    seeds = np.array([[-0.10, 0.02, 0.10], [-0.12, -0.05, -0.02], [-0.11, -0.02, 0.05]])
+    (low, high), share = crossing_interval(SIZES, seeds)
+    assert SIZES[0] < low < crossing(SIZES, seeds.mean(axis=0)) and high == math.inf and 0.5 < share < 0.97
+    assert crossing_interval(SIZES, seeds) == ((low, high), share)  # a seed is a result
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_the_interval_of_a_crossing_covers_as_often_as_it_says(n):
+    mean = np.array([-0.1, -0.02, 0.06])
+    truth = crossing(SIZES, mean)
+
+    def seeds(generator):
+        shared = 0.02 * generator.normal(size=(n, 1))  # of a seed's runs of all sizes, which see the same images
+        return mean + shared + 0.02 * generator.normal(size=(n, len(SIZES)))
+
+    found = coverage(lambda values: crossing_interval(SIZES, values, draws=400)[0], seeds, truth, 1000)
+    assert 0.92 < found < 0.98  # the bootstrap over the seeds: 0.75, 0.85 and 0.90
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: crossing(SIZES, [-1, 1, math.nan]),
+        lambda: crossing(SIZES, np.array([[-0.1, 0.0, 0.1]])),
+        lambda: crossing_interval(SIZES, np.array([[-0.1, 0.0, 0.1]])),
+        lambda: crossing_interval(SIZES, np.array([[-0.1, 0.0, 0.1], [-0.1, math.nan, 0.1]])),
+        lambda: frontier([1e9, 1e10], [0.5, math.nan]),
+        lambda: frontier([1e9, math.inf], [0.5, 0.6]),
+        lambda: frontier([1e9, 1e10], [0.5]),
+    ],
+)
+def test_statistics_of_what_is_no_number_are_refused(call):
+    with pytest.raises(ValueError, match="expected"):
+        call()
+
+
+def test_slopes_by_hand():
+    assert slope_per_decade([1, 10, 100], [0.2, 0.3, 0.4]) == pytest.approx(0.1)
+    assert slope_per_decade([10, 100], [0.5, 0.5]) == 0
+    sizes, accuracy = [300, 1000, 5000, 30000], [0.2, 0.35, 0.3, 0.6]
+    assert slope_per_decade(sizes, accuracy) == pytest.approx(scipy.stats.linregress(np.log10(sizes), accuracy).slope)
+
+
+def test_differences_pair_by_seed_with_the_t_interval():
+    rows = [
+        {"model": model, "n_train": 10, "seed": seed, "test_accuracy": accuracy}
+        for model, accuracies in {"a": [0.5, 0.6, 0.8], "b": [0.4, 0.6, 0.5]}.items()
+        for seed, accuracy in enumerate(accuracies)
+    ]
+    shuffled = pd.DataFrame(rows).sample(frac=1, random_state=0)
+    found = differences(shuffled, "a", "b", 2000).sort_values("seed")
+    np.testing.assert_allclose(found["difference"], [0.1, 0.0, 0.3])
+    wanted = scipy.stats.ttest_rel([0.5, 0.6, 0.8], [0.4, 0.6, 0.5]).confidence_interval(0.95)
+    np.testing.assert_allclose(found[["low", "high"]].iloc[0], wanted)
+    swapped = differences(shuffled, "b", "a", 2000).sort_values("seed")
+    np.testing.assert_allclose(swapped["difference"], [-0.1, 0.0, -0.3])
+
+
+def test_differences_of_runs_that_did_not_start_have_no_interval():
+    rows = [
+        {"model": model, "n_train": size, "seed": seed, "test_accuracy": accuracy}
+        for model, size, accuracies in [
+            ("a", 10, [0.5, 0.1, 0.52]),
+            ("b", 10, [0.4, 0.41, 0.4]),
+            ("a", 20, [0.6, 0.6, 0.7]),
+            ("b", 20, [0.1, 0.11, 0.1]),
+        ]
+        for seed, accuracy in enumerate(accuracies)
+    ]
+    found = differences(pd.DataFrame(rows), "a", "b", 2000).groupby("n_train")[["failed", "low", "high"]].first()
+    assert found.loc[10, "failed"] == 1 and found.loc[10, ["low", "high"]].isna().all()
+    assert found.loc[20, "failed"] == 0 and found.loc[20, "low"] > 0  # b never starts: that is no lottery
+
+
+def test_pairs_leave_out_seeds_that_lack_one_and_refuse_two_rows_of_a_cell():
+    rows = pd.DataFrame({"arm": ["a", "b", "a", "a"], "seed": [0, 0, 1, 2], "test_accuracy": [0.75, 0.5, 0.9, 0.1]})
+    assert paired(rows, "arm", "a", "b").to_dict() == {0: 0.25}
+    assert paired(rows, "arm", "b", "a").to_dict() == {0: -0.25}
+    assert paired(rows, "arm", "a", "c").empty
+    with pytest.raises(ValueError, match="duplicate"):
+        paired(pd.concat([rows, rows]), "arm", "a", "b")
+
+
+def test_differences_by_family_keep_the_order_of_the_worlds():
+    rows = [
+        {"model": model, "world": world, "n_train": 10, "seed": seed, "test_accuracy": accuracy + seed / 10}
+        for world in ("texture", "contour")
+        for model, accuracy in (("Lab-Ti/8", 0.5), ("BiT-Lab-Ti/8", 0.75))
+        for seed in (0, 1)
+    ]
+    found = differences_by_family(pd.DataFrame(rows), "world")
+    assert found["world"].tolist() == ["texture", "texture", "contour", "contour"]
+    np.testing.assert_allclose(found["difference"], -0.25)
+
+
+def test_a_summary_is_student_s_interval():
+    rows = pd.DataFrame({"arm": ["a"] * 3 + ["b"], "test_accuracy": [0.5, 0.6, 0.7, 0.4]})
+    a, b = summary(rows, ["arm"]).to_dict("records")
+    wanted = scipy.stats.t.interval(0.95, 2, 0.6, scipy.stats.sem([0.5, 0.6, 0.7]))
+    assert (a["low"], a["high"]) == pytest.approx(wanted) and a["n"] == 3
+    assert b == {"arm": "b", "mean": 0.4, "low": 0.4, "high": 0.4, "n": 1}
