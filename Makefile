@@ -32,7 +32,7 @@ $(READY):
 
 install: $(READY) ## build .venv from requirements.lock (what needs it does this first)
 
-run: $(READY) ## every notebook at PRESET, results and REPORT.md in figures/PRESET (ARGS: notebook numbers, --set)
+run: $(READY) ## every notebook at PRESET, results and REPORT.md in figures/out/PRESET (ARGS: notebook numbers, --set)
 	@$(ALLOCATOR) $(BIN)/vitlab run --preset $(PRESET) $(if $(JOBS),--jobs $(JOBS)) $(ARGS)
 
 test: $(READY) ## the whole test suite (ARGS go to pytest; TEST_JOBS processes, 3)
@@ -65,9 +65,8 @@ lock: $(READY) ## maintainers: requirements.lock and environment.yml from pyproj
 		--no-annotate --no-header --generate-hashes --extra lab --extra test $(ARGS) pyproject.toml -o requirements.lock
 	@$(BIN)/python .ci/environment.py
 
-clean: ## remove caches and what runs wrote to figures/ (the reference and data/downloads stay)
-	@for folder in figures/*; do [ "$$folder" = figures/reference ] || rm -rf "$$folder"; done
-	@rm -rf build dist docs/_build .pytest_cache .ruff_cache .mypy_cache .hypothesis
+clean: ## remove caches and what runs wrote to figures/out (data/downloads stays)
+	@rm -rf figures/out build dist docs/_build .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	@find . \( -name .venv -o -name .git -o -path ./data/downloads \) -prune -o \
 		\( -name __pycache__ -o -name .ipynb_checkpoints \) -type d -prune -exec rm -rf {} +
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHARED = ("notebooks", "data", "figures/reference")  # of the checkout; `vitlab.files.shipped` finds them
+SHARED = ("notebooks", "data", "figures/reference", "figures/evidence")  # of the checkout; `vitlab.paths.shipped` finds them
 LEFT_OUT = shutil.ignore_patterns("downloads", "colab", "__pycache__", ".*")
 
 

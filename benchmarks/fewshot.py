@@ -19,7 +19,7 @@ from sklearn.linear_model import Ridge
 from timing import paired
 
 from vitlab.evaluation.fewshot import FewShot, classifiers, draw, few_shot
-from vitlab.threads import mapped
+from vitlab.settings import mapped
 
 Sample = tuple[torch.Tensor, torch.Tensor]
 Arrays = tuple[np.ndarray, np.ndarray]  # features in float64, labels

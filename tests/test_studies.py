@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vitlab import threads
+from vitlab import settings
 from vitlab.studies import run, runner, store, table, tables
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -19,7 +19,7 @@ RUNS = json.loads(GOLDEN.read_text())
 
 
 def computed(one):
-    with threads.one_thread():
+    with settings.one_thread():
         rows = run.RUNS[one["kind"]](dict(one["config"]))
     return [{name: value for name, value in row.items() if name != "seconds"} for row in json.loads(json.dumps(rows))]
 

@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitlab import files
+from vitlab import paths
 
 _NAME = re.compile(r"(\d\d)_[a-z0-9_]+\.ipynb")
 _NO_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)  # as `ast.literal_eval` raises them
 
 
 def notebooks_dir() -> Path:
-    """Folder of the notebooks that are run: in the checkout, or in the copy of them that we are in (see `files.home`).
+    """Folder of the notebooks that are run: in the checkout, or in the copy of them that we are in (see `paths.home`).
 
     >>> notebooks_dir().name
     'notebooks'
     """
-    return files.home() / files.NOTEBOOKS
+    return paths.home() / "notebooks"
 
 
 def sources_dir() -> Path:
@@ -30,7 +30,7 @@ def sources_dir() -> Path:
     >>> sources_dir().name
     'source'
     """
-    return files.shipped() / files.NOTEBOOKS / "source"
+    return paths.shipped() / "notebooks" / "source"
 
 
 def all_notebooks() -> list[Path]:
@@ -92,7 +92,7 @@ def has_cell(path: Path | str, tag: str) -> bool:
 
 def _tagged(path: Path | str, tag: str) -> list[str]:
     """The sources of a notebook's cells with this tag."""
-    notebook = files.read_json(path)
+    notebook = paths.read_json(path)
     try:
         tags = [(cell, cell.get("metadata", {}).get("tags", ())) for cell in notebook.get("cells", ())]
         return ["".join(cell["source"]) for cell, given in tags if tag in given]

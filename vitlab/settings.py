@@ -1,64 +1,44 @@
-"""Checks of settings: whether a value is a number in its range, and what is expected in words. No section."""
+"""Checks of settings, and how many threads a computation has."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 Expectation = tuple[bool, str]  # whether a value is as expected, and what is expected
 
 
 def whole(value: Any, least: int = 0, most: int = 10**15) -> Expectation:
-    """Whether a value is a whole number in a range; True and False are none.
-
-    >>> whole(3, 1)[0], whole(True), whole(0.5, 1)[0]
-    (True, (False, 'a whole number from 0 to 1,000,000,000,000,000'), False)
-    """
-    good = _is_a(numbers.Integral, value) and least <= value <= most
+    """Expect a whole number from `least` to `most`; True and False are none."""
+    good = isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= most
     return good, f"a whole number from {least:,} to {most:,}"
 
 
 def number(value: Any, least: float = 0.0, below: float = math.inf) -> Expectation:
-    """Whether a value is a finite number, at least `least` and less than `below`; True and False are none.
-
-    >>> number(0.5, below=1), number(math.nan)
-    ((True, 'a number of at least 0, less than 1'), (False, 'a finite number of at least 0'))
-    """
-    good = _is_a(numbers.Real, value) and least <= value < below
-    return good, (
-        f"a number of at least {least:g}, less than {below:g}"
-        if below < math.inf
-        else f"a finite number of at least {least:g}"
-    )
-
-
-def _is_a(kind: type, value: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+    """Expect a finite number, at least `least` and less than `below`; True and False are none."""
+    good = isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= value < below
+    if below == math.inf:
+        return good, f"a finite number of at least {least:g}"
+    return good, f"a number of at least {least:g}, less than {below:g}"
 
 
 def pair(values: Any, least: float = 0.0, below: float = math.inf) -> Expectation:
-    """Whether a value is a tuple of two numbers as `number` takes them.
-
-    >>> pair((0.9, 0.999), below=1)[0], pair("x")
-    (True, (False, 'a tuple of two numbers, each a finite number of at least 0'))
-    """
+    """Expect a tuple of two numbers as `number` takes them."""
     good = isinstance(values, tuple) and len(values) == 2 and all(number(each, least, below)[0] for each in values)
     return good, f"a tuple of two numbers, each {number(0, least, below)[1]}"
 
 
 def one_of(value: Any, known: tuple[Any, ...]) -> Expectation:
-    """Whether a value is one of those known.
-
-    >>> one_of("adam", ("adam", "sgd"))
-    (True, "one of 'adam', 'sgd'")
-    """
+    """Expect one of the values known."""
     return value in known, f"one of {', '.join(map(repr, known))}"
 
 
 def check(settings: object, expected: Mapping[str, Expectation]) -> None:
-    """Raise ValueError for the first attribute of `settings` that is not as expected, naming it and its value.
+    """Raise ValueError for the first attribute of `settings` that is not as expected, with its name and value.
 
     >>> check(1 + 2j, {"imag": number(2.0), "real": whole(1.0)})
     Traceback (most recent call last):
@@ -67,3 +47,33 @@ def check(settings: object, expected: Mapping[str, Expectation]) -> None:
     for name, (good, words) in expected.items():
         if not good:
             raise ValueError(f"{name} is {getattr(settings, name)!r:.80}; expected {words}")
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch and the numerical libraries use one thread: with more, sums are taken in another order."""
+    import threadpoolctl
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpoolctl.threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def mapped(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Map `function` over `items` in as many threads as torch may use, at most eight; BLAS has one thread meanwhile.
+
+    For NumPy's work on many small matrices, which is done sooner than one after the other on all threads.
+    """
+    import threadpoolctl
+    import torch
+
+    n_threads = min(torch.get_num_threads(), len(items), 8)
+    if n_threads < 2:
+        return [function(item) for item in items]
+    with threadpoolctl.threadpool_limits(1, "blas"), ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(function, items))

@@ -47,7 +47,7 @@ import pandas as pd
 import torch
 from IPython.display import Markdown, display
 
-from vitlab import files, ledger, notebooks, plots
+from vitlab import ledger, notebooks, paths, plots
 from vitlab.data.loader import to_float
 from vitlab.data.world import HELD_OUT, World, image_set, scene
 from vitlab.data.world import with_cues, with_difficulty
@@ -191,9 +191,9 @@ Markdown(plots.sizes_table(lab_sizes()))
 
 # %%
 sources = [
-    (f"figures/{PRESET}", files.figures_dir() / PRESET),
-    (f"figures/reference/{PRESET}", files.reference_dir(PRESET)),
-    ("figures/reference/quick", files.reference_dir("quick")),
+    (f"figures/out/{PRESET}", paths.out_dir(PRESET)),
+    (f"figures/reference/{PRESET}", paths.reference_dir(PRESET)),
+    ("figures/reference/quick", paths.reference_dir("quick")),
 ]
 results = {}  # notebook → where its result is from, the result
 for place, folder in sources:
@@ -250,7 +250,7 @@ with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
 # more than the seeds within a draw let one expect? `docs/ledger.md` has all numbers of both.
 
 # %%
-again = report.read_results(files.reference_dir(second.FOLDER))[0]
+again = report.read_results(paths.reference_dir(second.FOLDER))[0]
 again = second.drawn({name: result for name, (_, result) in results.items()}, again)
 display(Markdown(second.in_words(again)))
 if again:

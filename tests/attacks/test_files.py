@@ -125,7 +125,7 @@ def whole(root: Path) -> dict[str, Path]:
     import numpy as np
     from PIL import Image
 
-    from vitlab import files
+    from vitlab import paths
     from vitlab.models import export, zoo
     from vitlab.sweep import presets, results
     from vitlab.training import checkpoint
@@ -140,8 +140,8 @@ def whole(root: Path) -> dict[str, Path]:
         rest = {"step": 3, "rows": [{"loss": 0.5}], "optimizer": {"state": model.state_dict()}}
         checkpoint.save(folders[f"checkpoint: {name}"], model, model.state_dict(), rest, name="Lab-Mu/8")
     rows = [{"step": step, "accuracy": 0.1 * step} for step in range(20)]
-    files.write_json(folders["stored run"] / "run.json", results.result(presets.check, {"size": 1}, rows, 0.5))
-    shutil.copy(next(files.reference_dir("quick").glob("01_*/result.json")), folders["result.json"] / "01_vit")
+    paths.write_json(folders["stored run"] / "run.json", results.result(presets.check, {"size": 1}, rows, 0.5))
+    shutil.copy(next(paths.reference_dir("quick").glob("01_*/result.json")), folders["result.json"] / "01_vit")
     for ending in ("png", "jpg", "bmp"):
         Image.effect_noise((24, 20), 60).convert("RGB").save(folders[f"picture.{ending}"] / "ant" / f"1.{ending}")
     cells = [{"cell_type": "markdown", "source": ["# 01 · ViT\\n", "text"]}, {"cell_type": "code", "source": "x = 1"}]

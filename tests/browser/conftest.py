@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import nbformat
 import pytest
 
-from vitlab import files
+from vitlab import paths
 
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
             "--disable-component-update", "--disable-sync"]  # fmt: skip
@@ -69,7 +69,7 @@ def server(browser, tmp_path_factory):
         "VITLAB_FIGURES": str(figures),
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(files.ROOT), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(paths.ROOT), os.environ.get("PYTHONPATH")])),
     }
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         environment[name] = str(home / name.lower())

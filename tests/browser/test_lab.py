@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.publish.source import from_source, sources
 from vitlab.viewer import attention_view
 
@@ -53,7 +53,7 @@ def test_runs_to_the_end_in_jupyterlab(number, open_notebook, server):
     written = text.count("plots.figure(") + text.count("save_figure(")  # those of a condition may not be drawn
     shown = sum("image/png" in output.get("data", {}) for cell in outputs for output in cell)
     figures = server[2] / "smoke" / path.stem
-    saved = len(files.read_json(figures / "result.json")["figures"])
+    saved = len(paths.read_json(figures / "result.json")["figures"])
     assert shown >= saved > 0 and written - 1 <= saved <= written
     assert len(list(figures.glob("*.png"))) == saved
     if number in VIEWERS:

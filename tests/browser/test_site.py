@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from vitlab import files
+from vitlab import paths
 from vitlab.publish.site import __main__ as site
 
 from .viewers import pointed_at
@@ -17,7 +17,7 @@ pytest.importorskip("myst_nb", reason="myst-nb is not installed (extra `docs`)")
 def built(tmp_path_factory):
     """The folder of the site, and what is wrong with it."""
     out = tmp_path_factory.mktemp("site")
-    wrong = site.build(files.ROOT, out, "owner/vitlab")
+    wrong = site.build(paths.ROOT, out, "owner/vitlab")
     return out / "html", wrong
 
 
@@ -72,8 +72,8 @@ def test_downloads_and_words(open_at, built):
     }
     for words, name in meant.items():
         link = page.locator("a.download", has_text=re.compile(f"^{words}$")).first.get_attribute("href")
-        assert (here / link).read_bytes() == (files.ROOT / name).read_bytes()
-    known = files.read_json(files.reference_dir("quick") / stem / "result.json")["figures"]
+        assert (here / link).read_bytes() == (paths.ROOT / name).read_bytes()
+    known = paths.read_json(paths.reference_dir("quick") / stem / "result.json")["figures"]
     shown = page.locator(".cell_output img").evaluate_all("all => all.map(image => image.alt)")
     assert {figure["alt"] for figure in known.values()} <= set(shown)
     assert page.get_by_role("link", name="Open in Colab").count() == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.exercises import cells, check, course
 from vitlab.publish.__main__ import main
 from vitlab.publish.source import sources
@@ -20,7 +20,7 @@ STEMS = [path.stem for path in sources(notebooks.notebooks_dir())]
 def nbgrader(folder: Path, *arguments: str) -> None:
     """Run it as a teacher does, in a process of its own: it warns about its own dependencies."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # nbgrader calls alembic by name
-    environment = {**os.environ, "PYTHONPATH": str(files.ROOT), "HOME": str(folder), "PATH": path}
+    environment = {**os.environ, "PYTHONPATH": str(paths.ROOT), "HOME": str(folder), "PATH": path}
     command = [sys.executable, "-m", "nbgrader", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from vitlab import files
+from vitlab import paths
 from vitlab.cli import execute
 
 
@@ -17,7 +17,7 @@ def at_smoke(tmp_path_factory):
     def folder(path):
         figures = base / "at-smoke" / path.stem
         out = figures / "smoke" / path.stem
-        with files.lock(figures), pytest.MonkeyPatch.context() as patch:
+        with paths.lock(figures), pytest.MonkeyPatch.context() as patch:
             if not (out / "notebook.ipynb").exists():
                 patch.setenv("VITLAB_FIGURES", str(figures))
                 assert execute.run([path], "smoke", {path: {"SEED": 1}}) == {}

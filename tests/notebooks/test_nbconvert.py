@@ -6,7 +6,7 @@ import sys
 
 import nbformat
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.publish import colab
 
 TIMED = {"C20"}  # claims whose numbers are times
@@ -25,13 +25,13 @@ def executed(notebook, name, folder):
     """Execute a notebook by nbconvert, into a figures folder of its own; returns it and its result.json."""
     nbformat.write(notebook, folder / name)
     environment = {**os.environ, "VITLAB_FIGURES": str(folder / "figures")}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(files.ROOT), os.environ.get("PYTHONPATH")]))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(paths.ROOT), os.environ.get("PYTHONPATH")]))
     environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in cells
     command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", name]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     (result,) = (folder / "figures" / "smoke").glob("*/result.json")
-    return nbformat.read(folder / name, as_version=4), files.read_json(result)
+    return nbformat.read(folder / name, as_version=4), paths.read_json(result)
 
 
 def findings(result):
@@ -48,7 +48,7 @@ def test_nbconvert_finds_what_papermill_finds(at_smoke, tmp_path):
     copy = colab.with_setup(nbformat.read(path, as_version=4), "owner/vitlab", path.name)
     copy = with_parameters(copy, PRESET=("quick", "smoke"), SEED=(0, 1))
     copy, result = executed(copy, path.name, tmp_path)
-    by_papermill = files.read_json(at_smoke(path) / "result.json")
+    by_papermill = paths.read_json(at_smoke(path) / "result.json")
     assert by_papermill["figures"] and findings(result) == findings(by_papermill)
     first = next(cell for cell in copy.cells if cell.cell_type == "code")
     assert "google.colab" in first.source and first.outputs == []

@@ -8,7 +8,7 @@ import pytest
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from vitlab import files, notebooks
+from vitlab import notebooks
 from vitlab.experiments import transfer, transfer_runs
 from vitlab.ledger import published
 from vitlab.sweep import results

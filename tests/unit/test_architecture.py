@@ -69,7 +69,7 @@ def of(path: Path) -> str:
     "text, packages",
     [
         ("import vitlab.models.vit", {"models"}),
-        ("from vitlab import files, plots", {"files", "plots"}),
+        ("from vitlab import paths, plots", {"files", "plots"}),
         ("def f():\n    from vitlab.training.loop import train", {"training"}),
         ("from . import loader", {"data"}),
         ("from ..models import vit", {"models"}),

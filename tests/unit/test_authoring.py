@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.cli import execute
 from vitlab.publish.__main__ import main
 from vitlab.publish.reference import reference
@@ -174,7 +174,7 @@ def pretend(folder: Path, figures: Path, injected: str = "", stream: str = "stdo
     cell = nbformat.v4.new_code_cell(injected, metadata={"tags": ["injected-parameters"]})
     notebook.cells.insert(2, cell)
     results = figures / "quick" / "01_sums"
-    files.write_json(results / "result.json", {"note": note})
+    paths.write_json(results / "result.json", {"note": note})
     write(notebook, results / "notebook.ipynb")
 
 
@@ -200,17 +200,17 @@ def test_reference_takes_over_results_and_outputs(folder, figures, tmp_path):
     assert [cell.execution_count for cell in notebook.cells[1:]] == [1, 2, 3, 4]
     assert "injected" not in str(notebook) and "papermill" not in notebook.metadata
     assert problems(folder) == [] and sync(folder) == []
-    assert files.read_json(old.parent / "result.json")["results"][0]["value"] == 3
+    assert paths.read_json(old.parent / "result.json")["results"][0]["value"] == 3
 
 
 @pytest.mark.parametrize(
     "left, message",
     [
         ({"injected": "SEED = 5"}, "was run with SEED = 5"),
-        ({"text": f"saved to {files.ROOT}"}, r"cell \[3\] shows a path of this machine"),
+        ({"text": f"saved to {paths.ROOT}"}, r"cell \[3\] shows a path of this machine"),
         ({"text": f"saved to {Path.home()}/x.png"}, r"cell \[3\] shows a path of this machine"),
         ({"text": "careful", "stream": "stderr"}, r"cell \[3\] wrote to stderr: careful"),
-        ({"note": str(files.ROOT / "data")}, "result.json shows a path of this machine"),
+        ({"note": str(paths.ROOT / "data")}, "result.json shows a path of this machine"),
     ],
 )
 def test_reference_refuses_what_should_not_be_committed(folder, figures, tmp_path, left, message):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitlab import files, ledger, plots
+from vitlab import ledger, plots
 from vitlab.ledger import beside
 
 

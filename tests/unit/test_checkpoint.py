@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab import files
+from vitlab import paths
 from vitlab.data.world import World, stream
 from vitlab.models import zoo
 from vitlab.training import checkpoint
@@ -91,8 +91,8 @@ def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path):
     path = saved(tmp_path, 3)
     torch.save({"step": Evil()}, path / checkpoint.REST)
     sums = json.loads((path / checkpoint.SUMS).read_text())  # somebody who also mends the checksum
-    sums[checkpoint.REST] = files.file_hash(path / checkpoint.REST)
-    files.write_json(path / checkpoint.SUMS, sums)
+    sums[checkpoint.REST] = paths.file_hash(path / checkpoint.REST)
+    paths.write_json(path / checkpoint.SUMS, sums)
     with pytest.raises(ValueError, match=r"resume\.pt holds more than tensors and plain values"):
         checkpoint.read(path)
     assert not (tmp_path / "was_run").exists()
@@ -101,8 +101,8 @@ def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path):
 def test_a_pickle_in_place_of_the_weights_is_refused(tmp_path):
     path = saved(tmp_path, 3)
     torch.save({"weight": torch.ones(1)}, path / checkpoint.WEIGHTS)
-    sums = {file: files.file_hash(path / file) for file in (checkpoint.WEIGHTS, checkpoint.REST)}
-    files.write_json(path / checkpoint.SUMS, sums)
+    sums = {file: paths.file_hash(path / file) for file in (checkpoint.WEIGHTS, checkpoint.REST)}
+    paths.write_json(path / checkpoint.SUMS, sums)
     with pytest.raises(ValueError, match=r"never opened here|cannot be read as safetensors"):
         checkpoint.read(path)
 
@@ -129,8 +129,8 @@ def test_a_strangers_checkpoint_with_right_checksums_is_passed_over_aloud(tmp_pa
     saved(tmp_path, 4)
     path = saved(tmp_path, 8)
     write(path / checkpoint.REST)
-    sums = {file: files.file_hash(path / file) for file in (checkpoint.WEIGHTS, checkpoint.REST)}
-    files.write_json(path / checkpoint.SUMS, sums)
+    sums = {file: paths.file_hash(path / file) for file in (checkpoint.WEIGHTS, checkpoint.REST)}
+    paths.write_json(path / checkpoint.SUMS, sums)
     assert checkpoint.newest(tmp_path).rest["step"] == 4
     said = capsys.readouterr().err
     assert "step_00000008" in said and "taking the one before it" in said and said.count("\n") == 1
@@ -156,8 +156,8 @@ def test_a_checkpoint_that_lacks_something_is_not_gone_on_from(tmp_path, key):
         rest = checkpoint.read(path).rest
         del rest[key]
         torch.save(rest, path / checkpoint.REST)
-        sums = {file: files.file_hash(path / file) for file in (checkpoint.WEIGHTS, checkpoint.REST)}
-        files.write_json(path / checkpoint.SUMS, sums)
+        sums = {file: paths.file_hash(path / file) for file in (checkpoint.WEIGHTS, checkpoint.REST)}
+        paths.write_json(path / checkpoint.SUMS, sums)
     with pytest.raises(ValueError, match=f"is no checkpoint that a training here has written: it has no {key}; give"):
         trained(tmp_path)
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from test_notebooks_runner import folder, make
 
-from vitlab import experiments, files, notebooks
+from vitlab import experiments, notebooks, paths
 from vitlab.cli import doctor, execute, full, values
 from vitlab.cli import main as cli
 from vitlab.data import datasets
@@ -28,7 +28,7 @@ __all__ = ["folder"]  # a fixture: used by name
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, *arguments],
-        cwd=files.ROOT,
+        cwd=paths.ROOT,
         capture_output=True,
         text=True,
         env=os.environ | environment,
@@ -248,7 +248,7 @@ def test_a_killed_run_leaves_no_process_and_goes_on_where_it_stopped(folder, fig
     log, here = tmp_path / "log", str(Path(__file__).parent)
     make(folder, "01_a", SWEEP.format(here=here, log=str(log)))
     command = [sys.executable, "-c", RUN, str(folder)]
-    process = subprocess.Popen(command, cwd=files.ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=paths.ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline().startswith("  [1/8] sweeps size=")
     family = psutil.Process(process.pid).children(recursive=True)
     assert len(family) >= 3  # the kernel and its two workers
@@ -257,7 +257,7 @@ def test_a_killed_run_leaves_no_process_and_goes_on_where_it_stopped(folder, fig
     assert psutil.wait_procs(family, timeout=20)[1] == []
     before = len(log.read_text().splitlines())
     assert before < 8
-    done = subprocess.run(command, cwd=files.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     finished = sorted(int(line) for line in log.read_text().splitlines())
     assert set(finished) == set(range(8)) and len(finished) <= 8 + 2  # the two under way, at most
@@ -279,7 +279,7 @@ def test_an_interrupted_run_says_so_in_one_line_and_leaves_nothing(folder, figur
         make(folder, name, text)
     command = [sys.executable, "-c", RUN, str(folder)]
     with subprocess.Popen(
-        command, cwd=files.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command, cwd=paths.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stdout.readline().startswith("  [1/8] sweeps size=")
         family = psutil.Process(process.pid).children(recursive=True)
@@ -425,14 +425,14 @@ def test_the_doctor_finds_every_set_that_can_be_loaded_wherever_it_lies(monkeypa
 
 def test_the_doctor_counts_stored_runs_and_those_of_older_code(figures, monkeypatch):
     assert f"stored runs\n  none in {figures}\n" in doctor.describe()
-    function, folder = files.file_hash, figures / "smoke" / "runs" / "sweep"
+    function, folder = paths.file_hash, figures / "smoke" / "runs" / "sweep"
 
     def store(size: int, **made_by: str) -> Path:
         config = {"size": size}
         result = results.result(function, config, [{"accuracy": 0.5}], 1.0) | made_by
         key = identity.run_key(function, config, **made_by)
         path = folder / f"{key}.json"
-        files.write_json(path, results.with_checksum({name: result[name] for name in result if name != "code"}))
+        paths.write_json(path, results.with_checksum({name: result[name] for name in result if name != "code"}))
         return path
 
     store(1), store(2)
@@ -440,13 +440,13 @@ def test_the_doctor_counts_stored_runs_and_those_of_older_code(figures, monkeypa
     assert f"\n  2 {in_folder}\n" in doctor.describe()
     store(3, code="before"), store(4, code="before", torch="1.0"), store(5, torch="1.0")
     gone = store(6)
-    changed = files.read_json(gone) | {"function": "vitlab.experiments.gone._run_one"}
-    files.write_json(gone, results.with_checksum(changed))
+    changed = paths.read_json(gone) | {"function": "vitlab.experiments.gone._run_one"}
+    paths.write_json(gone, results.with_checksum(changed))
     (folder / "damaged.json").write_text("{")
     edited = store(7)
     edited.write_text(edited.read_text().replace('"accuracy": 0.5', '"accuracy": 0.7'))
     old = {name: value for name, value in changed.items() if name != "sha256"} | {"schema": 1}
-    files.write_json(folder / "old.json", old)
+    paths.write_json(folder / "old.json", old)
     monkeypatch.setattr(importlib, "import_module", lambda name: pytest.fail(f"{name} is imported"))
     before = {path: path.read_bytes() for path in folder.iterdir()}
     unused = "4 of older code, 1 of another torch or device, 2 that cannot be read (kept, not used)"
@@ -457,7 +457,7 @@ def test_the_doctor_counts_stored_runs_and_those_of_older_code(figures, monkeypa
 def test_the_doctor_looks_on_while_runs_are_written_and_removed(figures, monkeypatch):
     folder = figures / "smoke" / "runs" / "sweep"
     folder.mkdir(parents=True)
-    files.beside(folder / "a.json").write_text("{")  # of a sweep that goes on
+    paths.partial(folder / "a.json").write_text("{")  # of a sweep that goes on
     assert f"\n  0 in {figures / 'smoke' / 'runs'}, 0.0 MiB\n" in doctor.describe()
     for name in ("a.json", "b.json"):
         (folder / name).write_text("{")

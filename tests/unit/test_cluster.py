@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker, ge
 from test_notebooks_runner import folder, make, names, outputs
 from test_runner import configs, log
 
-from vitlab import files
+from vitlab import paths
 from vitlab.cli import main as cli
 from vitlab.experiments import data_scaling
 from vitlab.sweep import cluster, identity, runner
@@ -122,7 +122,7 @@ def test_a_scheduler_that_is_killed_loses_nothing_that_is_finished(tmp_path, mon
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     wanted = configs(tmp_path, 3, seconds=0.5)
     with subprocess.Popen(
-        command, cwd=files.ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, cwd=paths.ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         address = process.stdout.readline().strip()
         monkeypatch.setenv("VITLAB_SCHEDULER", address)
@@ -366,7 +366,7 @@ def test_an_interrupted_client_leaves_no_kernel_on_a_worker(folder, figures, sch
     pid = tmp_path / "pid"
     make(folder, "01_a", f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(100)")
     command = [sys.executable, "-c", RUN, str(folder), scheduler]
-    with subprocess.Popen(command, cwd=files.ROOT, stderr=subprocess.PIPE, text=True) as client:
+    with subprocess.Popen(command, cwd=paths.ROOT, stderr=subprocess.PIPE, text=True) as client:
         deadline = time.monotonic() + 60
         while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
             time.sleep(0.1)

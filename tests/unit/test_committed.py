@@ -7,7 +7,6 @@ import tarfile
 import pytest
 import sweeps
 
-from vitlab import files
 from vitlab.cli import doctor
 from vitlab.data import datasets
 from vitlab.sweep import committed, identity, runner

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from vitlab import files
+from vitlab import paths
 from vitlab.ledger import conditions, report
 from vitlab.ledger.entries import by_claim, verdicts_of
 from vitlab.publish import front
@@ -12,7 +12,7 @@ from vitlab.publish import front
 
 @pytest.fixture(scope="module")
 def committed():
-    return report.read_results(files.reference_dir("quick"))[0]
+    return report.read_results(paths.reference_dir("quick"))[0]
 
 
 def test_every_claim_that_is_not_reproduced_in_both_draws_has_one_and_no_other(committed):

@@ -6,11 +6,11 @@ import pytest
 import yaml
 
 import vitlab
-from vitlab import files
+from vitlab import paths
 from vitlab.cli import main as cli
 from vitlab.sweep.presets import PRESETS
 
-ROOT = files.ROOT
+ROOT = paths.ROOT
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 LOCK = (ROOT / "requirements.lock").read_text()
 TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))

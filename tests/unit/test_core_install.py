@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from vitlab import files
+from vitlab import paths
 
 pytestmark = pytest.mark.slow
 
-PROJECT = tomllib.loads((files.ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]
 REFUSED = """
 import json, sys
 from importlib.machinery import PathFinder
@@ -83,7 +83,7 @@ def refused() -> list[str]:
 
 def readme_example() -> str:
     """The block under "From Python" in the README."""
-    text = (files.ROOT / "README.md").read_text(encoding="utf-8")
+    text = (paths.ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"\*\*From Python\.\*\*[^`]*```python\n(.*?)```", text, re.DOTALL)
     return block
 
@@ -92,7 +92,7 @@ def readme_example() -> str:
 def session(refused) -> dict:
     """One process without the extra: it imports everything below the notebooks and runs the README's example."""
     command = [sys.executable, "-c", REFUSED + SESSION, json.dumps(refused), readme_example()]
-    done = subprocess.run(command, cwd=files.ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -120,7 +120,7 @@ def test_what_is_imported_is_declared():
     """Imports inside functions too; photographs() alone may ask for matplotlib, and says so."""
     declared = {canonical(Requirement(text).name) for text in PROJECT["dependencies"]}
     owners = metadata.packages_distributions()
-    places = [files.ROOT / "vitlab" / room for room in ROOMS]
+    places = [paths.ROOT / "vitlab" / room for room in ROOMS]
     paths = [path for place in places for path in ([place] if place.is_file() else place.rglob("*.py"))]
     assert len(paths) > 30
     missing = {

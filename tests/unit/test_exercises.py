@@ -15,7 +15,7 @@ import nbformat
 import psutil
 import pytest
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.cli import main as cli
 from vitlab.exercises import cells, check, confine, needs, watch
 from vitlab.publish.source import exercise, from_source
@@ -611,7 +611,7 @@ from vitlab.cli import main
 notebooks.sources_dir = lambda: Path({str(folder / "source")!r})
 main.main(["exercises", "check", {str(path)!r}])"""
     (tmp_path / "scratch").mkdir()
-    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch"), "PYTHONPATH": str(files.ROOT)}
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch"), "PYTHONPATH": str(paths.ROOT)}
     with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
         try:
             deadline = time.monotonic() + 60

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from vitlab import files, ledger
+from vitlab import ledger, paths
 from vitlab.ledger import report
 from vitlab.ledger.claims import ALL, CLAIMS, LATER
 from vitlab.publish import front
@@ -103,7 +103,7 @@ def test_a_metric_is_cut_at_a_comma(metric, short):
 
 
 def test_what_marks_a_number_of_the_larger_runs_is_never_cut():
-    results = report.read_results(files.reference_dir("quick"))[0]
+    results = report.read_results(paths.reference_dir("quick"))[0]
     metrics = {entry["metric"] for result in results.values() for entry in result["results"]}
     marked = {metric for metric in metrics if "full" in metric.split(", ")}
     assert marked == {metric for metric in metrics if "full" in front.short_metric(metric).split(", ")} != set()
@@ -140,7 +140,7 @@ def test_every_claim_has_a_short_form_of_at_most_six_words():
 
 
 def test_the_picture_is_what_its_record_says_and_small():
-    record = files.read_json(front.HERO.with_suffix(".json"))
+    record = paths.read_json(front.HERO.with_suffix(".json"))
     content = front.HERO.read_bytes()
     assert hashlib.sha256(content).hexdigest() == record["sha256"] and len(content) <= 300_000
     assert [weights["name"] for weights in record["weights"]] == ["lab", "vit_tiny_patch16_224"]
@@ -149,8 +149,8 @@ def test_the_picture_is_what_its_record_says_and_small():
 
 
 def test_the_picture_has_the_models_that_the_notebooks_show():
-    ours, real = files.read_json(front.HERO.with_suffix(".json"))["weights"]
-    reference = files.read_json(files.reference_dir("imagenet") / "06_embedding_filters" / "result.json")
+    ours, real = paths.read_json(front.HERO.with_suffix(".json"))["weights"]
+    reference = paths.read_json(paths.reference_dir("imagenet") / "06_embedding_filters" / "result.json")
     assert real["sha256"] == reference["weights"]["sha256"]
     from vitlab.publish.imagenet import what
 
@@ -168,7 +168,7 @@ def test_one_command_writes_the_pages_and_repeats_itself(tmp_path):
     first = [page.read_text(encoding="utf-8") for page in pages]
     front.write(tmp_path)
     assert [page.read_text(encoding="utf-8") for page in pages] == first
-    results = report.read_results(files.reference_dir("quick"))[0]
+    results = report.read_results(paths.reference_dir("quick"))[0]
     twice = front.drawn_twice()
     assert all(front.headline(results, twice) in " ".join(text.split()) for text in first[:2])
     assert front.claims_table(results, twice) in first[0]

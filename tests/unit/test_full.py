@@ -9,7 +9,7 @@ import time
 import pandas as pd
 import pytest
 
-from vitlab import experiments, files
+from vitlab import experiments
 from vitlab.cli import full, main
 from vitlab.data import datasets
 from vitlab.experiments import cifar10_best, lab_weights, transfer

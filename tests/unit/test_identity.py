@@ -114,7 +114,7 @@ def test_a_module_outside_of_vitlab_counts_with_what_it_imports_of_vitlab(packag
     ("source", "package", "names"),
     [
         ("import torch, vitlab.data.world as w", (), {"vitlab", "vitlab.data", "vitlab.data.world"}),
-        ("from vitlab import files", (), {"vitlab", "vitlab.files"}),
+        ("from vitlab import paths", (), {"vitlab", "vitlab.paths"}),
         ("from . import loader", ("vitlab", "data"), {"vitlab", "vitlab.data", "vitlab.data.loader"}),
         ("from ..models.vit import ViT", ("vitlab", "data"), {"vitlab", "vitlab.models", "vitlab.models.vit"}),
         ("import json\nfrom vitlabs import x", (), set()),

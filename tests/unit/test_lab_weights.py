@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from vitlab import files
+from vitlab import paths
 from vitlab.data import datasets
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.experiments.lab_weights import CONFIGS, lab_weights, model_card
 from vitlab.models import zoo
 from vitlab.training.evaluate import evaluate
 
-PRESENT = [which for which in zoo.BUNDLED if (files.bundled_dir() / zoo.BUNDLED[which]).exists()]
+PRESENT = [which for which in zoo.BUNDLED if (paths.bundled_dir() / zoo.BUNDLED[which]).exists()]
 
 
 def test_every_bundled_model_is_there():
@@ -39,7 +39,7 @@ def test_bundled_weights_do_what_their_card_says(which):
 @pytest.mark.parametrize("which", zoo.BUNDLED)
 def test_card_is_the_one_made_from_the_weights(which):
     lab = zoo.load(which)
-    path = files.bundled_dir() / zoo.BUNDLED[which]
+    path = paths.bundled_dir() / zoo.BUNDLED[which]
     assert path.stat().st_size < 12e6
     assert path.with_suffix(".md").read_text(encoding="utf-8") == model_card(which, lab.name, lab.about)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab import files
+from vitlab import paths
 from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.training import checkpoint
@@ -216,7 +216,7 @@ def kernel(tmp_path_factory):
             return KernelSpec(**get_kernel_dict())
 
     manager = Ours()
-    environment = {**os.environ, "PYTHONPATH": str(files.ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(paths.ROOT)}
     environment.pop("MPLBACKEND", None)
     manager.start_kernel(env=environment, cwd=tmp_path_factory.mktemp("kernel"))
     client = manager.client()

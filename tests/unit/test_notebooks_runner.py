@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.cli import execute
 
 
@@ -262,12 +262,12 @@ def test_progress_of_runs_is_shown_and_nothing_else(folder, figures, capsys):
 def test_a_second_process_waits_for_the_notebooks_folder(folder, figures, capfd):
     make(folder, "01_a", "print('one')")
     code = (
-        "import sys, time; from vitlab import files\n"
-        "with files.lock(sys.argv[1]): print('held', flush=True); time.sleep(1)"
+        "import sys, time; from vitlab import paths\n"
+        "with paths.lock(sys.argv[1]): print('held', flush=True); time.sleep(1)"
     )
     place = figures / "smoke" / "01_a"
     command = [sys.executable, "-c", code, str(place)]
-    with subprocess.Popen(command, cwd=files.ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=paths.ROOT, stdout=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
         started = time.perf_counter()
         assert execute.run(notebooks.all_notebooks(), "smoke", {}) == {}

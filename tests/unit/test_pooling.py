@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from vitlab import files
+from vitlab import paths
 from vitlab.ledger import pooling, report, second
 from vitlab.ledger.entries import estimate
 from vitlab.ledger.estimate import Estimate
@@ -84,7 +84,7 @@ def test_two_samples_of_one_population_differ_one_time_in_twenty():
 
 def test_pooled_numbers_are_those_that_the_notebooks_made_of_the_runs_of_both_draws():
     """Notebooks judge the runs of both draws of some claims as one: another way to the number."""
-    first, again = (report.read_results(files.reference_dir(name))[0] for name in ("quick", second.FOLDER))
+    first, again = (report.read_results(paths.reference_dir(name))[0] for name in ("quick", second.FOLDER))
     twice = second.drawn(first, again)
     compared = 0
     for notebook, claim, runs in (("04_data_scaling", "C05", 10), ("11_design_choices", "C17", 18)):

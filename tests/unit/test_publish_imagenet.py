@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitlab import files
+from vitlab import paths
 from vitlab.models import zoo
 from vitlab.publish import __main__ as publish
 from vitlab.publish import imagenet
@@ -41,7 +41,7 @@ def test_pictures_and_numbers_are_kept_and_nothing_else(tmp_path):
     old.write_text("of an earlier run")
     target = imagenet.take_over(executed(tmp_path / "run"), tmp_path / "reference", TOLD)
     assert sorted(path.name for path in target.iterdir()) == ["large.png", "result.json", "small.png"]
-    result = files.read_json(target / "result.json")
+    result = paths.read_json(target / "result.json")
     assert result["weights"] == TOLD and result["parameters"] == {"weights": "vit_tiny", "seed": 0}
     assert all("svg" not in figure for figure in result["figures"].values())
     assert result["figures"]["small"]["sha256"] == hashlib.sha256((target / "small.png").read_bytes()).hexdigest()
@@ -49,19 +49,19 @@ def test_pictures_and_numbers_are_kept_and_nothing_else(tmp_path):
 
 def test_figures_and_numbers_of_other_trainings_stay_behind(tmp_path):
     run = executed(tmp_path / "run")
-    result = files.read_json(run / "result.json")
+    result = paths.read_json(run / "result.json")
     result["figures"]["local_shares"] = result["figures"]["small"]
     result["results"] += [{"claim": "L01"}, {"claim": "C10"}]
-    files.write_json(run / "result.json", result)
-    kept = files.read_json(imagenet.take_over(run, tmp_path / "reference", TOLD) / "result.json")
+    paths.write_json(run / "result.json", result)
+    kept = paths.read_json(imagenet.take_over(run, tmp_path / "reference", TOLD) / "result.json")
     assert sorted(kept["figures"]) == ["large", "small"]
     assert [entry["claim"] for entry in kept["results"]] == ["C12", "C10"]
 
 
 def test_the_reference_has_nothing_of_trainings_of_ours():
     ours = {"L01", "L02"}
-    for path in sorted(files.reference_dir("imagenet").glob("*/result.json")):
-        result = files.read_json(path)
+    for path in sorted(paths.reference_dir("imagenet").glob("*/result.json")):
+        result = paths.read_json(path)
         assert not ours & {entry["claim"] for entry in result["results"]}, path
         assert all("training" not in figure["alt"] for figure in result["figures"].values()), path
 
@@ -75,7 +75,7 @@ def test_large_pictures_get_a_palette_and_small_ones_stay(tmp_path):
         assert image.mode == "P" and image.size == (400, 400)
 
 
-@pytest.mark.parametrize("note", [f"in {files.ROOT}", "read from /elsewhere/model.safetensors"])
+@pytest.mark.parametrize("note", [f"in {paths.ROOT}", "read from /elsewhere/model.safetensors"])
 def test_a_place_of_this_machine_is_refused(tmp_path, note):
     run = executed(tmp_path / "run", note=note)
     with pytest.raises(ValueError, match="print names, not places"):
@@ -108,7 +108,7 @@ def test_one_command_runs_the_notebooks_and_takes_them_over(tmp_path, figures, m
     assert publish.main(["imagenet", "09", "--weights", "lab-world", "--preset", "smoke", "--about", "ours"]) == 0
     settings = ["--set", "WEIGHTS=lab-world", "--set", "WORLD_WEIGHTS=lab-world"]
     assert calls == [(["run", "09", "--preset", "smoke", *settings], str(figures / "imagenet"))]
-    result = files.read_json(tmp_path / "reference" / "imagenet" / "09_attention_rollout" / "result.json")
+    result = paths.read_json(tmp_path / "reference" / "imagenet" / "09_attention_rollout" / "result.json")
     assert result["weights"]["name"] == "lab-world" and result["weights"]["about"] == "ours"
     monkeypatch.setattr(subprocess, "run", lambda command, env: SimpleNamespace(returncode=1))
     assert publish.main(["imagenet", "09", "--weights", "lab-world", "--preset", "smoke"]) == 2

@@ -6,7 +6,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from vitlab import files
+from vitlab import paths
 from vitlab.experiments import real_subsets
 from vitlab.ledger import published
 from vitlab.publish import __main__ as publish
@@ -91,7 +91,7 @@ def planned(preset="smoke", seed=0):
 def carried(folders, monkeypatch):
     """The study's runs, committed as an older code named them which differs by `edit`; then what `carry` returns."""
     older = folders / "older"
-    shutil.copytree(files.ROOT / "vitlab", older / "vitlab")  # with what Python compiled, for its process
+    shutil.copytree(paths.ROOT / "vitlab", older / "vitlab")  # with what Python compiled, for its process
     monkeypatch.setattr(real_subsets, "planned_runs", planned)
     (older / "pyproject.toml").touch()
     monkeypatch.setattr(carry, "_checkout", lambda revision: contextlib.nullcontext(older))
@@ -173,7 +173,7 @@ def test_what_cannot_be_carried_over_is_said(folders, capsys, studies, words):
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not (files.ROOT / ".git").exists(), reason="needs a clone")
+@pytest.mark.skipif(not (paths.ROOT / ".git").exists(), reason="needs a clone")
 def test_a_revision_is_checked_out_and_goes():
     with carry._checkout("HEAD") as place:
         assert (place / "vitlab" / "files.py").exists()

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from vitlab import files
+from vitlab import paths
 from vitlab.ledger import report
 from vitlab.models.sizes import lab_sizes
 from vitlab.plots.families import sizes_table
 from vitlab.publish import front
 
-README = files.ROOT / "README.md"
-PAGES = [README, *files.ROOT.glob("C*.md"), *sorted((files.ROOT / "docs").glob("*.md"))]
+README = paths.ROOT / "README.md"
+PAGES = [README, *paths.ROOT.glob("C*.md"), *sorted((paths.ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -27,7 +27,7 @@ def test_pictures_have_alternative_text():
 
 @pytest.fixture(scope="module")
 def results():
-    return report.read_results(files.reference_dir("quick"))[0]
+    return report.read_results(paths.reference_dir("quick"))[0]
 
 
 def between(text, name):
@@ -37,7 +37,7 @@ def between(text, name):
 
 @pytest.mark.parametrize("page", front.PAGES[:2])
 def test_findings_and_picture_are_the_references(page, results):
-    text = (files.ROOT / page).read_text(encoding="utf-8")
+    text = (paths.ROOT / page).read_text(encoding="utf-8")
     assert between(text, "findings") == front.headline(results, front.drawn_twice()), (
         "run: python -m vitlab.publish readme"
     )
@@ -52,14 +52,14 @@ def test_the_table_of_claims_is_the_reference(results):
 
 
 def test_the_ledgers_page_is_the_reference(results):
-    text = (files.ROOT / front.PAGES[2]).read_text(encoding="utf-8")
+    text = (paths.ROOT / front.PAGES[2]).read_text(encoding="utf-8")
     assert text == front.ledger_page(results, front.drawn_twice()), "run: python -m vitlab.publish readme"
 
 
 def test_the_front_page_says_what_it_takes_as_the_guide_does():
-    guide = (files.ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    guide = (paths.ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     for page in front.PAGES[:2]:
-        text = " ".join((files.ROOT / page).read_text(encoding="utf-8").split())
+        text = " ".join((paths.ROOT / page).read_text(encoding="utf-8").split())
         assert "downloads about 3 GB and takes about 6 GB of disk" in text, page
     assert "about 6 GB on Linux" in guide and "about 3 GB to download" in guide
 

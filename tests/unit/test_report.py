@@ -6,7 +6,7 @@ import re
 import matplotlib.pyplot as plt
 import pytest
 
-from vitlab import files, ledger
+from vitlab import ledger
 from vitlab.ledger import report
 
 

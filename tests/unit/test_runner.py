@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sweeps
 
-from vitlab import files
+from vitlab import paths
 from vitlab.sweep import identity, results, runner
 
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ def sweep(folder: Path, wanted: list[dict], jobs: int) -> subprocess.Popen:
     command = [sys.executable, "-c", SWEEP, str(HERE), str(folder / "runs"), json.dumps(wanted), str(jobs)]
     return subprocess.Popen(
         command,
-        cwd=files.ROOT,
+        cwd=paths.ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -84,7 +84,7 @@ def test_a_lock_that_a_killed_process_left_beside_its_finished_run_is_removed(tm
     wanted, folder = configs(tmp_path, 2), tmp_path / "runs"
     runner.run_all(sweeps.logged, wanted, folder, jobs=1)
     first, *_ = runner.paths_of(sweeps.logged, wanted, folder)
-    with files.lock(folder, first.stem):
+    with paths.lock(folder, first.stem):
         (lock,) = folder.glob(".*.lock")
     lock.touch()  # as a process does that is killed after its result has been written
     runner.run_all(sweeps.logged, wanted, folder, jobs=1)
@@ -181,7 +181,7 @@ def test_what_another_process_did_to_a_corrupt_result_is_left_as_it_is(tmp_path,
     wanted = configs(tmp_path, 1)[0]
     runner.run_all(sweeps.logged, [wanted], tmp_path / "runs", jobs=1)
     (path,) = (tmp_path / "runs").iterdir()
-    good, written, read_json = path.read_bytes(), results.read(path, wanted), files.read_json
+    good, written, read_json = path.read_bytes(), results.read(path, wanted), paths.read_json
     path.write_text("{}")
 
     def read_and_overtaken(path):
@@ -208,7 +208,7 @@ def test_results_without_a_checksum_are_kept_and_not_used(tmp_path, monkeypatch,
         patch.setattr(identity, "SCHEMA", 1)
         runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1)
     (old,) = (tmp_path / "runs").iterdir()
-    files.write_json(old, {name: value for name, value in files.read_json(old).items() if name != "sha256"})
+    paths.write_json(old, {name: value for name, value in paths.read_json(old).items() if name != "sha256"})
     before = old.read_bytes()
     capsys.readouterr()
     runner.run_all(sweeps.logged, wanted, tmp_path / "runs", jobs=1)
@@ -364,7 +364,7 @@ def test_a_run_after_an_edit_is_refused_and_the_earlier_ones_are_stored(tmp_path
     with pytest.raises(RuntimeError, match=r"1 of 2 runs failed: own_study size=2 .*: restart it"):
         runner.run_all(own.run, wanted, tmp_path / "runs", jobs=1)
     (path,) = (tmp_path / "runs").glob("*.json")
-    assert files.read_json(path)["rows"] == [{"accuracy": 1}]
+    assert paths.read_json(path)["rows"] == [{"accuracy": 1}]
 
 
 def test_an_edit_of_a_users_module_between_two_sweeps_is_noticed_until_it_is_imported_anew(tmp_path, own):

@@ -8,7 +8,7 @@ import json
 import pandas as pd
 import pytest
 
-from vitlab import files, ledger
+from vitlab import ledger, paths
 from vitlab.experiments import head_rates, local_heads, scaling, second_draw
 from vitlab.ledger import claims, published, report, second, verdicts
 from vitlab.ledger.entries import fields
@@ -187,7 +187,7 @@ def test_front_page_and_report_show_the_second_draw(tmp_path):
     assert "Second draw" not in front.ledger_page(FIRST).split("## C01")[1]
     for folder, found in (("first", FIRST), ("second", SECOND)):
         for notebook, content in found.items():
-            files.write_json(tmp_path / folder / notebook / "result.json", content)
+            paths.write_json(tmp_path / folder / notebook / "result.json", content)
     text = report.build(tmp_path / "first", tmp_path / "none", "quick", again=tmp_path / "second")
     assert "## Second draw" in text and "| C13 | reproduced | inconclusive | number of C13: 0.50" in text
     assert "## Second draw" not in report.build(tmp_path / "first", tmp_path / "none", "quick")
@@ -295,10 +295,10 @@ def test_where_both_draws_agree_the_numbers_are_those_of_all_seeds_and_the_verdi
 @pytest.fixture
 def ran(folders, monkeypatch):
     """A notebook that seems to have run with seed 1; what the check of its source was asked is returned."""
-    run = files.figures_dir() / "quick" / "08_attention_distance"
+    run = paths.figures_dir() / "quick" / "08_attention_distance"
     asked = {}
     monkeypatch.setattr(publishing, "with_outputs", lambda source, notebook, **given: asked.update(given))
-    files.write_json(run / "result.json", result(entry("C12"), entry("C01"), entry("L01"), seed=1, table=[1]))
+    paths.write_json(run / "result.json", result(entry("C12"), entry("C01"), entry("L01"), seed=1, table=[1]))
     (run / "notebook.ipynb").write_text("{}")
     return folders, run, asked
 
@@ -341,7 +341,7 @@ def test_every_claim_says_what_a_second_draw_changes_or_has_nothing_to_draw():
 
 def test_claims_that_runs_of_full_decide_name_their_study():
     """A claim of the reference has numbers of full if and only if a second draw of it needs a study's runs."""
-    found = report.read_results(files.reference_dir("quick"))[0]
+    found = report.read_results(paths.reference_dir("quick"))[0]
     entries = [each for result in found.values() for each in result["results"]]
     by_full = {each["claim"] for each in entries if {"full", "over trainings"} & set(each["metric"].split(", "))}
     studied = {claim for claim, drawn in publishing.DRAWN.items() if drawn.study}
@@ -349,7 +349,7 @@ def test_claims_that_runs_of_full_decide_name_their_study():
 
 
 def test_what_is_committed_of_the_second_draw_is_of_another_seed_and_of_claims_that_it_draws():
-    there, bad = report.read_results(files.reference_dir(second.FOLDER))
+    there, bad = report.read_results(paths.reference_dir(second.FOLDER))
     assert not bad
     for result in there.values():
         assert result["seed"] != 0 and not result["figures"]

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitlab import files
+from vitlab import paths
 from vitlab.cli.main import main
 from vitlab.models import zoo
 from vitlab.training import cost, paper, session
@@ -295,7 +295,7 @@ EACH = (
 def test_a_setting_of_another_type_is_refused_alike_by_the_plan_and_the_run(figures):
     # in a process of its own: here, annotations are checked
     command = [sys.executable, "-c", EACH, *OF_ANOTHER_TYPE]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=files.ROOT, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=paths.ROOT, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     lines = done.stderr.splitlines()
     for words, plan, run in zip(OF_ANOTHER_TYPE.values(), lines[::2], lines[1::2], strict=True):

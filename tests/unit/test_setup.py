@@ -318,8 +318,8 @@ def test_clean_keeps_reference_and_downloads(checkout):
         ".venv/x",
     ]
     gone = [
-        "figures/quick/REPORT.md",
-        "figures/smoke/x",
+        "figures/out/quick/REPORT.md",
+        "figures/out/smoke/x",
         "vitlab/__pycache__/x.pyc",
         ".pytest_cache/x",
         "build/x",
@@ -335,7 +335,7 @@ def test_clean_keeps_reference_and_downloads(checkout):
 @pytest.mark.skipif(not shutil.which("git"), reason="no git on this machine")
 def test_git_ignores_what_runs_write_but_not_the_reference(checkout):
     call(checkout, "git", "init", "-q")
-    ignored = ["figures/quick/REPORT.md", "data/downloads/cifar10/x", ".venv/x", "vitlab/__pycache__/x.pyc"]
+    ignored = ["figures/out/quick/REPORT.md", "data/downloads/cifar10/x", ".venv/x", "vitlab/__pycache__/x.pyc"]
     tracked = ["figures/reference/quick/01/a.png", "data/lab.safetensors", "notebooks/00_start_here.ipynb"]
     done = call(checkout, "git", "check-ignore", *ignored, *tracked)
     assert done.stdout.split() == ignored

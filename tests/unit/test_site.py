@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 import nbformat
 import pytest
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.publish import colab
 from vitlab.publish.__main__ import main
 from vitlab.publish.site import api, links, pages
 from vitlab.publish.source import from_source, sources
 
-CONF = files.ROOT / "docs" / "site" / "conf.py"
+CONF = paths.ROOT / "docs" / "site" / "conf.py"
 
 
 @pytest.fixture
@@ -79,10 +79,10 @@ def test_a_link_that_leads_nowhere_is_named(checkout, tmp_path, target):
 
 
 def test_every_public_module_of_the_science_has_its_place_in_the_api(tmp_path):
-    made = {path.stem: path.read_text() for path in api.write(files.ROOT, tmp_path)}
+    made = {path.stem: path.read_text() for path in api.write(paths.ROOT, tmp_path)}
     assert list(made) == ["analysis", "models", "data", "training", "evaluation", "plots"]
     for package, text in made.items():
-        there = [path.stem for path in sorted((files.ROOT / "vitlab" / package).glob("*.py")) if path.stem[0] != "_"]
+        there = [path.stem for path in sorted((paths.ROOT / "vitlab" / package).glob("*.py")) if path.stem[0] != "_"]
         assert re.findall(r"^## (.+)$", text, re.MULTILINE) == there
         assert all(f".. automodule:: vitlab.{package}.{name}\n   :members:" in text for name in there)
 
@@ -96,7 +96,7 @@ def test_a_figure_that_result_json_does_not_know_is_an_error(checkout, tmp_path)
 
 def test_every_committed_notebook_can_be_made_a_page_with_words_for_each_picture():
     for path in notebooks.all_notebooks():
-        notebook = nbformat.reads(pages.page(path, files.ROOT, "")[0], as_version=4)
+        notebook = nbformat.reads(pages.page(path, paths.ROOT, "")[0], as_version=4)
         shown = [
             (
                 len(cell.metadata["alt"]),
@@ -247,7 +247,7 @@ def test_the_minutes_of_the_teaching_guide_are_those_of_the_notebooks():
             r"^# ### (?:Exercise )?(\d) · .*\(★+, (\d+) min", source.read_text(encoding="utf-8"), re.M
         )
         given |= {f"{source.stem[:2]}.{number}": int(minutes) for number, minutes in headings}
-    text = " ".join((files.ROOT / "docs" / "teaching.md").read_text(encoding="utf-8").split())
+    text = " ".join((paths.ROOT / "docs" / "teaching.md").read_text(encoding="utf-8").split())
     named = re.findall(r"((?:\d\d\.\d(?:, | and )?)+)[^\d(]*(?:\(|: )(\d+) min", text)
     said = {number: int(minutes) for numbers, minutes in named for number in re.findall(r"\d\d\.\d", numbers)}
     assert len(said) > 30 and said == {number: given[number] for number in said}

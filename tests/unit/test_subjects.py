@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from vitlab import files
 from vitlab.experiments import subjects
 from vitlab.models import zoo
 from vitlab.models.pretrained import Pretrained

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.cli import copies
 
 PACKED = ("vitlab", "notebooks", "data", "figures/reference", "pyproject.toml", "setup.py", "README.md", "LICENSE")
@@ -20,7 +20,7 @@ def installed(tmp_path_factory):
     """A folder of installed packages with vitlab's wheel in it; what it needs is found where the tests find it."""
     checkout, folder = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("installed")
     for name in PACKED:
-        source, target = files.ROOT / name, checkout / name
+        source, target = paths.ROOT / name, checkout / name
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("downloads", "__pycache__", "*.egg-info"))
         else:
@@ -53,7 +53,7 @@ def test_the_notebooks_are_copied_and_run_where_the_wheel_is_installed(installed
         assert status == 0 and f"figures go to {tmp_path}/mine/figures" in said and "lab.safetensors" in said
     status, said = vitlab(installed, tmp_path / "mine", "run", "08", "--preset", "smoke")
     assert status == 0, said
-    result = files.read_json(tmp_path / "mine" / "figures" / "smoke" / "08_attention_distance" / "result.json")
+    result = paths.read_json(tmp_path / "mine" / "figures" / "smoke" / "08_attention_distance" / "result.json")
     assert result["parameters"]["weights"] == "lab" and {each["claim"] for each in result["results"]} >= {"C12", "C13"}
     exercises = "mine/notebooks/exercises/08_attention_distance.ipynb"
     status, said = vitlab(installed, tmp_path, "exercises", "check", exercises)
@@ -66,9 +66,9 @@ def test_the_notebooks_are_copied_and_run_where_the_wheel_is_installed(installed
 def test_the_wheel_brings_all_that_a_checkout_reads(installed):
     share = installed / "vitlab" / "share"
     for name in ("notebooks/08_attention_distance.ipynb", "notebooks/source/08_attention_distance.py"):
-        assert (share / name).read_bytes() == (files.ROOT / name).read_bytes()
-    for path in [*files.ROOT.glob("data/*.*"), *files.ROOT.glob("figures/reference/full/runs/*")]:
-        assert (share / path.relative_to(files.ROOT)).read_bytes() == path.read_bytes()
+        assert (share / name).read_bytes() == (paths.ROOT / name).read_bytes()
+    for path in [*paths.ROOT.glob("data/*.*"), *paths.ROOT.glob("figures/reference/full/runs/*")]:
+        assert (share / path.relative_to(paths.ROOT)).read_bytes() == path.read_bytes()
     assert not (share / "data" / "downloads").exists() and not list(share.rglob("__pycache__"))
 
 

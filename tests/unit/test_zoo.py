@@ -18,7 +18,6 @@ from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from vitlab import files
 from vitlab.models import hub, zoo
 from vitlab.models.pretrained import Pretrained
 

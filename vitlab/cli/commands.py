@@ -37,10 +37,10 @@ def _set_where(options: argparse.Namespace) -> None:
 
 def _check_writable(*folders: Path) -> None:
     """Raises OSError where one of these folders, all below the figures folder, cannot be written into."""
-    from vitlab import disk
+    from vitlab import paths
 
     for folder in folders:
-        disk.check_writable(folder)
+        paths.check_writable(folder)
 
 
 def _check_number(name: str, value: float) -> None:
@@ -65,7 +65,7 @@ def _check_lab(command: str) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Execute notebooks, then write the report."""
-    from vitlab import files, notebooks
+    from vitlab import notebooks, paths
     from vitlab.cli import execute, values
     from vitlab.sweep import cluster, presets
 
@@ -78,19 +78,19 @@ def run(options: argparse.Namespace) -> int:
     chosen = [notebooks.find(which) for which in options.notebooks] or notebooks.all_notebooks()
     if not chosen:
         notebooks.find("00")  # raises: there are none here
-    paths = list(dict.fromkeys(chosen))
+    wanted = list(dict.fromkeys(chosen))
     elsewhere = bool(os.environ.get("VITLAB_SCHEDULER"))
-    chosen_settings = values.checked(notebooks.check_settings(paths, settings), elsewhere)
-    figures = files.figures_dir() / options.preset
-    _check_writable(figures, figures / "runs", *(figures / path.stem for path in paths))
+    chosen_settings = values.checked(notebooks.check_settings(wanted, settings), elsewhere)
+    figures = paths.figures_dir() / options.preset
+    _check_writable(figures, figures / "runs", *(figures / path.stem for path in wanted))
     with cluster.connected() as there:
         executor = execute.side_by_side if preset.two_at_a_time else None
         if there:
-            executor = partial(_on_cluster, there, files.figures_dir())
-        failures = execute.run(paths, options.preset, chosen_settings, executor)
+            executor = partial(_on_cluster, there, paths.figures_dir())
+        failures = execute.run(wanted, options.preset, chosen_settings, executor)
     report = _write_report(options.preset)
     if failures:
-        print(f"vitlab: {len(failures)} of {len(paths)} notebooks failed: {', '.join(failures)}", file=sys.stderr)
+        print(f"vitlab: {len(failures)} of {len(wanted)} notebooks failed: {', '.join(failures)}", file=sys.stderr)
     print(report)
     return 1 if failures else 0
 
@@ -120,17 +120,17 @@ def report(options: argparse.Namespace) -> int:
 
 
 def _write_report(preset: str) -> Path:
-    from vitlab import files, notebooks
+    from vitlab import notebooks, paths
     from vitlab.ledger import report
     from vitlab.sweep import presets
 
-    _check_writable(files.figures_dir() / presets.check(preset).name)
+    _check_writable(paths.figures_dir() / presets.check(preset).name)
     return report.write(preset, [path.stem for path in notebooks.all_notebooks()])
 
 
 def train(options: argparse.Namespace) -> int:
     """Train a model by name, or say what it would take."""
-    from vitlab import disk, files, notebooks
+    from vitlab import notebooks, paths
     from vitlab.training import session
 
     if options.save_every < 1:
@@ -144,8 +144,8 @@ def train(options: argparse.Namespace) -> int:
         print(session.plan(chosen))
         return 0
     name = f"{options.model}-{Path(options.data).name}".replace("/", "_")
-    folder = Path(options.out) if options.out else files.figures_dir() / "training" / name
-    disk.check_writable(folder, "--out FOLDER" if options.out else "--out FOLDER or VITLAB_FIGURES=FOLDER")
+    folder = Path(options.out) if options.out else paths.figures_dir() / "training" / name
+    paths.check_writable(folder, "--out FOLDER" if options.out else "--out FOLDER or VITLAB_FIGURES=FOLDER")
     how = {"parallel": options.parallel, "save_every": options.save_every, "restart": options.restart}
     session.run(chosen, folder, **how)
     return 0
@@ -197,7 +197,7 @@ def copy(options: argparse.Namespace) -> int:
 
 def experiment(options: argparse.Namespace) -> int:
     """Run one experiment without Jupyter, or say what it would take."""
-    from vitlab import experiments, files
+    from vitlab import experiments, paths
     from vitlab.sweep import presets
 
     presets.check_runnable(options.preset)
@@ -211,11 +211,11 @@ def experiment(options: argparse.Namespace) -> int:
         return 0
     function = experiments.find(options.name)
     values = _own_settings(function, _settings(options))
-    figures = files.figures_dir() / options.preset
+    figures = paths.figures_dir() / options.preset
     path = figures / "experiments" / f"{options.name}.csv"
     _check_writable(path.parent, figures / "runs")
     table = function(preset=options.preset, seed=options.seed, jobs=options.jobs, **values)
-    with files.writing(path) as temporary:
+    with paths.writing(path) as temporary:
         table.to_csv(temporary, index=False)
     print(table.to_string(index=False, max_rows=60, max_colwidth=40))  # a packed position map has thousands of letters
     print(path)

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from vitlab import disk, files
+from vitlab import paths
 
 _LEFT_OUT = shutil.ignore_patterns("source", "colab", "__pycache__", ".*")  # sources are for maintainers
 
@@ -26,15 +26,15 @@ def copy(folder: Path | str) -> Path:
     """
     if not str(folder):
         raise ValueError("no folder is given: `.` is this one")
-    disk.check_writable(Path(folder).expanduser(), "vitlab copy FOLDER")
-    source, target = files.shipped() / files.NOTEBOOKS, Path(folder).expanduser().resolve() / files.NOTEBOOKS
+    paths.check_writable(Path(folder).expanduser(), "vitlab copy FOLDER")
+    source, target = paths.shipped() / "notebooks", Path(folder).expanduser().resolve() / "notebooks"
     if target.exists() or target.is_symlink():
         raise FileExistsError(f"{target} is there already: remove it, or give another folder")
-    if not (source / files.FIRST).is_file():
+    if not (source / "00_start_here.ipynb").is_file():
         raise FileNotFoundError(f"no notebooks in {source}: install vitlab's wheel, or clone the repository")
-    with disk.explained(target):
+    with paths.explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = files.beside(target)
+        temporary = paths.partial(target)
         try:
             shutil.copytree(source, temporary, ignore=_LEFT_OUT)
             os.replace(temporary, target)

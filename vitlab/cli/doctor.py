@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import vitlab
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.sweep import committed, identity, presets, results
 
 _PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scikit-learn")
@@ -31,7 +31,7 @@ def describe() -> str:
     True
     """
     sections = {
-        f"vitlab {vitlab.__version__}": [f"checkout {files.ROOT}", *_notebooks()],
+        f"vitlab {vitlab.__version__}": [f"checkout {paths.ROOT}", *_notebooks()],
         "installed": _installed(),
         "machine": _machine(),
         "data sets": _data_sets(),
@@ -46,7 +46,7 @@ def describe() -> str:
 def _notebooks() -> Iterator[str]:
     numbers = [path.stem[:2] for path in notebooks.all_notebooks()]
     yield f"notebooks {' '.join(numbers)}" if numbers else f"no notebooks in {notebooks.notebooks_dir()}"
-    yield f"figures go to {files.figures_dir()}"
+    yield f"figures go to {paths.figures_dir()}"
 
 
 def _installed() -> Iterator[str]:
@@ -73,7 +73,7 @@ def _machine() -> Iterator[str]:
     else:
         yield "no GPU that torch can use: everything runs on the CPU"
     yield f"memory {memory.total / _GIB:.1f} GiB, {memory.available / _GIB:.1f} GiB available"
-    yield f"disk {shutil.disk_usage(_existing(files.figures_dir())).free / _GIB:.1f} GiB free for figures"
+    yield f"disk {shutil.disk_usage(_existing(paths.figures_dir())).free / _GIB:.1f} GiB free for figures"
 
 
 def _existing(path: Path) -> Path:
@@ -86,24 +86,24 @@ def _data_sets() -> Iterator[str]:
     yield "world      painted on demand"
     yield "digits     come with scikit-learn"
     for name in datasets.TORCHVISION:  # in a folder of this name, or in torchvision's own layout
-        yield f"{name:<10} {'found in' if datasets.present(name) else 'not found in'} {files.data_dir()}"
-    photos = files.data_dir() / "photos"
+        yield f"{name:<10} {'found in' if datasets.present(name) else 'not found in'} {paths.data_dir()}"
+    photos = paths.data_dir() / "photos"
     yield f"{'photos':<10} {'found in' if photos.is_dir() else 'not found, looked at'} {photos}"
     yield "to use a copy of your own: VITLAB_DATA=FOLDER, one folder per set in it"
 
 
 def _weights() -> Iterator[str]:
-    paths = sorted(files.bundled_dir().rglob("*.safetensors"))
-    for path in paths:
-        yield f"{path.relative_to(files.bundled_dir())} ({path.stat().st_size / 2**20:.1f} MiB)"
-    if not paths:
-        yield f"none in {files.bundled_dir()}: WEIGHTS must name a model or a file"
+    found = sorted(paths.bundled_dir().rglob("*.safetensors"))
+    for path in found:
+        yield f"{path.relative_to(paths.bundled_dir())} ({path.stat().st_size / 2**20:.1f} MiB)"
+    if not found:
+        yield f"none in {paths.bundled_dir()}: WEIGHTS must name a model or a file"
 
 
 def _stored() -> Iterator[str]:
     """Of each preset's stored runs, and of the committed ones, how many today's code on this machine does not use."""
     hashes: dict[str, str | None] = {}
-    folders = sorted(files.figures_dir().glob("*/runs"))
+    folders = sorted(paths.figures_dir().glob("*/runs"))
     for folder in folders:
         counts, n_bytes = Counter[str](), 0
         for stem, size, result in _runs_in(folder):
@@ -111,7 +111,7 @@ def _stored() -> Iterator[str]:
             n_bytes += size
         yield _counted(folder, n_bytes, counts)
     if not folders:
-        yield f"none in {files.figures_dir()}"
+        yield f"none in {paths.figures_dir()}"
     for archive in committed.archives():
         try:
             runs = committed.read(archive).items()
@@ -140,7 +140,7 @@ def _runs_in(folder: Path) -> Iterator[tuple[str, int, Any]]:
 
 def _content(path: Path) -> Any:
     try:
-        return files.read_json(path)
+        return paths.read_json(path)
     except ValueError:
         return None
 

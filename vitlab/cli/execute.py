@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
-from vitlab import files
+from vitlab import paths
 from vitlab.notebooks import has_cell, parameters
 
 _BAR = re.compile(r"\s*([^\n|]*:)?\s*\d+%\|")
@@ -54,7 +54,7 @@ def run(
 
 def _task(path: Path, preset: str, settings: Mapping[str, Any]) -> Task:
     values = dict(settings) | ({"PRESET": preset} if "PRESET" in parameters(path) else {})
-    return path, values, files.figures_dir() / preset / path.stem / "notebook.ipynb"
+    return path, values, paths.figures_dir() / preset / path.stem / "notebook.ipynb"
 
 
 def _one_by_one(work: Callable[[Task], Outcome], tasks: Sequence[Task]) -> Iterator[tuple[Task, Outcome]]:
@@ -98,7 +98,7 @@ def executed(
     path, values, out = task
     started = time.perf_counter()
     try:
-        with files.lock(out.parent), _killed_when(abandoned) if abandoned else _killed_at_interrupt():
+        with paths.lock(out.parent), _killed_when(abandoned) if abandoned else _killed_at_interrupt():
             execute(path, values, out, environment)
     except RuntimeError as error:
         return f"failed after {time.perf_counter() - started:.1f} s", str(error)
@@ -178,7 +178,7 @@ def execute(
     import papermill
 
     failed = out.with_suffix(".failed.ipynb")
-    with files.writing(out) as temporary, _kernel_environment(out, environment):
+    with paths.writing(out) as temporary, _kernel_environment(out, environment):
         try:
             papermill.execute_notebook(
                 path,
@@ -225,7 +225,7 @@ def _kernel_environment(out: Path, more: Mapping[str, str]) -> Iterator[None]:
     """Environment in which "python3" is this very interpreter, whatever kernels the machine has."""
     from ipykernel.kernelspec import get_kernel_dict
 
-    folder = files.beside(out.with_name("kernel"))
+    folder = paths.partial(out.with_name("kernel"))
     spec = folder / "kernels" / "python3" / "kernel.json"
     spec.parent.mkdir(parents=True)
     try:
@@ -234,7 +234,7 @@ def _kernel_environment(out: Path, more: Mapping[str, str]) -> Iterator[None]:
         spec.write_text(json.dumps(kernel))
         changes = {
             "JUPYTER_PATH": _prepended("JUPYTER_PATH", str(folder)),
-            "PYTHONPATH": _prepended("PYTHONPATH", str(files.ROOT)),
+            "PYTHONPATH": _prepended("PYTHONPATH", str(paths.ROOT)),
             "MPLBACKEND": "module://matplotlib_inline.backend_inline",
             "TQDM_DISABLE": "1",
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
@@ -273,7 +273,7 @@ def _where(path: Path, error: Any) -> str:
 
 def _keep(partial: Path, failed: Path) -> None:
     if partial.exists():
-        with files.writing(failed) as temporary:
+        with paths.writing(failed) as temporary:
             shutil.copyfile(partial, temporary)
             _strip(temporary)
 

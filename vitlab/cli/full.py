@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from vitlab import disk, experiments, files
+from vitlab import experiments, paths
 from vitlab.cli import errors
 from vitlab.data import datasets
 from vitlab.experiments import lab_weights, second_draw
@@ -128,7 +128,7 @@ def _lacking(part: Part, preset: str, seed: int) -> str:
 
 def _needs(part: Part) -> str:
     absent = [name for name in part.data if not datasets.present(name)]
-    return f"needs {' and '.join(absent)}, not found in {files.data_dir()} ($VITLAB_DATA)" if absent else ""
+    return f"needs {' and '.join(absent)}, not found in {paths.data_dir()} ($VITLAB_DATA)" if absent else ""
 
 
 def _all_stored(part: Part, preset: str, seed: int) -> bool:
@@ -258,8 +258,8 @@ def run(names: Sequence[str], preset: str, minutes: float | None = None, jobs: i
         ValueError: as `chosen`.
         OSError: the figures folder cannot be written into.
     """
-    parts, folder = chosen(names, preset, seed), files.figures_dir() / preset
-    disk.check_writable(folder / "runs")
+    parts, folder = chosen(names, preset, seed), paths.figures_dir() / preset
+    paths.check_writable(folder / "runs")
     for line in _left_out(names, parts, preset, seed):
         print(line, flush=True)
     status = piece(parts, preset, minutes, jobs, seed)

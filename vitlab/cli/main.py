@@ -16,7 +16,7 @@ _EPILOG = """\
 presets: smoke (the tests'), quick (a laptop, offline), full (the evidence: about 22 hours on two CPU
   cores, by estimate), gpu (written for one GPU, not run yet), paper (shown, not run from here)
 examples:
-  vitlab run                          every notebook at the preset quick, then figures/quick/REPORT.md
+  vitlab run                          every notebook at the preset quick, then figures/out/quick/REPORT.md
   vitlab run 02 08 --set SEED=1       two notebooks with another seed
   vitlab experiment data_scaling --preset smoke
   vitlab full --minutes 30            every experiment at the preset full, half an hour of it; again until "complete"

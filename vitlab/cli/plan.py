@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from vitlab import experiments, threads
+from vitlab import experiments, settings
 from vitlab.data.loader import ImageSet, batches
 from vitlab.data.world import World
 from vitlab.experiments import design_runs
@@ -139,7 +139,7 @@ def probe(config: Config) -> dict[str, float]:
     True
     """
     model, whole = _model(config).to(default_device()), config["batch_size"]
-    with threads.one_thread():
+    with settings.one_thread():
         part, taken = 1, _seconds_a_step(model, config, 1)
         rate = taken
         while part < whole and taken < _LONG:

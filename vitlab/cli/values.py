@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 
 _MOST = 2**32 - 1  # the largest seed of numpy and scikit-learn
 Values = Mapping[str, Any]  # of a notebook's parameters, by name
@@ -72,7 +72,7 @@ def _target(value: str) -> str:
 
     if value == "world" or (value in datasets.NAMES and datasets.present(value)):
         return value
-    for each in (_whole(value), str(files.data_dir() / value)):
+    for each in (_whole(value), str(paths.data_dir() / value)):
         if value not in datasets.NAMES and Path(each).is_dir():
             datasets.listing(Path(each), "test")
             return each

@@ -17,7 +17,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageFile
 from torch import Tensor
 
-from vitlab import files
+from vitlab import paths
 from vitlab.data.images import check_image_size, fitted, read_image, upright
 from vitlab.data.loader import ImageSet
 
@@ -97,12 +97,12 @@ def present(name: str) -> bool:
     """
     if name not in NAMES:
         raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(NAMES)}")
-    return name == "digits" or any(each.is_dir() for each in (_local(name), files.data_dir() / TORCHVISION[name][1]))
+    return name == "digits" or any(each.is_dir() for each in (_local(name), paths.data_dir() / TORCHVISION[name][1]))
 
 
 def _local(name: str | Path) -> Path:
     """The folder <name>/<split>/<class>/<image> of a set under `$VITLAB_DATA`, whether it is there or not."""
-    usual, other = files.data_dir() / name, files.data_dir() / _OTHER_FOLDERS.get(str(name), name)
+    usual, other = paths.data_dir() / name, paths.data_dir() / _OTHER_FOLDERS.get(str(name), name)
     return usual if os.path.isdir(usual) or not os.path.isdir(other) else other  # pathlib's fails for long names
 
 
@@ -129,7 +129,7 @@ def _digits(split: Split) -> ImageSet:
 
 def _from_torchvision(name: str, split: Split, image_size: int | None, download: bool) -> ImageSet:
     kind, folder, spelling = TORCHVISION[name]
-    root = files.data_dir()
+    root = paths.data_dir()
     try:
         if not download and not (root / folder).is_dir():
             raise FileNotFoundError("it is not there")  # said before torchvision is imported, which takes seconds
@@ -305,8 +305,8 @@ def photographs(
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as handle:
         pictures.append(("grace hopper", Image.open(handle).convert("RGB")))
     chosen = [(name, fitted(image, image_size)) for name, image in pictures][:limit]
-    own = _image_files(files.data_dir() / "photos")
-    own += _taking_turns(files.data_dir() / "imagenette-sample") if sample else []
+    own = _image_files(paths.data_dir() / "photos")
+    own += _taking_turns(paths.data_dir() / "imagenette-sample") if sample else []
     for path in own[: None if limit is None else max(0, limit - len(chosen))]:
         try:
             chosen.append((path.stem.replace("_", " "), read_image(path, image_size)))

@@ -21,11 +21,12 @@ from jaxtyping import Int64, UInt8
 from PIL import Image
 from torch import Tensor
 
-from vitlab import files, threads
+from vitlab import settings
 from vitlab.data import augment, datasets
 from vitlab.data.augment import Augmentation, Draws
 from vitlab.data.images import check_image_size, opened, read_image, upright
 from vitlab.data.loader import check_batch_size, rows_of, shuffled, slice_of, to_float
+from vitlab.paths import data_dir
 
 _PREFETCH = 2  # slices that each worker decodes ahead
 _END = 4096  # bytes at each end of a file that tell it from another of the same size
@@ -87,7 +88,7 @@ def open_folder(name: str | Path, split: datasets.Split = "train", *, image_size
     if split not in ("train", "test"):
         raise ValueError(f"split is {split!r}; it is 'train' or 'test'")
     check_image_size(image_size)
-    places = (Path(name), files.data_dir() / name)
+    places = (Path(name), data_dir() / name)
     root = next((place for place in places if os.path.isdir(place)), None)
     if root is None:
         raise FileNotFoundError(
@@ -110,7 +111,7 @@ def check_headers(folder: FolderSet) -> None:
     Raises ValueError naming the first such file and how many there are. An image that is cut off in the middle has a
     good header: that is found when it is decoded.
     """
-    bad = [problem for problem in threads.mapped(_problem, folder.paths) if problem]
+    bad = [problem for problem in settings.mapped(_problem, folder.paths) if problem]
     if bad:
         more = f" (and {len(bad) - 1:,} more of {len(folder):,})" if len(bad) > 1 else ""
         raise ValueError(f"{bad[0]}{more}; replace or remove it")
@@ -129,7 +130,7 @@ def content_hash(folder: FolderSet) -> str:
 
     The folder's own place does not count: a copy of it, or the same folder moved, has the same hash.
     """
-    ends = threads.mapped(_ends_hash, folder.paths)
+    ends = settings.mapped(_ends_hash, folder.paths)
     names = [Path(path).parts[-2:] for path in folder.paths]
     described = repr((folder.image_size, folder.classes, folder.labels.tolist(), names, list(ends)))
     return hashlib.sha256(described.encode()).hexdigest()[:16]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitlab.threads import one_thread
+from vitlab.settings import one_thread
 
 _SHEET = 1024  # pixels
 

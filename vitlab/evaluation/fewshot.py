@@ -11,7 +11,6 @@ from jaxtyping import Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
-from vitlab import threads
 from vitlab.evaluation.features import as_arrays
 
 _STD_FLOOR = 1e-5  # the authors', added to every standard deviation
@@ -93,7 +92,7 @@ def few_shot(
         return _accuracies(test_x, test_y, *classifiers(x[drawn], y[drawn], n_classes, settings))
 
     draws = [(shots, s) for shots in settings.shots for s in range(seed, seed + settings.n_seeds)]
-    scores = threads.mapped(accuracies, draws[::-1])[::-1]  # the last are the largest, which should not come last
+    scores = mapped(accuracies, draws[::-1])[::-1]  # the last are the largest, which should not come last
     rows = [
         (shots, ridge, draw_seed, accuracy)
         for (shots, draw_seed), of_draw in zip(draws, scores, strict=True)

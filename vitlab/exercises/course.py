@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitlab import files
+from vitlab import paths
 from vitlab.exercises import cells, check, needs
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def write(which: str | int, folder: Path | str) -> Path:
         raise ValueError(f"{path} is there already: remove it to write the assignment anew")
     notebook = assignment(original)
     nbformat.validate(notebook)
-    with files.writing(path) as temporary:
+    with paths.writing(path) as temporary:
         nbformat.write(notebook, temporary)
     config = folder / "nbgrader_config.py"
     if not config.exists():

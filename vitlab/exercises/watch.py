@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from vitlab import files
+from vitlab import paths
 from vitlab.exercises.host import answers, remove
 
 FOLDER_LIMIT = 100 * 2**20  # bytes of all files of an exercise together
@@ -71,7 +71,7 @@ def run(jobs: Sequence[dict[str, Any]], seconds: float, memory: int) -> dict[int
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(files.ROOT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(paths.ROOT), os.environ.get("PYTHONPATH")]))
     changes = {name: str(folder) for name in ("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "VITLAB_FIGURES")}
     changes |= {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONIOENCODING": "utf-8:replace"}
     changes["PYTHONUSERBASE"] = site.getuserbase()  # would be looked for at HOME

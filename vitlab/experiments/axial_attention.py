@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from vitlab import threads
+from vitlab import settings
 from vitlab.experiments import design_runs
 from vitlab.experiments.design_runs import Config, Task, Training, run_one
 from vitlab.models.sizes import forward_flops
@@ -104,7 +104,7 @@ def forward_times(preset: str, sides: tuple[int, ...], n_images: int = 8, n_roun
         models = {arm: design_runs.model_of(run).eval() for arm, run in arms.items()}
         images = torch.zeros(n_images, 3, side * patch, side * patch)
         taken: dict[str, list[float]] = {arm: [] for arm in arms}
-        with threads.one_thread():
+        with settings.one_thread():
             for number, (arm, model) in itertools.product(range(n_rounds + 1), models.items()):
                 started = time.perf_counter()
                 model(images)

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from vitlab import files, ledger
+from vitlab import ledger, paths
 from vitlab.experiments.small_vits import CROPPED
 from vitlab.models import zoo
 from vitlab.sweep import presets
@@ -91,7 +91,7 @@ def lab_weights(
     Raises ValueError for other names, FileNotFoundError where the photographs are missing (see `datasets.load`).
     """
     trainings = _trainings(which, preset)
-    folder = Path(folder) if folder else files.figures_dir() / preset / "lab_weights"
+    folder = Path(folder) if folder else paths.figures_dir() / preset / "lab_weights"
     done: list[dict[str, Any]] = []
     rows: list[dict] = []
     for each in trainings:
@@ -111,7 +111,7 @@ def lab_weights(
         test = session.prepared(last, default_device()).test
         about["held_out"] = evaluate(loaded.model, test) | {"n": len(test)}
     zoo.save(folder / zoo.BUNDLED[which], loaded.model, loaded.name, about)
-    with files.writing((folder / zoo.BUNDLED[which]).with_suffix(".md")) as path:
+    with paths.writing((folder / zoo.BUNDLED[which]).with_suffix(".md")) as path:
         path.write_text(model_card(which, loaded.name, about), encoding="utf-8")
     return pd.DataFrame(rows)
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitlab import files
+from vitlab import paths
 from vitlab.data import datasets, photographs
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
@@ -122,12 +122,12 @@ def weights_hash(weights: str) -> str | None:
     True
     """
     bundled = zoo.BUNDLED.get(weights.lower())
-    path = files.bundled_dir() / bundled if bundled else Path(weights.removeprefix(hub.FOLDER_PREFIX)).expanduser()
+    path = paths.bundled_dir() / bundled if bundled else Path(weights.removeprefix(hub.FOLDER_PREFIX)).expanduser()
     if not path.exists():  # NAME@FILE
         path = Path(weights.partition("@")[2]).expanduser()
     if path.is_dir():  # of `save_for_hf`
         path = path / "model.safetensors"
-    return files.file_hash(path) if path.is_file() else None
+    return paths.file_hash(path) if path.is_file() else None
 
 
 def pictures_hash(pictures: Sequence[Tensor]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from vitlab import files
+from vitlab import paths
 
 TRIAL_SEED = 9_999  # of weights, order and images: no study uses it
 TRIAL_SEEDS = (9_997, 9_998, TRIAL_SEED)  # where a choice must not rest on one draw
@@ -18,5 +18,5 @@ def stored_trials(study: str, table: str = "trials") -> pd.DataFrame:
     >>> stored_trials("cifar10_best").loc[0, ["model", "held_out_accuracy"]].to_dict()
     {'model': 'Lab-M/4', 'held_out_accuracy': 0.6146}
     """
-    stored = files.read_json(Path(__file__).with_name(f"{study}_trials.json"))[table]
+    stored = paths.read_json(Path(__file__).with_name(f"{study}_trials.json"))[table]
     return pd.DataFrame(stored["rows"], columns=stored["columns"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from vitlab import files
+from vitlab import paths
 from vitlab.ledger.study import Study
 
 FOLDER = "imagenet"  # in figures/reference, beside the presets
@@ -31,12 +31,12 @@ def beside_imagenet(
     >>> len(pictures), words[:41]
     (0, 'There is no reference of a ViT trained on')
     """
-    folder = files.reference_dir(FOLDER) / study.notebook
+    folder = paths.reference_dir(FOLDER) / study.notebook
     try:
-        there = files.read_json(folder / "result.json")
+        there = paths.read_json(folder / "result.json")
     except FileNotFoundError:
         return {}, _MISSING
-    here = files.read_json(study.folder / "result.json")
+    here = paths.read_json(study.folder / "result.json")
     name = there["weights"]["name"]
     pictures = {
         f"this run: {plain_name(study.parameters['weights'])}": study.folder / f"{figure}.png",

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 import vitlab
-from vitlab import files
+from vitlab import paths
 from vitlab.sweep import identity
 
 
@@ -42,7 +42,7 @@ def _versions() -> dict[str, str]:
 
 def _git_state() -> dict[str, Any] | None:
     """Revision of the checkout and whether tracked files differ from it; None where there is no git."""
-    if not (files.ROOT / ".git").exists():
+    if not (paths.ROOT / ".git").exists():
         return None  # installed as a package: a repository around it would not be ours
     try:
         revision = _git("rev-parse", "HEAD")
@@ -52,6 +52,6 @@ def _git_state() -> dict[str, Any] | None:
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "--no-optional-locks", "-C", str(files.ROOT), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(paths.ROOT), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     return done.stdout.strip()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from vitlab import files
+from vitlab import paths
 from vitlab.ledger.origin import provenance
 from vitlab.sweep import committed, results
 
@@ -48,7 +48,7 @@ def write(study: str, preset: str, finished: Mapping[str, Mapping[str, Any]], pl
     # Before anything is written: a tracked archive that has changed would make the checkout "dirty".
     about["provenance"] = provenance()
     committed.write(path, finished)
-    files.write_json(path.with_suffix(".json"), about | {"carried": carried})
+    paths.write_json(path.with_suffix(".json"), about | {"carried": carried})
     return path
 
 
@@ -61,13 +61,13 @@ def carry(
     """
     path, about = committed.archive(study, preset, seed), record(study, preset, seed)
     committed.write(path, runs)
-    files.write_json(path.with_suffix(".json"), about | {"carried": [*about.get("carried", []), note]})
+    paths.write_json(path.with_suffix(".json"), about | {"carried": [*about.get("carried", []), note]})
     return path
 
 
 def record(study: str, preset: str, seed: int = 0) -> dict[str, Any]:
     """What is said of a study's committed runs: study, preset, seed, runs, planned, provenance, carried."""
-    return files.read_json(committed.archive(study, preset, seed).with_suffix(".json"))
+    return paths.read_json(committed.archive(study, preset, seed).with_suffix(".json"))
 
 
 def read(study: str, preset: str = "full", seed: int = 0) -> Published | None:

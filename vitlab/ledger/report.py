@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitlab import files
+from vitlab import paths
 from vitlab.ledger import claims, second
 from vitlab.ledger.estimate import counting
 from vitlab.ledger.study import TOGETHER
@@ -60,7 +60,7 @@ def read_results(folder: Path) -> tuple[dict[str, Result], dict[str, str]]:
     good, bad = {}, {}
     for path in sorted(folder.glob("[0-9][0-9]_*/")):
         try:
-            good[path.name] = _checked(files.read_json(path / "result.json"))
+            good[path.name] = _checked(paths.read_json(path / "result.json"))
         except FileNotFoundError:
             bad[path.name] = "no result.json: it has not run to its verdict"
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -96,10 +96,10 @@ def write(preset: str, expected: Iterable[str] = ()) -> Path:
         ValueError: there is no such preset.
     """
     presets.check(preset)
-    folder = files.figures_dir() / preset
+    folder = paths.figures_dir() / preset
     path = folder / "REPORT.md"
-    text = build(folder, files.reference_dir(preset), preset, expected, files.reference_dir(second.FOLDER))
-    with files.writing(path) as temporary:
+    text = build(folder, paths.reference_dir(preset), preset, expected, paths.reference_dir(second.FOLDER))
+    with paths.writing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 

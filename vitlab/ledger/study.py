@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vitlab import disk, files
+from vitlab import paths
 from vitlab.ledger import claims, published, verdicts
 from vitlab.ledger.entries import fields
 from vitlab.ledger.estimate import Estimate
@@ -70,8 +70,8 @@ def begin(notebook: str, preset: str, seed: int, **parameters: Any) -> Study:
     for name, value in parameters.items():
         if not (value is None or isinstance(value, str | bool | int | float)):
             raise ValueError(f"parameter {name} = {value!r:.80}: expected a number, string, boolean or None")
-    folder = files.figures_dir() / preset / notebook
-    disk.check_writable(folder)
+    folder = paths.figures_dir() / preset / notebook
+    paths.check_writable(folder)
     return Study(notebook, preset, seed, parameters, folder, found={"results": {}, "figures": {}})
 
 
@@ -98,10 +98,10 @@ def save_figure(study: Study, fig: Figure, name: str, alt: str) -> Path:
         raise ValueError(f"figure name {name!r}: expected lower-case letters, digits, - and _ only")
     png, svg = study.folder / f"{name}.png", study.folder / f"{name}.svg"
     with matplotlib.rc_context({"svg.hashsalt": "vitlab"}):
-        with files.writing(png) as temporary:
+        with paths.writing(png) as temporary:
             fig.savefig(temporary, format="png", dpi=_DPI, metadata={"Software": None})
             digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
-        with files.writing(svg) as temporary:
+        with paths.writing(svg) as temporary:
             fig.savefig(temporary, format="svg", dpi=_DPI, metadata={"Date": None, "Creator": None})
     study.found["figures"][name] = {"png": png.name, "svg": svg.name, "alt": alt.strip(), "sha256": digest}
     if "provenance" in study.found:
@@ -267,14 +267,14 @@ def _write(study: Study) -> None:
         **study.found,
         "results": list(study.found["results"].values()),
     }
-    files.write_json(path, result)
+    paths.write_json(path, result)
     for name in stale - _figure_files(path):
         (study.folder / name).unlink(missing_ok=True)
 
 
 def _figure_files(path: Path) -> set[str]:
     try:
-        figures = files.read_json(path)["figures"].values()
+        figures = paths.read_json(path)["figures"].values()
         return {Path(figure[kind]).name for figure in figures for kind in ("png", "svg")}
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return set()  # none, or none that can be read: there is nothing to clear away

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from vitlab import files
+from vitlab import paths
 from vitlab.models.vit import ViT
 
 _BODY = "vit_base_patch16_224"  # any of timm's plain ViTs: every size in it is given
@@ -79,6 +79,6 @@ def save_for_hf(folder: Path | str, model: ViT) -> Path:
     theirs, arguments = as_timm(model), timm_arguments(model)
     side = model.config.image_size
     data = {"input_size": (3, side, side), "mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_pct": 1.0}
-    with files.writing_folder(folder) as temporary:
+    with paths.writing(folder, folder=True) as temporary:
         timms(theirs, str(temporary), model_args=arguments, data_config=data, safe_serialization=True)
     return Path(folder)

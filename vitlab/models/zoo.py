@@ -161,14 +161,14 @@ def save(
     """
     from safetensors.torch import save as to_bytes
 
-    from vitlab import files
+    from vitlab import paths
 
     config: Any = getattr(model, "config", None)
     kind = type(model).__name__ if dataclasses.is_dataclass(config) else "timm"
     settings = dataclasses.asdict(config) if kind != "timm" else hub.settings_of(model)
     record = {"model": name, "class": kind, "config": settings, "about": dict(about)}
     tensors = {key: value.detach().cpu().contiguous() for key, value in (state or model.state_dict()).items()}
-    with files.writing(path) as temporary:
+    with paths.writing(path) as temporary:
         temporary.write_bytes(to_bytes(tensors, {"vitlab": json.dumps(record, sort_keys=True)}))
 
 
@@ -215,9 +215,9 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
 
 
 def _bundled(name: str) -> Path:
-    from vitlab import files
+    from vitlab import paths
 
-    path = files.bundled_dir() / BUNDLED[name]
+    path = paths.bundled_dir() / BUNDLED[name]
     if not path.is_file():
         raise FileNotFoundError(
             f"the weights {name!r} should be at {path} and are not; restore the file with git, or give "

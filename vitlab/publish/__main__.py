@@ -3,7 +3,7 @@
 python -m vitlab.publish sync                       notebooks/source/*.py → notebooks/*.ipynb
 python -m vitlab.publish check                      is every notebook its source's?
 python -m vitlab.publish exercises                  the same without solutions → notebooks/exercises
-python -m vitlab.publish reference --preset quick   figures/quick → figures/reference/quick, and outputs
+python -m vitlab.publish reference --preset quick   figures/out/quick → figures/reference/quick, and outputs
 python -m vitlab.publish imagenet --weights NAME    06–09 with a ViT of ImageNet → figures/reference/imagenet
 python -m vitlab.publish runs STUDY … --preset full   finished runs of studies → figures/reference/full/runs
 python -m vitlab.publish carry STUDY … --preset full  committed runs of older code, where both compute the same
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,13 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "reference": lambda: reference.reference(folder, options.preset, options.notebooks),
             "imagenet": lambda: imagenet.imagenet(options.weights, options.preset, options.about, options.notebooks),
             "hero": lambda: hero.hero(options.weights, options.about),
-            "readme": lambda: front.write(files.ROOT),
+            "readme": lambda: front.write(paths.ROOT),
             "runs": lambda: runs.publish(options.notebooks, options.preset, options.seed),
             "carry": lambda: carry.carry(options.notebooks, options.preset, options.revision),
             "second": lambda: second.second(folder, options.preset, options.seed, options.notebooks),
             "assignment": lambda: [course.write(which, options.out or "course") for which in options.notebooks],
             "colab": lambda: colab.write(
-                options.repository, Path(options.out or files.ROOT / colab.FOLDER), options.notebooks
+                options.repository, Path(options.out or paths.ROOT / colab.FOLDER), options.notebooks
             ),
         }[options.command]()
     except (ValueError, OSError) as error:

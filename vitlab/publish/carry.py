@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from vitlab import experiments, files
+from vitlab import experiments, paths
 from vitlab.ledger import published
 from vitlab.sweep import committed, identity, results
 
@@ -28,14 +28,14 @@ _TIMES = ("seconds",)  # columns that differ between any two executions of a run
 # What a process of either code does: the keys of the committed runs by that code, and the rows of those to compare.
 _WORKER = """
 import importlib, json, sys
-from vitlab import threads
+from vitlab import settings
 from vitlab.sweep import identity, results
 task = json.load(sys.stdin)
 module = importlib.import_module(task["module"])
 keys = [identity.run_key(module.run_one, config) for config in task["committed"]]
 rows = []
 for config in task["compared"] if keys == task.get("keys", keys) else []:
-    with threads.one_thread():
+    with settings.one_thread():
         rows.append(results.checked(module.run_one(dict(config)), config))
 json.dump({"keys": keys, "rows": rows}, open(sys.argv[1], "w"))
 """
@@ -83,7 +83,7 @@ def _carried(study: str, module: ModuleType, preset: str, seed: int, revision: s
         before = _computed(older, task | {"keys": old_keys})
     if before["keys"] != old_keys:
         raise ValueError(f"{revision} has not the code that computed the runs of {path}: name one with --revision")
-    for config, *rows in zip(compared, before["rows"], _computed(files.ROOT, task)["rows"], strict=True):
+    for config, *rows in zip(compared, before["rows"], _computed(paths.ROOT, task)["rows"], strict=True):
         _check_equal(config, *rows)
     carried = {name: results.with_checksum({**result, "carried_from": name}) for name, result in old.items()}
     of_today = {f"{keys[name]}.json": result for name, result in (there | carried).items()}
@@ -94,7 +94,7 @@ def _carried(study: str, module: ModuleType, preset: str, seed: int, revision: s
 @contextmanager
 def _checkout(revision: str) -> Iterator[Path]:
     """A revision of the project in a folder of its own, which goes afterwards."""
-    git = ["git", "-C", str(files.ROOT), "worktree"]
+    git = ["git", "-C", str(paths.ROOT), "worktree"]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "older"
         made = subprocess.run([*git, "add", "--detach", place, revision], capture_output=True, text=True)
@@ -108,7 +108,7 @@ def _checkout(revision: str) -> Iterator[Path]:
 
 def _computed(checkout: Path, task: Result) -> Result:
     """What a process gives that runs `_WORKER` with the code of a checkout."""
-    folders = {"VITLAB_FIGURES": files.figures_dir(), "VITLAB_DATA": files.data_dir()}
+    folders = {"VITLAB_FIGURES": paths.figures_dir(), "VITLAB_DATA": paths.data_dir()}
     environment = os.environ | {name: str(folder) for name, folder in folders.items()} | {"PYTHONPATH": str(checkout)}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rows.json"
@@ -116,7 +116,7 @@ def _computed(checkout: Path, task: Result) -> Result:
         done = subprocess.run(command, input=json.dumps(task), text=True, cwd=checkout, env=environment)
         if done.returncode:
             raise ValueError(f"a run with the code in {checkout} failed; what it said is above")
-        return files.read_json(out)
+        return paths.read_json(out)
 
 
 def _check_equal(config: Result, before: list[Result], now: list[Result]) -> None:

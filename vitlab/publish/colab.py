@@ -9,7 +9,7 @@ from importlib.metadata import requires
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -110,12 +110,12 @@ def write(repository: str, out: Path, which: Sequence[str] = ()) -> list[Path]:
     import nbformat
 
     inside = Path(os.path.abspath(out))
-    folder = inside.relative_to(files.ROOT).as_posix() if inside.is_relative_to(files.ROOT) else FOLDER
+    folder = inside.relative_to(paths.ROOT).as_posix() if inside.is_relative_to(paths.ROOT) else FOLDER
     written = []
     for path in [notebooks.find(name) for name in which] or notebooks.all_notebooks():
         made = with_setup(nbformat.read(path, as_version=4), repository, path.name, folder)
         nbformat.validate(made)
-        with files.writing(out / path.name) as temporary:
+        with paths.writing(out / path.name) as temporary:
             nbformat.write(made, temporary)
         written.append(out / path.name)
     return written

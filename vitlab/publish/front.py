@@ -10,13 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.ledger import conditions, report, second
 from vitlab.ledger.claims import ALL, CLAIMS
 from vitlab.ledger.entries import NOT_YET, Entries, by_claim, estimate, verdicts_of
 from vitlab.ledger.study import FULL, VERDICTS
 
-HERO = files.ROOT / "figures" / "reference" / "hero.png"  # and beside it hero.json
+HERO = paths.ROOT / "figures" / "reference" / "hero.png"  # and beside it hero.json
 PAGES = ("README.md", "docs/site/index.md", "docs/ledger.md")
 _MIXED = "with different verdicts"
 _DECIDED = VERDICTS[:3]  # reproduced, partly, not
@@ -56,21 +56,21 @@ def write(root: Path) -> list[Path]:
     from vitlab.models.sizes import lab_sizes  # brings timm, which takes seconds
     from vitlab.plots.families import sizes_table
 
-    results, _ = report.read_results(files.reference_dir("quick"))
+    results, _ = report.read_results(paths.reference_dir("quick"))
     twice = drawn_twice()
     parts = {"hero": picture(), "findings": _wrapped(headline(results, twice))}
     tables = {"ledger": claims_table(results, twice), "models": sizes_table(lab_sizes())}
     readme, index, ledger = (root / page for page in PAGES)
     _replace(readme, parts | tables)
     _replace(index, parts)
-    with files.writing(ledger) as temporary:
+    with paths.writing(ledger) as temporary:
         temporary.write_text(ledger_page(results, twice), encoding="utf-8")
     return [readme, index, ledger]
 
 
 def drawn_twice() -> dict[str, second.Drawn]:
     """The claims that the committed references have drawn twice at quick, where full's runs decide what they can."""
-    folders = (files.reference_dir("quick"), files.reference_dir(second.FOLDER))
+    folders = (paths.reference_dir("quick"), paths.reference_dir(second.FOLDER))
     return second.drawn(*(report.read_results(folder)[0] for folder in folders))
 
 
@@ -78,14 +78,14 @@ def _replace(page: Path, parts: Mapping[str, str]) -> None:
     text = page.read_text(encoding="utf-8")
     for name, part in parts.items():
         text = report.with_table(text, part, name)
-    with files.writing(page) as temporary:
+    with paths.writing(page) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def picture() -> str:
     """The front page's picture with its words and its caption, as `python -m vitlab.publish hero` left them."""
-    record = files.read_json(HERO.with_suffix(".json"))
-    return f"![{record['alt']}]({HERO.relative_to(files.ROOT).as_posix()})\n\n{_wrapped(record['caption'])}"
+    record = paths.read_json(HERO.with_suffix(".json"))
+    return f"![{record['alt']}]({HERO.relative_to(paths.ROOT).as_posix()})\n\n{_wrapped(record['caption'])}"
 
 
 def _wrapped(text: str) -> str:

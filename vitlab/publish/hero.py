@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vitlab import files
+from vitlab import paths
 from vitlab.ledger.beside import FOLDER
 from vitlab.ledger.origin import provenance
 from vitlab.publish import imagenet
@@ -80,9 +80,9 @@ def hero(weights: str, about: str = "") -> list[Path]:
         "weights": told,
     }
     refuse_paths(str(record), "the record of the picture")
-    with files.writing(HERO) as temporary:
+    with paths.writing(HERO) as temporary:
         temporary.write_bytes(content)
-    files.write_json(HERO.with_suffix(".json"), record)
+    paths.write_json(HERO.with_suffix(".json"), record)
     return [HERO, HERO.with_suffix(".json")]
 
 
@@ -115,8 +115,8 @@ def photograph() -> Tensor:
 
 def _distances(told: list[dict[str, Any]]) -> list[pd.DataFrame]:
     """Of both models the trained heads' distances that notebook 08 measured, as committed."""
-    folders = [files.reference_dir("quick"), files.reference_dir(FOLDER)]
-    results = [files.read_json(folder / "08_attention_distance" / "result.json") for folder in folders]
+    folders = [paths.reference_dir("quick"), paths.reference_dir(FOLDER)]
+    results = [paths.read_json(folder / "08_attention_distance" / "result.json") for folder in folders]
     measured = [results[0]["parameters"]["weights"], results[1]["weights"]["sha256"]]
     if measured != [told[0]["name"], told[1]["sha256"]]:
         raise ValueError(

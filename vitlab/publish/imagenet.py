@@ -21,7 +21,7 @@ from typing import Any
 
 from PIL import Image
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.ledger.beside import FOLDER, plain_name
 from vitlab.publish.reference import refuse_paths
 
@@ -44,14 +44,14 @@ def imagenet(weights: str = WEIGHTS, preset: str = "quick", about: str = "", whi
         ValueError: a notebook failed, or a result shows a path of this machine.
     """
     chosen = [notebooks.find(name).stem for name in which or NOTEBOOKS]
-    figures = files.figures_dir() / FOLDER
+    figures = paths.figures_dir() / FOLDER
     settings = [f"{name}={weights}" for name in ("WEIGHTS", "WORLD_WEIGHTS") if name == "WEIGHTS" or _has_world(chosen)]
     options = [part for setting in settings for part in ("--set", setting)]
     command = [sys.executable, "-c", _RUN, "run", *(stem[:2] for stem in chosen), "--preset", preset, *options]
     if subprocess.run(command, env={**os.environ, "VITLAB_FIGURES": str(figures)}).returncode:
         raise ValueError(f"a notebook failed with the weights {weights}: see above; nothing was taken over")
     told, place = what(weights, about), weights.partition("@")[2]
-    return [take_over(figures / preset / stem, files.reference_dir(FOLDER) / stem, told, place) for stem in chosen]
+    return [take_over(figures / preset / stem, paths.reference_dir(FOLDER) / stem, told, place) for stem in chosen]
 
 
 def _has_world(chosen: Sequence[str]) -> bool:
@@ -82,7 +82,7 @@ def take_over(results: Path, target: Path, weights: dict[str, Any], place: str =
     Raises:
         ValueError: the result still shows a path of this machine.
     """
-    result = files.read_json(results / "result.json")
+    result = paths.read_json(results / "result.json")
     result["weights"] = weights
     result["parameters"] |= {name: weights["name"] for name in _PARAMETERS if name in result["parameters"]}
     result["figures"] = {name: figure for name, figure in result["figures"].items() if name not in _OF_TRAININGS}
@@ -93,12 +93,12 @@ def take_over(results: Path, target: Path, weights: dict[str, Any], place: str =
     refuse_paths(text, str(results / "result.json"))
     if place and place in text:
         raise ValueError(f"{results / 'result.json'} shows where the weights lie, {place}: print names, not places")
-    with files.writing_folder(target) as folder:
+    with paths.writing(target, folder=True) as folder:
         for figure in result["figures"].values():
             name, content = figure["png"], small(results / figure["png"])
             (folder / name).write_bytes(content)
             figure["sha256"] = hashlib.sha256(content).hexdigest()
-        files.write_json(folder / "result.json", result)
+        paths.write_json(folder / "result.json", result)
     return target
 
 

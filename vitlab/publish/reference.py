@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.publish.source import from_source, read, sources, write
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def reference(folder: Path, preset: str, which: Sequence[str] = ()) -> list[Path
     chosen = [notebooks.find(name) for name in which] or [folder / f"{path.stem}.ipynb" for path in sources(folder)]
     executed = {}
     for path in chosen:
-        results = files.figures_dir() / preset / path.stem
+        results = paths.figures_dir() / preset / path.stem
         if not has_run(results):
             raise ValueError(f"{path.stem} has not run to its end at preset {preset}: vitlab run {path.stem[:2]}")
         executed[path] = with_outputs(folder / "source" / f"{path.stem}.py", results / "notebook.ipynb", PRESET=preset)
         for shown in (results / "result.json", *results.glob("*.svg")):
             refuse_paths(shown.read_text(encoding="utf-8"), str(shown))
     for path, notebook in executed.items():
-        _copy_results(files.figures_dir() / preset / path.stem, files.reference_dir(preset) / path.stem)
+        _copy_results(paths.figures_dir() / preset / path.stem, paths.reference_dir(preset) / path.stem)
         if preset == "quick":
             write(notebook, path)
     return list(executed)
@@ -97,7 +97,7 @@ def _assigned(text: str) -> Iterator[tuple[str, Any]]:
 
 def refuse_paths(text: str, where: str) -> None:
     """Raises ValueError where a text shows the checkout's place or the home folder; `where` names the text."""
-    for path in (files.ROOT, Path.home()):
+    for path in (paths.ROOT, Path.home()):
         if len(path.parts) > 1 and re.search(rf"{re.escape(str(path))}(?![\w-])", text):
             raise ValueError(f"{where} shows a path of this machine, {path}: print names, not places")
 
@@ -109,5 +109,5 @@ def _copy_results(results: Path, target: Path) -> None:
         if old.name not in {path.name for path in wanted}:
             old.unlink()
     for path in wanted:
-        with files.writing(target / path.name) as temporary:
+        with paths.writing(target / path.name) as temporary:
             shutil.copyfile(path, temporary)

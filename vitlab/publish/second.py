@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from vitlab import files, notebooks
+from vitlab import notebooks, paths
 from vitlab.ledger import second as ledger
 from vitlab.publish.reference import has_run, refuse_paths, with_outputs
 from vitlab.sweep import committed
@@ -63,14 +63,14 @@ def second(folder: Path, preset: str, seed: int, which: Sequence[str]) -> list[P
         raise ValueError("name the notebooks, and with --seed the seed of the second draw, which is not 0")
     found = {}
     for path in map(notebooks.find, which):
-        run = files.figures_dir() / preset / path.stem
+        run = paths.figures_dir() / preset / path.stem
         if not has_run(run):
             raise ValueError(
                 f"{path.stem} has not run to its end: vitlab run {path.stem[:2]} --preset {preset} --set SEED={seed}"
             )
         with_outputs(folder / "source" / f"{path.stem}.py", run / "notebook.ipynb", PRESET=preset, SEED=seed)
         refuse_paths((run / "result.json").read_text(encoding="utf-8"), str(run / "result.json"))
-        result = files.read_json(run / "result.json")
+        result = paths.read_json(run / "result.json")
         if result["seed"] != seed:
             raise ValueError(f"{path.stem} was run with SEED = {result['seed']}: expected {seed}")
         entries = [entry for entry in result["results"] if _is_anew(entry["claim"], seed)]
@@ -78,9 +78,9 @@ def second(folder: Path, preset: str, seed: int, which: Sequence[str]) -> list[P
             anew = {entry["claim"]: DRAWN[entry["claim"]].what for entry in entries}
             kept = {name: value for name, value in result.items() if name != "table"}
             found[path.stem] = kept | {"results": entries, "figures": {}, ledger.ANEW: anew}
-    written = {files.reference_dir(ledger.FOLDER) / stem / "result.json": result for stem, result in found.items()}
+    written = {paths.reference_dir(ledger.FOLDER) / stem / "result.json": result for stem, result in found.items()}
     for path, result in written.items():
-        files.write_json(path, result)
+        paths.write_json(path, result)
     return list(written)
 
 

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitlab import files
+from vitlab import paths
 from vitlab.exercises.cells import MARKER
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def write(notebook: NotebookNode, path: Path) -> None:
     import nbformat
 
     nbformat.validate(notebook)
-    with files.writing(path) as temporary:
+    with paths.writing(path) as temporary:
         nbformat.write(notebook, temporary)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from vitlab import threads
+from vitlab import settings
 from vitlab.data import datasets
 from vitlab.studies import store, table
 
@@ -124,7 +124,7 @@ def compute(kind: str, config: Config) -> dict[str, Any]:
     from vitlab.studies import run as functions  # slow to import
 
     start = time.perf_counter()
-    with threads.one_thread():
+    with settings.one_thread():
         rows = functions.RUNS[kind](dict(config))
     return {"rows": rows, "seconds": round(time.perf_counter() - start, 3), **store.made_by()}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from vitlab import files
+from vitlab import paths
 from vitlab.studies.table import VERSION
 
 Config = Mapping[str, Any]
@@ -24,7 +24,7 @@ ABOUT = ["key", "version", "study", "seed", "commit", "torch", "device", "second
 
 def evidence_dir() -> Path:
     """Folder of the committed evidence, figures/evidence."""
-    return files.shipped() / "figures" / "evidence"
+    return paths.shipped() / "figures" / "evidence"
 
 
 def key(kind: str, config: Config) -> str:
@@ -74,7 +74,7 @@ def of_keys(kind: str, keys: Iterable[str]) -> pd.DataFrame:
 
 def live_file(kind: str, preset: str) -> Path:
     """Path of the live runs of a kind at a preset, a line of JSON for each."""
-    return files.figures_dir() / "out" / preset / f"{kind}.jsonl"
+    return paths.out_dir(preset) / f"{kind}.jsonl"
 
 
 def live(kind: str, preset: str) -> dict[str, dict[str, Any]]:
@@ -96,7 +96,7 @@ def append(kind: str, preset: str, study: str, config: Config, result: Mapping[s
     path = live_file(kind, preset)
     run = {"key": key(kind, config), "version": VERSION[kind], "study": study, "config": dict(config), **result}
     line = json.dumps(run, allow_nan=False, ensure_ascii=False) + "\n"
-    with files.lock(path.parent, kind):
+    with paths.lock(path.parent, kind):
         old = path.stat().st_size if path.exists() else 0
         with open(path, "ab") as file:
             if old and not _ends_a_line(path):  # what a killed process has left
@@ -121,7 +121,7 @@ def made_by() -> dict[str, str]:
     import torch
 
     try:
-        command = ["git", "--no-optional-locks", "-C", str(files.ROOT), "rev-parse", "--short=12", "HEAD"]
+        command = ["git", "--no-optional-locks", "-C", str(paths.ROOT), "rev-parse", "--short=12", "HEAD"]
         commit = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         commit = ""  # installed as a package
@@ -140,10 +140,10 @@ def publish(kind: str, preset: str = "full") -> int:
     about = pd.concat([about, pd.DataFrame([_about(run) for run in new])], ignore_index=True)
     folder = evidence_dir()
     folder.mkdir(parents=True, exist_ok=True)
-    with files.writing(folder / f"{kind}.csv.xz") as temporary:
+    with paths.writing(folder / f"{kind}.csv.xz") as temporary:
         xz = {"method": "xz", "preset": 9 | lzma.PRESET_EXTREME}
         table.to_csv(temporary, index=False, compression=xz)
-    with files.writing(folder / f"{kind}.runs.csv") as temporary:
+    with paths.writing(folder / f"{kind}.runs.csv") as temporary:
         about.to_csv(temporary, index=False)
     runs.cache_clear()
     rows.cache_clear()

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitlab import files
 from vitlab.sweep import identity, scheduler
 from vitlab.sweep.workers import Outcome, attempted
 
@@ -177,7 +176,7 @@ def completed_in_folder(
     Raises:
         RuntimeError: a worker does not see them; nothing has begun.
     """
-    token, text = files.beside(folder / "token"), secrets.token_hex()
+    token, text = folder / f".partial-{secrets.token_hex(4)}", secrets.token_hex()
     folder.mkdir(parents=True, exist_ok=True)
     token.write_text(text)
     try:

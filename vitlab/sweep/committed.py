@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vitlab import files
+from vitlab import paths
 from vitlab.sweep.checksums import is_whole
 from vitlab.sweep.presets import PRESETS
 
@@ -30,7 +30,7 @@ def archive(study: str, preset: str, seed: int = 0) -> Path:
     (('full', 'runs', 'who_wins.txz'), 'who_wins-seed-1.txz')
     """
     draw = f"-seed-{seed}" if seed else ""
-    return files.reference_dir(preset) / "runs" / f"{study}{draw}{_SUFFIX}"
+    return paths.reference_dir(preset) / "runs" / f"{study}{draw}{_SUFFIX}"
 
 
 def draws(study: str, preset: str) -> list[int]:
@@ -54,7 +54,7 @@ def write(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
     >>> list(read(path))
     ['b.json', 'a.json']
     """
-    with files.writing(path) as temporary, tarfile.open(temporary, "w:xz") as packed:
+    with paths.writing(path) as temporary, tarfile.open(temporary, "w:xz") as packed:
         for name, result in results.items():
             text = json.dumps(result, separators=(",", ":"), allow_nan=False).encode()
             member = tarfile.TarInfo(name)  # without a date and an owner
@@ -103,7 +103,7 @@ def archives() -> list[Path]:
     >>> all(path.suffix == ".txz" for path in archives())
     True
     """
-    return [path for preset in PRESETS for path in sorted((files.reference_dir(preset) / "runs").glob(f"*{_SUFFIX}"))]
+    return [path for preset in PRESETS for path in sorted((paths.reference_dir(preset) / "runs").glob(f"*{_SUFFIX}"))]
 
 
 def _result(path: Path, name: str, text: bytes) -> dict[str, Any]:

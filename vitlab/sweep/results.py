@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vitlab import files
+from vitlab import paths
 from vitlab.sweep import committed, identity
 from vitlab.sweep.checksums import is_whole, with_checksum
 
@@ -104,7 +104,7 @@ def read(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _stored(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """The finished run in a file; one of `_DAMAGE` is raised where it holds something else."""
-    found = files.read_json(path)
+    found = paths.read_json(path)
     if not is_whole(found):
         raise ValueError("its checksum differs")
     if not (found["config"] == config and found["rows"] and found["columns"]):

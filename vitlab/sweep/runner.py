@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from vitlab import files, threads
+from vitlab import paths, settings
 from vitlab.sweep import cluster, committed, identity, results, workers
 from vitlab.sweep.progress import Sweep, Task
 from vitlab.training.checkpoint_plan import checkpoints_in
@@ -31,7 +31,7 @@ def run_folder(experiment: str, preset: str) -> Path:
     >>> run_folder("data_scaling", "quick").parts[-3:]
     ('quick', 'runs', 'data_scaling')
     """
-    return files.figures_dir() / preset / "runs" / experiment
+    return paths.figures_dir() / preset / "runs" / experiment
 
 
 def default_jobs() -> int:
@@ -193,7 +193,7 @@ def _begun(function: Run, paths: dict[Path, dict[str, Any]]) -> Sweep:
     for path in done:  # of a run that was killed just after its result had been written
         shutil.rmtree(path.with_suffix(_UNFINISHED), ignore_errors=True)
         with contextlib.suppress(OSError):
-            path.with_name(f".{path.stem}.lock").unlink(missing_ok=True)  # as `files.lock` names it
+            path.with_name(f".{path.stem}.lock").unlink(missing_ok=True)  # as `paths.lock` names it
     sweep = Sweep(function.__module__.rpartition(".")[2], paths, done)
     if done:
         print(f"{sweep.name}: {len(done)} of {len(paths)} runs were finished before", flush=True)
@@ -213,7 +213,7 @@ def _completed_on(
     def keep(key: str, result: dict[str, Any]) -> workers.Outcome:
         path, config = named[key]
         if results.read(path, config) is None:  # or another client was first
-            files.write_json(path, result)
+            paths.write_json(path, result)
         return "done", f"{result['wall_s']:.1f} s"
 
     sent = {key: config for key, (_, config) in named.items()}
@@ -228,7 +228,7 @@ def _say_what_is_not_used(name: str, tasks: Sequence[Task]) -> None:
     count = 0
     for path in others:
         with contextlib.suppress(ValueError, KeyError, TypeError, FileNotFoundError):
-            count += files.read_json(path)["config"] in wanted
+            count += paths.read_json(path)["config"] in wanted
     if count:
         print(f"{name}: {count} finished runs of other code, torch or device are kept and not used", flush=True)
 
@@ -249,17 +249,17 @@ def _attempt(function: Run, task: Task, wait: bool, code: str) -> workers.Outcom
     """
     path, config = task
     try:
-        with files.lock(path.parent, path.stem, wait=wait) as held:
+        with paths.lock(path.parent, path.stem, wait=wait) as held:
             if not held:
                 return "busy", ""
             if path.exists() and results.read(path, config):
                 return "done", "finished by another process"
             identity.check_code(function, code)
             started = time.perf_counter()
-            with checkpoints_in(path.with_suffix(_UNFINISHED)), threads.one_thread():
+            with checkpoints_in(path.with_suffix(_UNFINISHED)), settings.one_thread():
                 rows = function(dict(config))
             seconds = time.perf_counter() - started
-            files.write_json(path, results.result(function, config, rows, seconds))
+            paths.write_json(path, results.result(function, config, rows, seconds))
             shutil.rmtree(path.with_suffix(_UNFINISHED), ignore_errors=True)
         return "done", f"{seconds:.1f} s"
     except Exception as error:  # noqa: BLE001 (whatever a run raises is that run's outcome)
@@ -269,6 +269,6 @@ def _attempt(function: Run, task: Task, wait: bool, code: str) -> workers.Outcom
 def _computed(function: Run, config: dict[str, Any]) -> dict[str, Any]:
     """One run on a cluster's worker, which sees no folder of ours: what its file is to hold."""
     started = time.perf_counter()
-    with threads.one_thread():
+    with settings.one_thread():
         rows = function(dict(config))
     return results.result(function, config, rows, time.perf_counter() - started)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vitlab import files
+from vitlab import paths
 
 _PARSING = threading.Lock()  # Python 3.11's parser counts the depth of two threads as one, and raises SystemError
 _OWN = Path(__file__).resolve()
@@ -73,7 +73,7 @@ def keep() -> None:
     known = _kept() | _NEW
     kept = _NEW if len(known) > _MOST else known
     with contextlib.suppress(OSError):
-        files.write_json(_KEPT, {"by": _reader(), "modules": kept})
+        paths.write_json(_KEPT, {"by": _reader(), "modules": kept})
     _kept().update(_NEW)
     _NEW.clear()
 
@@ -82,7 +82,7 @@ def keep() -> None:
 def _kept() -> dict[str, Module]:
     """What earlier processes kept; nothing where it is damaged, or was read by another version of this module."""
     try:
-        found = files.read_json(_KEPT)
+        found = paths.read_json(_KEPT)
         if found["by"] != _reader():
             return {}
         return {key: Module(sha, tuple(names), tuple(tops)) for key, (sha, names, tops) in found["modules"].items()}

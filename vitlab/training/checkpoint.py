@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vitlab import files
+from vitlab import paths
 from vitlab.models import weights, zoo
 
 WEIGHTS, REST, SUMS = "model.safetensors", "resume.pt", "sha256.json"
@@ -59,11 +59,11 @@ def save(
     (['step_00000002', 'step_00000003'], 3)
     """
     path = folder / f"step_{rest['step']:08d}"
-    with files.writing_folder(path) as temporary:
+    with paths.writing(path, folder=True) as temporary:
         save_weights(temporary / WEIGHTS, model, state, name, {"step": rest["step"]})
         with open(temporary / REST, "wb") as handle:  # Python's: it says that the disk is full, where torch's does not
             torch.save(rest, handle)
-        files.write_json(temporary / SUMS, {file: files.file_hash(temporary / file) for file in (WEIGHTS, REST)})
+        paths.write_json(temporary / SUMS, {file: paths.file_hash(temporary / file) for file in (WEIGHTS, REST)})
     for old in _all(folder)[keep:]:
         shutil.rmtree(old, ignore_errors=True)
     return path
@@ -75,7 +75,7 @@ def remove(folder: Path) -> None:
     Raises:
         RuntimeError: another process is training there.
     """
-    with files.lock(folder, "training", wait=False) as held:
+    with paths.lock(folder, "training", wait=False) as held:
         if not held:
             raise RuntimeError(f"another process is training in {folder}; wait for it, or give another folder")
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -113,9 +113,9 @@ def read(path: Path) -> Checkpoint:
         ValueError: a file is missing, truncated, changed or no checkpoint's, or holds code; the message names it.
     """
     try:
-        sums = files.read_json(path / SUMS)
+        sums = paths.read_json(path / SUMS)
         for file in (WEIGHTS, REST):
-            if files.file_hash(path / file) != sums[file]:
+            if paths.file_hash(path / file) != sums[file]:
                 raise ValueError(f"{path / file} is not what was written: its checksum differs")
         state, _ = weights.read(path / WEIGHTS)
         rest = torch.load(path / REST, map_location="cpu", weights_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab import files
+from vitlab import paths
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
 from vitlab.training import cores, cost, interrupts, optim, processes, resume, rows
@@ -150,7 +150,7 @@ def _locked(folder: Path | None, group: Group) -> Iterator[None]:
     if folder is None or not group.writes:
         yield
         return
-    with files.lock(folder, "training", wait=False) as held:
+    with paths.lock(folder, "training", wait=False) as held:
         if not held:
             raise RuntimeError(f"another process is training in {folder}; wait for it, or give another folder")
         yield

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from vitlab import files
+from vitlab import paths
 from vitlab.models import weights as model_weights
 from vitlab.training import checkpoint, cores, optim, processes
 from vitlab.training.divergence import DivergedError, check_loss, check_weights
@@ -138,6 +138,6 @@ def finish(run: Run, state: TrainState) -> None:
     weights, _ = processes.gathered(run.model, run.optimizer, run.parallel)
     if run.group.writes:
         kept, weights = run.objective.result(run.model, weights)
-        with files.writing(run.folder / checkpoint.WEIGHTS) as path:
+        with paths.writing(run.folder / checkpoint.WEIGHTS) as path:
             checkpoint.save_weights(path, kept, weights, run.name, {"step": state.step})
     processes.wait()

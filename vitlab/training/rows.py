@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vitlab import files
+from vitlab import paths
 from vitlab.training import cost, optim, processes
 from vitlab.training.divergence import check_loss
 from vitlab.training.recipe import Recipe
@@ -108,5 +108,5 @@ def write_log(folder: Path, rows: list[Row]) -> None:
     >>> (folder / "log.jsonl").read_text().splitlines()
     ['{"step": 1}', '{"step": 2}']
     """
-    with files.writing(folder / "log.jsonl") as path:
+    with paths.writing(folder / "log.jsonl") as path:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from vitlab import files
+from vitlab import paths
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_stride
 from vitlab.analysis.geometry import check_attention, reads_class_token
 from vitlab.viewer import payload
@@ -61,7 +61,7 @@ class View:
 
     def save(self, path: Path | str) -> Path:
         """Write the page to a file, whole or not at all; opens in any browser. Returns the path."""
-        with files.writing(path) as temporary:
+        with paths.writing(path) as temporary:
             temporary.write_text(self.page(), encoding="utf-8")
         return Path(path)
 

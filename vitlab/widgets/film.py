@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 from numpy import ndarray
 
-from vitlab import files, plots
+from vitlab import paths, plots
 from vitlab.plots.png import as_png, framed
 
 _COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
@@ -106,7 +106,7 @@ class Film:
 
     def save(self, path: Path | str) -> Path:
         """Write the page to a file, whole or not at all; opens in any browser. Returns the path."""
-        with files.writing(path) as temporary:
+        with paths.writing(path) as temporary:
             temporary.write_text(self.page(), encoding="utf-8")
         return Path(path)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitlab import files
+from vitlab import paths
 from vitlab.publish.site import api, links, pages
 
 
@@ -44,11 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status: 1 if the site has faults, 2 if it cannot be built."""
     parser = argparse.ArgumentParser(prog="python -m vitlab.publish.site", description=__doc__.splitlines()[0])
     parser.add_argument("--repository", metavar="OWNER/NAME", default="", help="link the notebooks to Colab")
-    parser.add_argument("--out", metavar="DIR", default=files.ROOT / "docs" / "_build", type=Path)
+    parser.add_argument("--out", metavar="DIR", default=paths.ROOT / "docs" / "_build", type=Path)
     options = parser.parse_args(arguments)
     started = time.perf_counter()
     try:
-        wrong = build(files.ROOT, options.out.resolve(), options.repository)
+        wrong = build(paths.ROOT, options.out.resolve(), options.repository)
     except (ValueError, OSError) as error:
         print(f"vitlab.publish.site: {error}", file=sys.stderr)
         return 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vitlab import files
+from vitlab import paths
 
 PACKAGES = ("analysis", "models", "data", "training", "evaluation", "plots")
 
@@ -15,7 +15,7 @@ def write(root: Path, target: Path) -> list[Path]:
     A package that the checkout does not have gets no page.
 
     >>> import tempfile
-    >>> [path.name for path in write(files.ROOT, Path(tempfile.mkdtemp()))][:2]
+    >>> [path.name for path in write(paths.ROOT, Path(tempfile.mkdtemp()))][:2]
     ['analysis.md', 'models.md']
     """
     written = []
@@ -23,7 +23,7 @@ def write(root: Path, target: Path) -> list[Path]:
         modules = sorted(path.stem for path in (root / "vitlab" / package).glob("[!_]*.py"))
         if modules:
             written.append(target / "api" / f"{package}.md")
-            with files.writing(written[-1]) as temporary:
+            with paths.writing(written[-1]) as temporary:
                 temporary.write_text(page(package, modules), encoding="utf-8")
     return written
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitlab import files
+from vitlab import paths
 from vitlab.publish import colab
 from vitlab.publish.source import read
 
@@ -44,7 +44,7 @@ def gather(root: Path, target: Path, repository: str = "") -> list[Path]:
         text, led_to = page(path, root, repository)
         if path.is_dir() or path.parent not in (root, root / "docs", root / "docs" / "site", root / "notebooks"):
             text = f"---\norphan: true\n---\n\n{text}"  # no table of contents lists it; a link leads there
-        with files.writing(pages[path]) as temporary:
+        with paths.writing(pages[path]) as temporary:
             temporary.write_text(text, encoding="utf-8")
         for other in led_to:
             if _is_page(other, root):
@@ -68,9 +68,9 @@ def _is_page(path: Path, root: Path) -> bool:
 def place_of(path: Path, root: Path) -> Path:
     """Where a page of the checkout is in the sources of the site and, but for its ending, in the site itself.
 
-    >>> place_of(files.ROOT / "docs" / "training.md", files.ROOT).as_posix()
+    >>> place_of(paths.ROOT / "docs" / "training.md", paths.ROOT).as_posix()
     'docs/training.md'
-    >>> place_of(files.ROOT / "notebooks" / "source", files.ROOT).as_posix()
+    >>> place_of(paths.ROOT / "notebooks" / "source", paths.ROOT).as_posix()
     'files/notebooks-source.md'
     """
     inside = path.relative_to(root)
@@ -127,7 +127,7 @@ def _notebook(path: Path, root: Path, repository: str) -> tuple[str, list[Path]]
 
     notebook, led_to = read(path), []
     results = root / "figures" / "reference" / "quick" / path.stem / "result.json"
-    figures = files.read_json(results)["figures"]
+    figures = paths.read_json(results)["figures"]
     words = alternatives(notebook, {name: figure["alt"] for name, figure in figures.items()}, path.stem)
     notebook.cells.insert(1, nbformat.v4.new_markdown_cell(_downloads(path, results, repository), id="downloads"))
     words.insert(1, [])
