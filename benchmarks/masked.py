@@ -4,7 +4,7 @@ usage: python benchmarks/masked.py [--pairs 7] [--steps 4] [--precision fp32 bf1
 
 All steps are on images already in memory, with the same batch, optimiser and number of threads; blocks of steps take
 turns, and a ratio is the median over pairs. There are two supervised steps: `vitlab train`'s, whose last block computes
-the class token alone (`training.lean`), and the plain one that other libraries have. "Products" is the former's number
+the class token alone (`ViT.forward`), and the plain one that other libraries have. "Products" is the former's number
 of multiply-adds over the masked step's: what the ratio would be if every product took the same time. The peer is
 transformers' `ViTForMaskedImageModeling` (pixels by absolute error), of the same size and with the same share of
 patches masked; it is no dependency of the project: where it is not installed (pip install transformers, 5 or later) its
@@ -26,7 +26,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab.models import zoo
 from vitlab.models.vit import ViT
-from vitlab.training.lean import lean
 from vitlab.training.masked import MaskedPrediction, MaskedViT, Target, plans
 from vitlab.training.optim import optimizer_for
 from vitlab.training.precision import autocast, open_attention
@@ -90,7 +89,12 @@ def compare(name: str, size: int, precision: str, options: argparse.Namespace) -
     def loss_of_labels() -> Tensor:
         return F.cross_entropy(supervised(images).float(), labels)
 
-    classify = steps(supervised, loss_of_labels, precision, options.steps)
+    def loss_of_all_tokens() -> Tensor:
+        return F.cross_entropy(supervised.forward_head(supervised.forward_features(images)).float(), labels)
+
+    classify, plain = (
+        steps(supervised, loss, precision, options.steps) for loss in (loss_of_labels, loss_of_all_tokens)
+    )
     for target in Target:
         masked = MaskedViT(zoo.create(name, image_size=size), target)
         objective = MaskedPrediction(target, SHARE, masked.patch_size)
@@ -98,17 +102,16 @@ def compare(name: str, size: int, precision: str, options: argparse.Namespace) -
         loss = functools.partial(objective.loss, masked, images, plan)
         predict = steps(masked, loss, precision, options.steps)
         with open_attention(supervised, CPU, precision), open_attention(masked, CPU, precision):
-            with lean(supervised):
-                bound = products(loss_of_labels) / products(loss)
-                seconds, _, to_lean = paired(predict, classify, options.pairs)
-            to_plain = paired(predict, classify, options.pairs)[2]
+            bound = products(loss_of_labels) / products(loss)
+            seconds, _, to_supervised = paired(predict, classify, options.pairs)
+            to_plain = paired(predict, plain, options.pairs)[2]
             peer = theirs(masked.vit, images, plan) if target is Target.PIXELS else None  # that is what it predicts
             to_peer = "–"
             if peer is not None:
                 to_peer = f"{paired(predict, steps(*peer, precision, options.steps), options.pairs)[2]:.2f}"
         rate = BATCH * options.steps / seconds
         about = f"{name:10s} {size:3d}  {precision:9s}  {target:11s} {rate:13.0f}"
-        print(f"{about} {to_lean:13.2f} {bound:9.2f} {to_plain:8.2f} {to_peer:>15s}", flush=True)
+        print(f"{about} {to_supervised:13.2f} {bound:9.2f} {to_plain:8.2f} {to_peer:>15s}", flush=True)
 
 
 def main() -> None:

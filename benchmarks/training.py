@@ -38,7 +38,6 @@ from vitlab.data.loader import Batches, batches
 from vitlab.data.world import World, scene, stream
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig
-from vitlab.training.lean import lean
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 
@@ -178,8 +177,8 @@ def matrix_rate(n: int = 8192, repeats: int = 50) -> float:
 @torch.no_grad()
 def flops_of_training(model: ViT, images: torch.Tensor) -> int:
     """FLOPs of a forward pass that are done while training: `cost.forward_flops` counts the whole of the last block."""
-    with lean(model.train()), FlopCounterMode(display=False) as counter:
-        model(images)
+    with FlopCounterMode(display=False) as counter:
+        model.train()(images)
     return counter.get_total_flops()
 
 

@@ -2,7 +2,7 @@
 
 usage: python benchmarks/variants.py [--rounds 7] [--steps 1] [--tokens 4 8 16 32] [--only axial relative]
 
-Steps are those of a training (`lean`, the optimiser, freed memory kept) on images already in memory, of the same batch;
+Steps are those of a training (the optimiser, freed memory kept) on images already in memory, of the same batch;
 they take turns; a ratio is the median over rounds. FLOPs are those of a forward pass, counted by torch. "per FLOP" is
 the ratio of times over the ratio of FLOPs: 1 where the variant's work is as fast as the plain ViT's.
 """
@@ -21,7 +21,6 @@ from torch.nn import functional as F
 from vitlab.models import zoo
 from vitlab.models.sizes import forward_flops
 from vitlab.training.cost import keep_freed_memory
-from vitlab.training.lean import lean
 from vitlab.training.optim import optimizer_for
 from vitlab.training.recipe import Recipe
 
@@ -49,13 +48,12 @@ def step(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, count: in
     optimizer = optimizer_for(model.train(), Recipe(steps=1))
 
     def updates() -> None:
-        with lean(model):
-            for _ in range(count):
-                loss = F.cross_entropy(model(images), labels)
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
+        for _ in range(count):
+            loss = F.cross_entropy(model(images), labels)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
 
     return updates
 

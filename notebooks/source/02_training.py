@@ -58,7 +58,6 @@ from vitlab.experiments import cifar10_best, training_curves, trials
 from vitlab.models import zoo
 from vitlab.training.cost import multiply_adds
 from vitlab.training.evaluate import evaluate
-from vitlab.training.lean import lean
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 from vitlab.training.schedule import learning_rate
@@ -190,7 +189,7 @@ def train_in_the_open(model, feed, recipe):
 # `vitlab.training.loop.train` adds evaluation, early stopping, a log and resuming after an
 # interruption, but does the same arithmetic. It is faster for two reasons: the images of a ViT's
 # batch are divided among the cores, and in the last block only the class token is computed, because
-# the head reads no other token (`vitlab.training.lean`). Both change only the order in which
+# the head reads no other token (`ViT.forward`). Both change only the order in which
 # numbers are added. For an exact comparison, both loops here run on one core with the shortened
 # last block, from the same initial weights and on the same batches.
 
@@ -201,8 +200,7 @@ ours, open_one = (zoo.create(vit_name, image_size=8, n_classes=10, seed=SEED) fo
 n_cores = torch.get_num_threads()
 torch.set_num_threads(1)
 rows = train(ours, feed, few)
-with lean(open_one):
-    train_in_the_open(open_one.train(), feed, few)
+train_in_the_open(open_one.train(), feed, few)
 torch.set_num_threads(n_cores)
 
 pairs = zip(ours.parameters(), open_one.parameters(), strict=True)
@@ -426,7 +424,7 @@ ends.insert(0, "first evaluation", early.groupby(of_each)["test_accuracy"].mean(
 #
 # The next figure shows the same runs against time. Equal multiply-adds do not take equal time: it
 # depends on how well an operation suits the processor, and on how much of the work can be left out
-# (`vitlab.training.lean`).
+# (`ViT.forward` in `vitlab.models.vit`).
 
 # %%
 alt = "The same accuracy curves against seconds of training on this machine."

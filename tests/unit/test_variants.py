@@ -18,7 +18,6 @@ from vitlab.models.transfer import with_new_head
 from vitlab.models.variants import PlacedBlock, PositionTable, Variant, VariantConfig
 from vitlab.models.vit import Attention, Block, ViT, ViTConfig
 from vitlab.training import session
-from vitlab.training.lean import block_at, lean
 from vitlab.training.loop import train
 from vitlab.training.masked import MaskedPrediction, MaskedViT, Target, plans
 from vitlab.training.masked import batches as masked_batches
@@ -349,22 +348,18 @@ def test_trainings_of_two_variants_are_told_apart_by_their_models_alone(tmp_path
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("options", FULL, ids=named)
-def test_lean_training_gives_the_same_logits_and_gradients(options, fused):
-    model = randomised(variants.build(BODY | options).double())
+def test_training_for_the_class_token_alone_gives_the_logits_and_gradients_of_all_tokens(options, fused):
+    model, x = randomised(variants.build(BODY | options).double()), images(dtype=torch.float64)
     for block in model.blocks:
         block.attn.fused_attn = fused
 
-    def gradients():
-        logits = model(images(dtype=torch.float64))
-        return [logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()))]
+    def gradients(logits):
+        return [logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()), materialize_grads=True)]
 
-    whole, shapes = gradients(), []
-    handle = model.blocks[-1].mlp.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape[1]))
-    with lean(model):
-        torch.testing.assert_close(gradients(), whole, atol=1e-11, rtol=1e-11)
-        model.eval()
-        torch.testing.assert_close(model(images(dtype=torch.float64)), whole[0], atol=1e-11, rtol=1e-11)
-    handle.remove()
+    whole, shapes = gradients(model.forward_head(model.forward_features(x))), []
+    model.blocks[-1].mlp.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape[1]))
+    torch.testing.assert_close(gradients(model(x)), whole, atol=1e-11, rtol=1e-11)
+    torch.testing.assert_close(model.eval()(x), whole[0], atol=1e-11, rtol=1e-11)
     assert shapes == [1, 17]
 
 
@@ -374,7 +369,7 @@ def test_a_block_at_some_tokens_is_the_block_there(options):
     x = torch.randn(3, 16 + model.num_prefix_tokens, 16)
     for block in model.blocks:
         wanted = torch.stack([each[rows] for each, rows in zip(block(x), at, strict=True)])
-        torch.testing.assert_close(block_at(block, x, at), wanted, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(block(x, at), wanted, atol=1e-5, rtol=1e-5)
 
 
 @every

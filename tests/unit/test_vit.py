@@ -295,3 +295,23 @@ def test_unknown_words_are_refused(field):
 def test_images_of_another_shape_are_refused(shape):
     with pytest.raises(ValueError, match=r"this model takes \[batch, 3, 32, 32\]"):
         small()(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_block_asked_for_some_tokens_gives_what_it_gives_of_all(fused):
+    block = small(depth=1).blocks[0]
+    block.attn.fused_attn = fused
+    x, at = torch.randn(3, 17, 48, generator=torch.Generator().manual_seed(0)), torch.tensor([[0, 5], [16, 3], [2, 2]])
+    torch.testing.assert_close(block(x, 2), block(x)[:, :2])
+    torch.testing.assert_close(block(x, at), torch.stack([each[rows] for each, rows in zip(block(x), at, strict=True)]))
+
+
+def test_in_training_the_last_block_computes_the_class_token_alone_where_it_is_ours():
+    model = small(depth=2)
+    x, shapes = torch.randn(3, 3, 32, 32), []
+    model.blocks[-1].mlp.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape[1]))
+    wanted = model.eval()(x)
+    torch.testing.assert_close(model.train()(x), wanted)
+    model.blocks[-1].attn.qkv = torch.nn.Sequential(model.blocks[-1].attn.qkv)  # as adapters of low rank wrap it
+    torch.testing.assert_close(model(x), wanted)
+    assert shapes == [17, 1, 17]

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from vitlab.models.vit import Attention
+from vitlab.models.vit import Attention, Queries, take
 
 
 class AxialAttention(Attention):
@@ -33,7 +33,7 @@ class AxialAttention(Attention):
         """Number of patches in each of them."""
         return self.grid[1] if self.axis == "rows" else self.grid[0]
 
-    def forward(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+    def forward(self, x: Float[Tensor, "B N D"], queries: Queries = None) -> Float[Tensor, "B t D"]:
         B, N, D = x.shape
         rows, cols = self.grid
         if rows * cols != N:
@@ -51,7 +51,7 @@ class AxialAttention(Attention):
             attn = (q * self.scale @ k.transpose(-2, -1)).softmax(dim=-1)
             x = self.attn_drop(attn) @ v
         x = self.proj_drop(self.proj(x.transpose(1, 2).reshape(B, N, D)))
-        return turned(x, (cols, rows)) if self.axis == "columns" else x
+        return take(turned(x, (cols, rows)) if self.axis == "columns" else x, queries)
 
     def spread(self, attn: Float[Tensor, "lines H n n"]) -> Float[Tensor, "B H N N"]:
         """Attention within lines as attention between all patches of the grid: 0 between those of two lines.

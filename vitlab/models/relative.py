@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from vitlab.models.vit import Attention
+from vitlab.models.vit import Attention, Queries
 
 _CHUNK = 2**17  # logits computed at once in a training step on a CPU: with what goes with them they stay in its cache
 _QUERIES = 128  # of one head, at most, in them
@@ -81,22 +81,23 @@ class RelativeAttention(Attention):
             )
         return offsets(), n_prefix
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        B, T, D = x.shape
-        qkv = self.qkv(x).reshape(B, T, 3, self.num_heads, self.head_dim)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # [3 B heads T D_h]
+    def attend(
+        self, q: Float[Tensor, "B H t d"], k: Float[Tensor, "B H T d"], v: Float[Tensor, "B H T d"], queries: Queries
+    ) -> Float[Tensor, "B H t d"]:
         dropped = self.attn_drop.p if self.training else 0.0
-        if not self.fused_attn:
-            attn = (q * self.scale @ k.transpose(-2, -1) + self.bias(q)).softmax(dim=-1)
-            x = self.attn_drop(attn) @ v
-        elif self.training and not dropped and q.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+        quick = self.training and not dropped and q.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        if self.fused_attn and queries is None and quick:
             # PyTorch's fused kernel has no gradient for a mask; without it a step is up to three times as slow.
             heads = ((each.flatten(0, 1)) for each in (q * self.scale, k, v))  # [B·heads T D_h]
-            x = _InChunks.apply(*heads, self._table(T)[0]).unflatten(0, (B, -1))
+            return _InChunks.apply(*heads, self._table(q.shape[2])[0]).unflatten(0, (len(q), -1))
+        if queries is None:
+            bias = self.bias(q)
         else:
-            x = F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias(q), dropout_p=dropped)
-        x = x.transpose(1, 2).reshape(B, T, D)  # [B heads T D_h] -> [B T D]: heads side by side
-        return self.proj_drop(self.proj(x))
+            at = torch.arange(queries, device=q.device).expand(len(q), -1) if isinstance(queries, int) else queries
+            bias = self.bias_at(q, at, k.shape[2])
+        if self.fused_attn:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropped)
+        return self.attn_drop((q * self.scale @ k.transpose(-2, -1) + bias).softmax(dim=-1)) @ v
 
 
 def _by_keys(of_offsets: Float[Tensor, "*B t R"], n_keys: int) -> Float[Tensor, "*B t N"]:

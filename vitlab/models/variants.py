@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitlab.models.axial import AxialAttention
 from vitlab.models.relative import Offsets, RelativeAttention
-from vitlab.models.vit import Block, ViT, ViTConfig
+from vitlab.models.vit import Block, Queries, ViT, ViTConfig
 
 POSITIONS = ("none", "1d", "2d", "relative")
 PLACED = ("stem", "every block", "shared")
@@ -153,8 +153,8 @@ class PlacedBlock(Block):
         table = self._shared[0] if self._shared else self.positions
         return self.pos_drop(x + table())
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        return super().forward(self.entered(x))
+    def forward(self, x: Float[Tensor, "B T D"], queries: Queries = None) -> Float[Tensor, "B t D"]:
+        return super().forward(self.entered(x), queries)
 
 
 class Variant(ViT):

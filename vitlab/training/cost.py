@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from vitlab.models import zoo
 from vitlab.models.sizes import forward_flops
-from vitlab.training.lean import lean
 from vitlab.training.precision import autocast, open_attention
 from vitlab.training.recipe import Recipe
 
@@ -51,7 +50,6 @@ def training_bytes(model: nn.Module, images: Tensor, recipe: Recipe) -> tuple[in
         return tensor
 
     with (
-        lean(model),
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
         open_attention(model, images.device, recipe.precision),
         autocast(images.device, recipe.precision),

@@ -19,7 +19,6 @@ from vitlab.data.loader import Batches, ImageSet
 from vitlab.training import cores, cost, interrupts, optim, processes, resume, rows
 from vitlab.training.checkpoint_plan import checkpoint_plan
 from vitlab.training.divergence import check_loss
-from vitlab.training.lean import lean
 from vitlab.training.objective import Classification, Objective
 from vitlab.training.precision import autocast, open_attention
 from vitlab.training.processes import Group, Parallel
@@ -105,7 +104,6 @@ def train(
         held.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         state = resume.restored(run)
         model.train()
-        held.enter_context(lean(model))
         held.enter_context(open_attention(model, device, recipe.precision))
         run = dataclasses.replace(run, pool=held.enter_context(_threads(run, state)))
         interrupted = held.enter_context(interrupts.waiting(group))

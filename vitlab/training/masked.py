@@ -15,9 +15,8 @@ from torch.nn import functional as F
 
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet, slice_of, to_float
-from vitlab.models.vit import Block, ViT
+from vitlab.models.vit import ViT
 from vitlab.training import processes
-from vitlab.training.lean import block_at
 from vitlab.training.precision import autocast
 from vitlab.training.processes import Group
 
@@ -189,16 +188,8 @@ class MaskedViT(nn.Module):
             x = self.vit.patch_embed(corrupted_pixels(images, self.mask, plan))
         else:
             x = _replaced(self.vit.patch_embed(images), self.mask, plan)
-        return self.predict(self._corrupted_tokens(self.vit.sequence(x), plan).flatten(0, 1))
-
-    def _corrupted_tokens(self, x: Float[Tensor, "B T D"], plan: Int64[Tensor, "B N"]) -> Float[Tensor, "B n D"]:
-        """What the encoder says of the corrupted patches, of which every image has as many."""
-        *first, last = self.vit.blocks
-        for block in first:
-            x = block(x)
-        assert isinstance(last, Block)  # of every ViT of ours
-        at = (plan != KEPT).nonzero()[:, 1].reshape(len(plan), -1) + self.vit.num_prefix_tokens
-        return self.vit.norm(block_at(last, x, at))
+        at = (plan != KEPT).nonzero()[:, 1].reshape(len(plan), -1) + self.vit.num_prefix_tokens  # as many in each image
+        return self.predict(self.vit.encode(self.vit.sequence(x), at).flatten(0, 1))
 
 
 def _replaced(x: Num[Tensor, "B N D"], mask: Num[Tensor, " D"], plan: Int64[Tensor, "B N"]) -> Num[Tensor, "B N D"]:
