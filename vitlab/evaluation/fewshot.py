@@ -12,6 +12,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from vitlab.evaluation.features import as_arrays
+from vitlab.settings import mapped
 
 _STD_FLOOR = 1e-5  # the authors', added to every standard deviation
 _CHUNK = 1024  # test images scored at once
