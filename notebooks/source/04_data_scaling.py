@@ -16,8 +16,7 @@
 # |---|---|---|
 # | `smoke` | three tiny sets, a handful of steps | seconds |
 # | `quick` | three sizes × three models × three seeds | two minutes, once; then seconds |
-# | `full` | a thousand to 256,000 images of 100 classes, ViT and ResNet in two sizes and a hybrid, five seeds | hours; its runs are committed, and shown at every preset |
-# | `gpu` | the same with larger models, each image of the million seen | for a GPU, not run yet |
+# | `full` | a thousand to 256,000 images of 100 classes, ViT and ResNet in two sizes and a hybrid, five seeds | hours; its runs are the committed evidence, shown at every preset |
 
 # %% [markdown]
 # ## What you will learn
@@ -32,10 +31,9 @@
 # %% tags=["parameters"]
 PRESET = "quick"
 SEED = 0
-REAL = ""  # real sets to evaluate features on, as "digits cifar10"; empty: those that are there
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: what it finds goes to `figures/<preset>/04_data_scaling`.
+# One cell of imports. `page` is this execution: its figures and numbers go to `figures/out/<preset>/04_data_scaling`.
 
 # %%
 import dataclasses
@@ -46,30 +44,30 @@ import pandas as pd
 import scipy.stats
 import torch
 
-from vitlab import ledger, plots, widgets
+from vitlab import claims, plots, widgets
+from vitlab.claims import Estimate
 from vitlab.data.loader import batches
 from vitlab.data.world import World, with_difficulty
-from vitlab.experiments import data_scaling, few_images, frozen, real_subsets, scaling
-from vitlab.experiments import tuning, who_wins
-from vitlab.experiments.scaling_statistics import crossing, crossing_interval
-from vitlab.experiments.scaling_statistics import differences, slope_per_decade
-from vitlab.experiments.trials import TRIAL_SEEDS, stored_trials
-from vitlab.ledger.published import all_draws
 from vitlab.models import zoo
-from vitlab.training.loop import train
+from vitlab.studies import runner, table, tables
+from vitlab.studies.statistics import coverage, crossing, crossing_interval, differences
+from vitlab.studies.statistics import differences_by_family, failed_starts, mean_interval
 from vitlab.training.cost import multiply_adds
-from vitlab.training.splits import world_splits
+from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import world_splits
 
 # %% [markdown]
-# The settings of this preset: the pair of equal compute that is compared, another ViT, and the world they learn.
+# The settings of this preset, as they stand in the table of studies: the pair of equal compute that is compared, another
+# ViT, and the world they learn.
 
 # %%
-study = ledger.begin("04_data_scaling", PRESET, SEED, real=REAL or scaling.real_sets())
-config = data_scaling.CONFIGS[PRESET]
-recipe, side = config.run.recipe, config.run.image_size
-vit, resnet = config.pair
-world = with_difficulty(World(config.run.n_classes, side), config.run.difficulty)
+page = claims.begin("04_data_scaling", PRESET, SEED)
+base = table.preset("data_scaling", PRESET).base
+models, sizes_here = (table.axis("data_scaling", PRESET, name) for name in ("model", "n_train"))
+vit, resnet = models[:2]
+side = base["image_size"]
+world = with_difficulty(World(base["n_classes"], side), base["difficulty"])
 
 # %% [markdown]
 # ## Prediction
@@ -133,8 +131,8 @@ seen = world_splits(world, n_train=1_000_000, n_validation=4, n_test=4, draw=SEE
 assert (
     len(seen) == 100 and len(seen.images.flatten(1).unique(dim=0)) == 100
 )  # of a million, none twice
-sizes = ", ".join(f"{size:,}" for size in config.sizes)
-print(f"at most {recipe.samples:,} samples a run; sizes: {sizes} images")
+sizes = ", ".join(f"{size:,}" for size in sorted(sizes_here))
+print(f"at most {base["steps"] * base["batch_size"]:,} samples a run; sizes: {sizes} images")
 
 # %% [markdown]
 # ### Matched compute
@@ -142,7 +140,7 @@ print(f"at most {recipe.samples:,} samples a run; sizes: {sizes} images")
 # ViT and ResNet cost about the same multiply-adds for each image. The second ViT is another size, for C04.
 
 # %%
-cost = {name: multiply_adds(name, side) for name in config.models}
+cost = {name: multiply_adds(name, side) for name in models}
 for name, n in cost.items():
     print(f"{name:<14} {n / 1e6:6.2f} million multiply-adds per image")
 assert max(cost[vit], cost[resnet]) / min(cost[vit], cost[resnet]) < 1.2
@@ -232,8 +230,8 @@ def differences_of(n):  # of seeds at three sizes, whose mean crosses where D do
 
 
 def careful(values):  # of the runs that start, and none where one did not
-    failed = ledger.failed_starts(values, n_images=2_000, chance=0.1)
-    return None if failed.any() else ledger.mean_interval(values)
+    failed = failed_starts(values, n_images=2_000, chance=0.1)
+    return None if failed.any() else mean_interval(values)
 
 
 # %% [markdown]
@@ -243,13 +241,13 @@ def careful(values):  # of the runs that start, and none where one did not
 where = lambda values: crossing_interval(sizes, values, draws=400)[0]  # noqa: E731
 cases = {
     "all learn: bootstrap": (bootstrap, learned, 0.7),
-    "all learn: Student's t": (ledger.mean_interval, learned, 0.7),
-    "15 % never start: Student's t": (ledger.mean_interval, some_fail, 0.85 * 0.7 + 0.15 * 0.1),
+    "all learn: Student's t": (mean_interval, learned, 0.7),
+    "15 % never start: Student's t": (mean_interval, some_fail, 0.85 * 0.7 + 0.15 * 0.1),
     "15 % never start: no interval where one did": (careful, some_fail, 0.7),
     "crossing: Student's t of the means": (where, differences_of, n_star),
 }
 covered = {
-    name: {f"{n} seeds": ledger.coverage(make, draw(n), truth, 500) for n in (3, 5, 10)}
+    name: {f"{n} seeds": coverage(make, draw(n), truth, 500) for n in (3, 5, 10)}
     for name, (make, draw, truth) in cases.items()
 }
 pd.DataFrame(covered).T.style.format("{:.0%}").set_caption("how often a 95 % interval is right")
@@ -264,9 +262,10 @@ pd.DataFrame(covered).T.style.format("{:.0%}").set_caption("how often a 95 % int
 # steady: the mean of the seeds minus their standard deviation. The table has this score in %, the chosen trial bold.
 
 # %%
-trials = stored_trials("data_scaling", PRESET if PRESET == "full" else "quick")
-trials = tuning.in_all_rounds(trials)
-score = tuning.scores(trials, ["model", "weight_decay", "learning_rate"])
+trials = tables.trials("data_scaling", PRESET if PRESET == "full" else "quick")
+if PRESET == "full":  # the settings with all three seeds
+    trials = trials.groupby(["model", "weight_decay", "learning_rate"]).filter(lambda rows: len(rows) == 3)
+score = tables.scores(trials, ["model", "weight_decay", "learning_rate"])
 wide = 100 * score.unstack("learning_rate")
 best = wide.groupby("model").transform("max").max(axis=1)  # over both settings
 bold = lambda row: np.where(row == best[row.name], "font-weight: bold", "")  # noqa: E731
@@ -277,18 +276,16 @@ wide.style.format("{:.1f}", na_rep="").apply(bold, axis=1)
 # 4: what differs is the models, and not how well each set's regularisation was chosen. Training stops early.
 
 # %% tags=["long"]
-table = data_scaling.data_scaling(PRESET, seed=SEED, real=REAL)
-runs, histories, shots = (
-    take(table) for take in (scaling.accuracies, scaling.histories, scaling.few_shots)
-)
+live = runner.run("data_scaling", PRESET, SEED)
+runs, histories, shots = (take(live) for take in (tables.accuracies, tables.histories, tables.few_shots))
 runs.head()
 
 # %% [markdown]
-# The runs of `full` take hours. They are committed with the notebook and read here: what can be decided is decided by
+# The runs of `full` take hours. They are committed as evidence and read here, all seeds together: the claims are judged by
 # them, and the live runs show how it is done.
 
 # %%
-by_full, where_from = ledger.published_runs("data_scaling", SEED)
+by_full, where_from = tables.evidence("data_scaling"), tables.about("data_scaling")
 print(where_from)
 
 # %% [markdown]
@@ -299,7 +296,7 @@ print(where_from)
 one = histories[(histories["model"] == vit) & (histories["seed"] == histories["seed"].min())]
 alt = "Training loss and validation accuracy of the ViT against steps for each size; dots mark "
 alt += "the kept weights."
-with plots.figure(study, "early_stopping", 1, 2, alt=alt, figsize=(9.5, 3.8)) as (left, right):
+with plots.figure(page, "early_stopping", 1, 2, alt=alt, figsize=(9.5, 3.8)) as (left, right):
     plots.plot_histories(one, left, y="train_loss")
     plots.plot_histories(one, right)
     left.set_title("Training images")
@@ -336,10 +333,10 @@ widgets.data_sizes(runs, histories)
 
 
 # %%
-def paired(runs, preset, models=None):
+def paired(runs, preset, models=(vit, resnet)):
     """First model − second (ViT − ResNet of the pair), with what tells runs that never left chance."""
-    there = data_scaling.CONFIGS[preset]
-    return differences(runs, *(models or there.pair), there.run.n_test, chance=1 / there.run.n_classes)
+    there = table.preset("data_scaling", preset).base
+    return differences(runs, *models, there["n_test"], chance=1 / there["n_classes"])
 
 
 def as_tests(rows):
@@ -349,35 +346,32 @@ def as_tests(rows):
 
 def other_classes(shots):
     """Few-shot accuracy on ten classes of the world that pre-training has not seen."""
-    return shots[shots["target"] == frozen.OTHER_CLASSES]
+    return shots[shots["target"] == "world"]
 
 
-def paired_on_other_classes(shots, preset, models=None):
-    there = data_scaling.CONFIGS[preset]
-    rows = as_tests(other_classes(shots))
-    return differences(rows, *(models or there.pair), there.run.n_frozen, chance=1 / 10)
+def paired_on_other_classes(shots, preset, models=(vit, resnet)):
+    there = table.preset("data_scaling", preset).base
+    return differences(as_tests(other_classes(shots)), *models, there["n_frozen"], chance=1 / 10)
 
 
+PAIR = ("Lab-Ti/8", "BiT-Lab-Ti/8")  # of `full`
 pretrained_on = "pre-training images (number, log scale)"  # where accuracy is that of other images
 
 # %% [markdown]
-# Drawn where runs are committed.
+# The evidence of all seeds.
 
 # %%
-if by_full.empty:
-    print(where_from)
-else:
-    full_runs, full_shots = scaling.accuracies(by_full), scaling.few_shots(by_full)
-    alt = "Runs of full: test accuracy of ViT and ResNet against the number of training images, their "
-    alt += "difference in points with 95 % intervals, and few-shot accuracy on other classes."
-    with plots.figure(study, "full", 1, 3, alt=alt, figsize=(14, 4.2)) as panels:
-        plots.plot_data_scaling(full_runs, panels[0])
-        plots.plot_family_difference(paired(full_runs, "full"), panels[1])
-        plots.plot_data_scaling(as_tests(other_classes(full_shots)), panels[2])
-        panels[2].set(xlabel=pretrained_on, ylabel=f"{scaling.SHOTS}-shot accuracy (%)")
-        for ax, title in zip(panels, ("Held-out images", "ViT-Ti/8 − ResNet-Ti/8", "Other classes"), strict=True):
-            ax.set_title(title)
-        panels[0].figure.suptitle(where_from)
+full_runs, full_shots = tables.accuracies(by_full), tables.few_shots(by_full)
+alt = "Runs of full: test accuracy of ViT and ResNet against the number of training images, their "
+alt += "difference in points with 95 % intervals, and few-shot accuracy on other classes."
+with plots.figure(page, "full", 1, 3, alt=alt, figsize=(14, 4.2)) as panels:
+    plots.plot_data_scaling(full_runs, panels[0])
+    plots.plot_family_difference(paired(full_runs, "full", PAIR), panels[1])
+    plots.plot_data_scaling(as_tests(other_classes(full_shots)), panels[2])
+    panels[2].set(xlabel=pretrained_on, ylabel="10-shot accuracy (%)")
+    for ax, title in zip(panels, ("Held-out images", "ViT-Ti/8 − ResNet-Ti/8", "Other classes"), strict=True):
+        ax.set_title(title)
+    panels[0].figure.suptitle(where_from)
 
 # %% [markdown]
 # The two measures need not agree. Held-out images ask how well the classes of pre-training were learned; few-shot accuracy,
@@ -391,12 +385,10 @@ def in_words(gap):
     return ", ".join(f"{value:+.1f} at {size:,} images" for size, value in means.items())
 
 
-if not by_full.empty:
-    full_gap = paired(full_runs, "full")
-    few_shot_gap = paired_on_other_classes(full_shots, "full")
-    print(f"{full_gap['seed'].nunique()} seeds")
-    print(f"held-out images:         ViT − ResNet {in_words(full_gap)}")
-    print(f"few-shot, other classes: ViT − ResNet {in_words(few_shot_gap)}")
+full_gap = paired(full_runs, "full", PAIR)
+print(f"{full_gap['seed'].nunique()} seeds")
+print(f"held-out images:         ViT − ResNet {in_words(full_gap)}")
+print(f"few-shot, other classes: ViT − ResNet {in_words(paired_on_other_classes(full_shots, 'full', PAIR))}")
 
 # %% [markdown]
 # Two questions about that. Is it so of smaller models too? The second ViT of the study, with the ResNet of its compute, is
@@ -424,48 +416,31 @@ def by_pair(runs, shots, pairs=PAIRS):
 # All three in one figure.
 
 # %%
-few, of_few = ledger.published_runs("few_images", SEED)
-if not by_full.empty:
-    leads = by_pair(full_runs, full_shots)
-    if not few.empty:
-        tuned = by_pair(scaling.accuracies(few), scaling.few_shots(few), TUNED)
-        leads = {measure: pd.concat([rows, tuned[measure]]) for measure, rows in leads.items()}
-    alt = "ViT minus ResNet in points against the number of images, with intervals, a line for the larger "
-    alt += "pair, one for the smaller, and a point for the larger with a recipe tuned for 1,000 images; "
-    alt += "left on held-out images, right few-shot on other classes."
-    with plots.figure(study, "full_pairs", 1, 2, alt=alt, figsize=(11, 4.2)) as panels:
-        for ax, (measure, rows) in zip(panels, leads.items(), strict=True):
-            plots.plot_who_wins(rows, ax, by="pair").set_title(measure.capitalize())
-            ax.set_xlabel(pretrained_on)
-        panels[0].figure.suptitle(where_from if few.empty else f"{where_from}; {of_few}")
+few = tables.evidence("few_images")
+leads = by_pair(full_runs, full_shots)
+tuned = by_pair(tables.accuracies(few), tables.few_shots(few), TUNED)
+alt = "ViT minus ResNet in points against the number of images, with intervals, a line for the larger "
+alt += "pair, one for the smaller, and a point for the larger with a recipe tuned for 1,000 images; "
+alt += "left on held-out images, right few-shot on other classes."
+with plots.figure(page, "full_pairs", 1, 2, alt=alt, figsize=(11, 4.2)) as panels:
+    for ax, (measure, rows) in zip(panels, leads.items(), strict=True):
+        both = pd.concat([rows, tuned[measure]])
+        plots.plot_who_wins(both, ax, by="pair").set_title(measure.capitalize())
+        ax.set_xlabel(pretrained_on)
+    panels[0].figure.suptitle(f"{where_from}; {tables.about('few_images')}")
 
 # %% [markdown]
-# The same of all draws together, at the sizes that each of them has; *growth* is from the fewest images to the most. Ten
-# seeds of two draws left intervals of more than 2 points with the fewest images, where seeds lie far apart and the rules'
-# margin is 1. `more_seeds` repeats with other seeds what decides C03 and C04, and `compute_scaling` (notebook 05) has further
-# seeds with the most images, and shorter trainings, which are left out.
+# The same in numbers; *growth* is from the fewest images to the most, of the seeds that have both.
 
 
 # %%
-FURTHER = ("more_seeds", "compute_scaling")
-
-
-def longest(rows):
-    return rows[rows["steps"] == rows["steps"].max()]
-
-
-every, words = all_draws("data_scaling", *FURTHER)
-if len(every):
-    every = longest(every)
-    lines = {}
-    for measure, leads in by_pair(scaling.accuracies(every), scaling.few_shots(every)).items():
-        for pair, rows in leads.groupby("pair", sort=False):
-            wide = 100 * rows.pivot(index="seed", columns="n_train", values="difference")
-            columns = {f"{size:,}": wide[size] for size in wide} | {"growth": wide.iloc[:, -1] - wide.iloc[:, 0]}
-            lines[pair, measure] = {
-                name: ledger.Estimate.of(each.dropna(), "points") for name, each in columns.items()
-            }
-    display(pd.DataFrame(lines).T.style.set_caption(words))
+lines = {}
+for measure, rows in leads.items():
+    for pair, each in rows.groupby("pair", sort=False):
+        wide = 100 * each.pivot(index="seed", columns="n_train", values="difference")
+        columns = {f"{size:,}": wide[size] for size in wide} | {"growth": wide.iloc[:, -1] - wide.iloc[:, 0]}
+        lines[pair, measure] = {name: Estimate.of(each.dropna(), "points") for name, each in columns.items()}
+pd.DataFrame(lines).T.style.set_caption(where_from)
 
 # %% [markdown]
 # Of the smaller pair the order is the paper's. On held-out images the ResNet leads by 13.7 points [11.9, 15.5] with 1,000
@@ -481,34 +456,30 @@ if len(every):
 # %%
 def in_numbers(rows):
     """Of the larger pair with the fewest images, by measure: accuracy of each in %, and their difference in points."""
-    fewest, (vit, resnet) = data_scaling.CONFIGS["full"].sizes[0], PAIRS["Ti/8"]
-    rows = rows[rows["n_train"].eq(fewest) & rows["model"].isin((vit, resnet))]
-    few_shot = as_tests(other_classes(scaling.few_shots(rows)))
+    rows = rows[rows["n_train"].eq(1_000) & rows["model"].isin(PAIR) & rows["seed"].lt(5)]
+    few_shot = as_tests(other_classes(tables.few_shots(rows)))
     found = {}
-    for measure, each in {"held-out images": scaling.accuracies(rows), "few-shot, other classes": few_shot}.items():
+    for measure, each in {"held-out images": tables.accuracies(rows), "few-shot, other classes": few_shot}.items():
         percent = 100 * each.pivot(index="seed", columns="model", values="test_accuracy")
-        found[measure] = {name: ledger.Estimate.of(percent[name], "%") for name in (vit, resnet)}
-        found[measure]["ViT − ResNet"] = ledger.Estimate.of(percent[vit] - percent[resnet], "points")
+        found[measure] = {name: Estimate.of(percent[name], "%") for name in PAIR}
+        found[measure]["ViT − ResNet"] = Estimate.of(percent[PAIR[0]] - percent[PAIR[1]], "points")
     return found
 
 
-if not (by_full.empty or few.empty):
-    recipes = {"16,000 images": (data_scaling, by_full), "1,000 images": (few_images, few)}
-    lines = {}
-    for chosen_with, (experiment, rows) in recipes.items():
-        lines |= {(measure, chosen_with): line for measure, line in in_numbers(rows).items()}
-        for name in PAIRS["Ti/8"]:
-            best = experiment.CONFIGS["full"].shared[name]
-            print(f"chosen with {chosen_with}: {name:<12} rate {best.learning_rate:g}, decay {best.weight_decay:g}")
-    by_recipe = pd.DataFrame(lines).T.rename_axis(["", "recipe chosen with"])
-    display(by_recipe.style.set_caption(of_few))
+lines = {}
+for chosen_with, study, rows in (("16,000", "data_scaling", by_full), ("1,000", "few_images", few)):
+    lines |= {(measure, f"{chosen_with} images"): line for measure, line in in_numbers(rows).items()}
+    for config in table.runs(study, "full")[:2]:
+        rate, decay = config["learning_rate"], config["weight_decay"]
+        print(f"chosen with {chosen_with} images: {config['model']:<12} rate {rate:g}, decay {decay:g}")
+pd.DataFrame(lines).T.rename_axis(["", "recipe chosen with"]).style.set_caption(tables.about("few_images"))
 
 # %% [markdown]
 # Where those settings lie among the others: validation accuracy in % of every trial with the first seed.
 
 # %%
-tried = stored_trials("few_images")
-tried = tried[tried["seed"] == TRIAL_SEEDS[0]].set_index(["model", "weight_decay", "learning_rate"])
+tried = tables.trials("few_images")
+tried = tried[tried["seed"] == 9_997].set_index(["model", "weight_decay", "learning_rate"])
 wide = tried["validation_accuracy"].mul(100).unstack().style.format("{:.1f}", na_rep="")
 wide.format_index("{:g}", level="weight_decay").format_index("{:g}", axis=1)
 
@@ -526,9 +497,8 @@ wide.format_index("{:g}", level="weight_decay").format_index("{:g}", axis=1)
 # size. The hyper-parameters were chosen at 16,000 images. Chance is 1 %, and no run has stayed there.
 
 # %%
-if not by_full.empty:
-    final = 100 * full_runs.groupby(["n_train", "model"])["test_accuracy"].agg(["mean", "std", "min"])
-    display(final.assign(seeds=full_runs.groupby(["n_train", "model"]).size()).style.format(precision=1))
+final = 100 * full_runs.groupby(["n_train", "model"])["test_accuracy"].agg(["mean", "std", "min"])
+final.assign(seeds=full_runs.groupby(["n_train", "model"]).size()).style.format(precision=1)
 
 # %% [markdown]
 # The same models on real images, which none of them was pre-trained on: ten images a class with frozen features,
@@ -536,15 +506,14 @@ if not by_full.empty:
 # which was not tuned.
 
 # %%
-if not by_full.empty:
-    measures = {f"{scaling.SHOTS}-shot": full_shots, "fine-tuned": scaling.finetuned(by_full)}
-    panels_of = [(name, rows, target) for target in ("cifar10", "digits") for name, rows in measures.items()]
-    alt = "Accuracy on CIFAR-10 and on the digits, few-shot and fine-tuned, against the number of "
-    alt += "pre-training images, a line with a 95 % interval for each model."
-    with plots.figure(study, "full_real", 1, 4, alt=alt, figsize=(17, 4.0)) as panels:
-        for ax, (name, rows, target) in zip(panels, panels_of, strict=True):
-            plots.plot_data_scaling(as_tests(rows[rows["target"] == target]), ax)
-            ax.set(title=f"{target}, {name}", xlabel=pretrained_on, ylabel=f"{name} accuracy (%)")
+measures = {"10-shot": full_shots, "fine-tuned": tables.fine_tuned(by_full)}
+panels_of = [(name, rows, target) for target in ("cifar10", "digits") for name, rows in measures.items()]
+alt = "Accuracy on CIFAR-10 and on the digits, few-shot and fine-tuned, against the number of "
+alt += "pre-training images, a line with a 95 % interval for each model."
+with plots.figure(page, "full_real", 1, 4, alt=alt, figsize=(17, 4.0)) as panels:
+    for ax, (name, rows, target) in zip(panels, panels_of, strict=True):
+        plots.plot_data_scaling(as_tests(rows[rows["target"] == target]), ax)
+        ax.set(title=f"{target}, {name}", xlabel=pretrained_on, ylabel=f"{name} accuracy (%)")
 
 # %% [markdown]
 # Fine-tuned, ResNet-Ti/8 is ahead of both ViTs in the mean on both sets at every number of pre-training images; the
@@ -559,7 +528,7 @@ if not by_full.empty:
 gap = paired(runs, PRESET)
 alt = "Left: test accuracy of the models against training-set size, log axis, bands for the 95 % "
 alt += "intervals. Right: ViT minus ResNet in points with 95 % intervals and a line at zero."
-with plots.figure(study, "data_scaling", 1, 2, alt=alt, figsize=(10, 4.2)) as (left, right):
+with plots.figure(page, "data_scaling", 1, 2, alt=alt, figsize=(10, 4.2)) as (left, right):
     plots.plot_data_scaling(runs, left)
     plots.plot_family_difference(gap, right)
     left.set_title(f"Held-out images, {PRESET}")
@@ -575,215 +544,55 @@ with plots.figure(study, "data_scaling", 1, 2, alt=alt, figsize=(10, 4.2)) as (l
 
 # %%
 targets = list(shots["target"].unique())
-names = {frozen.OTHER_CLASSES: "the world's other classes"}
+names = {"world": "the world's other classes"}
 alt = (
     "Few-shot accuracy of frozen features against the size of the training set, a panel for each "
     "target set, a line with a band for the 95 % interval of each model."
 )
 shape = {"figsize": (4.8 * len(targets), 4.0), "squeeze": False}
-with plots.figure(study, "few_shot", 1, len(targets), alt=alt, **shape) as panels:
+with plots.figure(page, "few_shot", 1, len(targets), alt=alt, **shape) as panels:
     for ax, target in zip(panels[0], targets, strict=True):
         plots.plot_data_scaling(as_tests(shots[shots["target"] == target]), ax)
-        ax.set(title=names.get(target, target), ylabel=f"{scaling.SHOTS}-shot accuracy (%)")
+        ax.set(title=names.get(target, target), ylabel="10-shot accuracy (%)")
         ax.set_xlabel(pretrained_on)
-probes = scaling.probes(table).groupby(["target", "n_train", "model"])["accuracy"].mean()
-table = probes.mul(100).unstack().style.format("{:.1f}")
-table.set_caption("Linear probe on the same features, accuracy in %")
+probes = tables.probes(live).groupby(["target", "n_train", "model"])["accuracy"].mean()
+probes.mul(100).unstack().style.format("{:.1f}").set_caption("Linear probe on the same features, accuracy in %")
 
 # %% [markdown]
 # Guessing is 10 % here too. The linear probe sees hundreds of images a target and is the easier of the two measures.
 #
 # ## Verdict
 #
-# The rules from above, in code. The runs of `full` go through them where they are committed, and the live run.
-
+# By the rules from above, from the evidence of all seeds (`vitlab.claims.rules.c03`), with what the few-shot measure says
+# next to it; this run's own difference stands under it.
 
 # %%
-def apply_c03(gap):
-    """The ruling; the estimates at the smallest and the largest set; where the curves cross."""
-    wide = 100 * gap.pivot(index="seed", columns="n_train", values="difference")  # [seeds, sizes]
-    failed = gap.groupby("n_train")["failed"].first()  # seeds in which a model never left chance
-    at = {  # of the seeds that are there
-        size: ledger.Estimate.of(seeds.dropna(), "points", failed=failed[size])
-        for size, seeds in wide.items()
-    }
-    *smaller, largest = at.values()
-    behind_before = ledger.any_of(*(ledger.below(estimate, margin=1) for estimate in smaller))
-    ruling = ledger.judge(
-        ledger.below(smaller[0], margin=1, name="the ResNet's lead with little data"),
-        ledger.all_of(ledger.above(largest, margin=1), behind_before, name="overtaking"),
-    )
-    largest_first = reversed(at.items())  # where the paper's ViT is ahead
-    numbers = {f"ViT − ResNet at {size:,} images": estimate for size, estimate in largest_first}
-    return ruling, numbers, wide.dropna()
-
+claims.show(page, "C03", live={
+    f"ViT − ResNet at {size:,} images": Estimate.of(100 * each["difference"], "points")
+    for size, each in gap.groupby("n_train")
+})
 
 # %% [markdown]
-# Where the curves cross, in words, with the interval; by the seeds that have all sizes.
-
-
-# %%
-def crossing_words(wide):
-    if wide.empty:
-        return "no seed has all sizes yet"
-    sizes, mean = wide.columns.to_numpy(), wide.mean().to_numpy()
-    where, reverse = crossing(sizes, mean), crossing(sizes, -mean)
-    words = f"no crossing up to {sizes[-1]:,} images"
-    if where is not None:
-        words = f"the means cross at about {where:,.0f} images"
-    elif reverse is not None:
-        words = f"the ResNet overtakes, not the ViT, at about {reverse:,.0f} images"
-    if len(wide) == 1:
-        return words
-    bounds, _ = crossing_interval(sizes, wide.to_numpy(), seed=SEED)
-    named = {0.0: f"below {sizes[0]:,}", math.inf: f"beyond {sizes[-1]:,}"}
-    low, high = (named.get(bound, f"{bound:,.0f}") for bound in bounds)
-    return f"{words} (95 % interval: from {low} to {high})" if low != high else words
-
-
-# %% [markdown]
-# Every size's difference goes into the ledger with where the curves cross, if they do. The verdict is that of the runs of
-# `full`, where they are committed; else that of the live run. What the live run alone would say is beside it.
-
+# Where the curves of the larger pair cross, if they do, by the seeds that have all sizes. An interval that is open to one
+# side says that the crossing may lie beyond the sizes.
 
 # %%
-def vits(table):
-    """The ViTs of a table, the one first that is compared with a ResNet."""
-    return [name for name in table["model"].unique() if plots.family(name) == "ViT"]
-
-
-def with_crossing(gap):
-    ruling, numbers, wide = apply_c03(gap)
-    return ruling, numbers, crossing_words(wide)
-
-
-def few_shot_numbers(shots):
-    """What the rule's numbers are of few-shot accuracy, which does not decide."""
-    numbers = apply_c03(paired_on_other_classes(shots, "full"))[1]
-    return {f"{metric}, few-shot on other classes": estimate for metric, estimate in numbers.items()}
-
-
-# %% [markdown]
-# C03 by that, with what the few-shot measure says beside it.
-
-# %%
-setup = (
-    f"{vit} and {resnet} from scratch on our painted world, its held-out images. The paper: hundreds "
-    "of millions of photographs, few-shot and fine-tuned accuracy on ImageNet"
-)
-of_full, beside = None, {}
-if not by_full.empty:
-    of_full, beside = with_crossing(full_gap), ledger.of_full(few_shot_numbers(full_shots))
-ledger.conclude_by_full(
-    study, "C03", with_crossing(gap), of_full, where_from, beside=beside, note=setup, table=runs
-)
-
-# %% [markdown]
-# All seeds there are, judged as one by the same rule.
-
-
-# %%
-def c03_of_all(rows):
-    rows = longest(rows)
-    ruling, numbers, words = with_crossing(paired(scaling.accuracies(rows), "full"))
-    return ruling, numbers | few_shot_numbers(scaling.few_shots(rows)), words
-
-
-ledger.conclude_together(study, "C03", "data_scaling", c03_of_all, more=FURTHER)
+wide = 100 * full_gap.pivot(index="seed", columns="n_train", values="difference").dropna()
+sizes, mean = wide.columns.to_numpy(), wide.mean().to_numpy()
+print(f"ViT overtakes at: {crossing(sizes, mean)}; ResNet overtakes at: {crossing(sizes, -mean):,.0f} images")
+print("95 % interval of the latter:", *(f"{bound:,.0f}" for bound in crossing_interval(sizes, -wide.to_numpy())[0]))
 
 # %% [markdown]
 # **C04**, the size of the ViT against the size of the set: how much the larger one gains on the smaller from the smallest
-# set to the largest.
-
-
-# %%
-def apply_c04(runs, preset):
-    """The ruling; the estimates of the growth and at the smallest set; the means in words."""
-    smaller, larger = sorted(vits(runs)[:2], key=lambda name: multiply_adds(name, side))
-    lead = paired(runs, preset, (larger, smaller))
-    failed = lead.groupby("n_train")["failed"].first()
-    lead = 100 * lead.pivot(index="seed", columns="n_train", values="difference")  # [seeds, sizes]
-    first, last = lead.columns[[0, -1]]
-    growth = (lead[last] - lead[first]).dropna()  # of the seeds that have both
-    growth = ledger.Estimate.of(growth, "points", failed=failed[[first, last]].max())
-    at_first = ledger.Estimate.of(lead[first].dropna(), "points", failed=failed[first])
-    ruling = ledger.judge(
-        ledger.below(at_first, margin=1, name="behind with little data"),
-        must=[ledger.above(growth, margin=1, name="growth")],
-    )
-    numbers = {
-        f"growth of {larger} − {smaller} from {first:,} to {last:,} images": growth,
-        f"{larger} − {smaller} at {first:,} images": at_first,
-    }
-    means = ", ".join(f"{value:+.1f} at {size:,}" for size, value in lead.mean().items())
-    return ruling, numbers, f"{larger} − {smaller} in points: {means} images"
-
-
-# %% [markdown]
-# It takes two sizes of ViT.
+# set to the largest. And **C05**: what ten times the data bring to the ViT's few-shot accuracy, one slope for each seed. The
+# margin of 1 point makes a condition fail where its whole interval lies below 1 point; a rise whose interval lies above zero
+# and reaches beyond 1 point counts, even if its mean is smaller.
 
 # %%
-both_sizes = not by_full.empty and len(vits(full_runs)) > 1
-of_full = apply_c04(full_runs, "full") if both_sizes else None
-live, note = apply_c04(runs, PRESET), "The paper: Fig. 4"
-ledger.conclude_by_full(study, "C04", live, of_full, where_from, note=note)
-
-# %% [markdown]
-# And of all seeds:
-
-
-# %%
-def c04_of_all(rows):
-    return apply_c04(scaling.accuracies(longest(rows)), "full")
-
-
-ledger.conclude_together(study, "C04", "data_scaling", c04_of_all, more=FURTHER)
-
-# %% [markdown]
-# And **C05**: what ten times the data bring to the ViT's few-shot accuracy, one slope for each seed. The margin of 1 point
-# makes a condition fail where its whole interval lies below 1 point. A rise whose interval lies above zero and reaches
-# beyond 1 point counts, even if its mean is smaller.
-
-
-# %%
-def apply_c05(shots):
-    """The ruling; the estimates of the slope and of the last step; the means in words."""
-    near = other_classes(shots)
-    vit = vits(near)[0]
-    curves = 100 * near[near["model"] == vit].pivot(index="seed", columns="n_train", values="accuracy")
-    curves = curves.dropna()  # seeds of which a size is missing
-    sizes = curves.columns.to_numpy()
-    slopes = [slope_per_decade(sizes, row.to_numpy()) for _, row in curves.iterrows()]
-    slope = ledger.Estimate.of(slopes, "points")
-    step = ledger.Estimate.of(curves.iloc[:, -1] - curves.iloc[:, -2], "points")
-    ruling = ledger.judge(
-        ledger.above(step, margin=1, name="last step"),
-        must=[ledger.above(slope, margin=1, name="slope")],
-    )
-    numbers = {
-        f"{scaling.SHOTS}-shot accuracy of {vit} per tenfold data": slope,
-        f"step from {sizes[-2]:,} to {sizes[-1]:,} images": step,
-    }
-    means = ", ".join(f"{value:.1f} % at {size:,}" for size, value in curves.mean().items())
-    return ruling, numbers, f"{means} images"
-
-
-# %% [markdown]
-# The verdict on it.
-
-# %%
-note = "Frozen features on the world's other classes; the paper: ImageNet"
-of_full = None if by_full.empty else apply_c05(full_shots)
-ledger.conclude_by_full(study, "C05", apply_c05(shots), of_full, where_from, note=note)
-
-# %% [markdown]
-# The ViT of both draws, ten seeds judged as one; rule and margin are those of above. This decides where the verdicts of two
-# draws differ, which was settled when the first that did were known.
-
-# %%
-ledger.conclude_together(study, "C05", "data_scaling", lambda runs: apply_c05(scaling.few_shots(runs)))
+claims.show(page, "C04")
+claims.show(page, "C05")
 if PRESET == "smoke":
-    print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
+    print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
 
 # %% [markdown]
 # **How we differ from the paper.** A painted world instead of photographs, with half the strength of its variations (at
@@ -807,26 +616,21 @@ if PRESET == "smoke":
 
 
 # %%
-by_world, where_from = ledger.live_or_published(who_wins.who_wins, PRESET, SEED, who_wins.CONFIGS)
-if by_world.empty:
-    print(where_from)
-else:
-    by_world = who_wins.accuracies(by_world)
-    leads = who_wins.differences(by_world)
-    alt = "ViT minus ResNet in points against the number of training images, a line with intervals "
-    alt += "for each world; above zero the ViT is ahead."
-    with plots.figure(study, "who_wins", alt=alt, figsize=(9, 4.6)) as ax:
-        plots.plot_who_wins(leads, ax)
-        ax.set_title(where_from)
+by_world = tables.by_world(tables.evidence("who_wins"))
+leads = differences_by_family(by_world, "world")
+alt = "ViT minus ResNet in points against the number of training images, a line with intervals "
+alt += "for each world; above zero the ViT is ahead."
+with plots.figure(page, "who_wins", alt=alt, figsize=(9, 4.6)) as ax:
+    plots.plot_who_wins(leads, ax)
+    ax.set_title(tables.about("who_wins"))
 
 # %% [markdown]
 # The means in numbers: how many of the held-out images each of them tells, in %.
 
 # %%
-if len(by_world):
-    order = list(by_world["world"].unique())
-    means = by_world.pivot_table(index=["world", "n_train"], columns="model", values="test_accuracy")
-    display((100 * means.loc[order]).rename_axis(columns=None).style.format("{:.1f}"))
+order = list(by_world["world"].unique())
+means = by_world.pivot_table(index=["world", "n_train"], columns="model", values="test_accuracy")
+(100 * means.loc[order]).rename_axis(columns=None).style.format("{:.1f}")
 
 # %% [markdown]
 # What the five seeds of `full` say:
@@ -846,37 +650,30 @@ if len(by_world):
 # Turn the knob: one world, both families' curves and their difference.
 
 # %%
-widgets.worlds(by_world, leads) if len(by_world) else print(where_from)
+widgets.worlds(by_world, leads)
 
 # %% [markdown]
 # The same on real images, without any pre-training: the ViT's and the ResNet's best learning rate was chosen for every
 # set and size by the same trials, so that neither is held back by the other's.
 
 # %%
-on_parts, where_from = ledger.live_or_published(
-    real_subsets.real_subsets, PRESET, SEED, real_subsets.CONFIGS
-)
-if on_parts.empty:
-    print(where_from)
-else:
-    leads = real_subsets.differences(real_subsets.chosen(on_parts))
-    alt = "ViT minus ResNet in points against the number of real training images, a line with "
-    alt += "intervals for each set."
-    with plots.figure(study, "real_subsets", alt=alt, figsize=(9, 4.6)) as ax:
-        plots.plot_who_wins(leads, ax, by="source")
-        ax.set_title(where_from)
+on_parts = tables.chosen(tables.evidence("real_subsets"), ["source", "n_train", "model"])
+leads = differences_by_family(on_parts, "source")
+alt = "ViT minus ResNet in points against the number of real training images, a line with "
+alt += "intervals for each set."
+with plots.figure(page, "real_subsets", alt=alt, figsize=(9, 4.6)) as ax:
+    plots.plot_who_wins(leads, ax, by="source")
+    ax.set_title(tables.about("real_subsets"))
 
 # %% [markdown]
 # Accuracy on 1,000 test images in %, mean over the seeds, and the learning rate that was chosen:
 
 # %%
-if len(on_parts):
-    at_best = real_subsets.chosen(on_parts)
-    shown = at_best.groupby(["source", "n_train", "model"]).agg(
-        accuracy=("test_accuracy", "mean"), rate=("learning_rate", "first"), seeds=("seed", "size")
-    )
-    shown["accuracy"] *= 100
-    display(shown.unstack("model").style.format("{:.1f}", subset=["accuracy"]))
+shown = on_parts.groupby(["source", "n_train", "model"]).agg(
+    accuracy=("test_accuracy", "mean"), rate=("learning_rate", "first"), seeds=("seed", "size")
+)
+shown["accuracy"] *= 100
+shown.unstack("model").style.format("{:.1f}", subset=["accuracy"])
 
 # %% [markdown]
 # On the digits the ResNet's lead shrinks with the data, as in the paper: from 5.4 points [3.2, 7.6] with 100 images over 2.1

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -33,6 +34,7 @@ from vitlab.models import sizes, variants, zoo
 from vitlab.models.relative import Offsets
 from vitlab.models.transfer import with_new_head
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.studies import checks, measure, speed
 from vitlab.training import masked as masking
 from vitlab.training import paper
 from vitlab.training.evaluate import evaluate, untrained_row
@@ -639,6 +641,10 @@ def pack_all(similarity: Tensor) -> str:
     return _text(_levels(similarity))
 
 
+def _plain(rows: pd.DataFrame) -> Rows:
+    return rows.astype(object).where(rows.notna(), None).to_dict("records")
+
+
 RUNS: dict[str, Callable[[Config], Rows]] = {
     "scaling": scaling,
     "design": design,
@@ -648,4 +654,10 @@ RUNS: dict[str, Callable[[Config], Rows]] = {
     "masked": masked,
     "local_heads": local_heads,
     "cifar10": cifar10,
+    "filters": lambda config: _plain(measure.filters(**config)),
+    "positions": lambda config: _plain(measure.positions(**config)),
+    "distances": lambda config: _plain(measure.distances(**config)),
+    "rollout": lambda config: _plain(measure.rollout(**config)),
+    "checks": lambda config: _plain(checks.model_checks(**config)),
+    "speed": lambda config: _plain(speed.measure(**speed.SIZES[config["preset"]], seed=config["seed"])),
 }

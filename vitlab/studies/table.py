@@ -696,4 +696,42 @@ _OTHER_STUDIES = {
         needs=("cifar10",),
     ),
 }
-STUDIES = _SCALING_STUDIES | _DESIGN_STUDIES | _OTHER_STUDIES
+
+# --- measures of given weights (§3.1, §4.5, App. D.5; C01, C02, C11 to C14, C20) --------------------------------------
+_MEASURES = {
+    "filters": Study(
+        "filters",
+        "principal components of embedding filters (Fig. 7 left)",
+        {"full": Preset({"weights": "lab", "n_untrained": 20, "n_groups": 24}, ({},), 1)},
+    ),
+    "positions": Study(
+        "positions",
+        "similarity of position embeddings (Fig. 7 centre)",
+        {"full": Preset({"weights": "lab", "n_untrained": 20, "n_shuffled": 100, "n_groups": 24}, ({},), 1)},
+    ),
+    "distances": Study(
+        "distances",
+        "mean attention distance of every head (Fig. 7 right)",
+        {
+            "full": Preset(
+                {"images": "crops", "n_images": 128, "n_controls": 2}, _grid({"weights": ("lab", "lab-hybrid")}), 1
+            )
+        },
+    ),
+    "rollout": Study(
+        "rollout",
+        "attention rollout and the world's masks (Fig. 6)",
+        {"full": Preset({"weights": "lab-world", "n_images": 256, "n_controls": 2}, ({},), 1)},
+    ),
+    "checks": Study(
+        "checks",
+        "our ViT against Table 1, timm and Eq. 1–8",
+        {"full": Preset({"preset": "quick"}, ({},), 1)},
+    ),
+    "speed": Study(
+        "speed",
+        "images per second and largest batch (Fig. 12)",
+        {"full": Preset({"preset": "quick"}, ({},), 1)},
+    ),
+}
+STUDIES = _SCALING_STUDIES | _DESIGN_STUDIES | _OTHER_STUDIES | _MEASURES

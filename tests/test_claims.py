@@ -1,0 +1,126 @@
+"""Claims: headline numbers of the evidence, rules by hand, what a page and the report keep."""
+
+import matplotlib.figure
+import pandas as pd
+import pytest
+
+from vitlab import claims, paths
+from vitlab.claims import report, rules
+from vitlab.claims.claims import ALL
+from vitlab.claims.verdicts import Verdict
+
+HEADLINES = {  # first number of each claim: value, half-width, n; recomputed from the archived runs by independent code
+    "C03": (-7.42, 0.42, 42),
+    "C04": (-5.86, 0.97, 72),
+    "C05": (9.47, 0.68, 10),
+    "C06": (-39.91, 0.91, 118),
+    "C08": (4.71, 0.41, 18),
+    "C09": (15.14, 0.96, 78),
+    "C15": (11.65, 0.70, 10),
+    "C16": (4.15, 0.61, 16),
+    "C17": (0.11, 0.71, 18),
+    "C18": (-1.57, 0.74, 10),
+    "C19": (-0.14, 0.62, 20),
+    "C21": (95.13, 0.35, 93),
+}
+
+
+@pytest.mark.parametrize("claim", HEADLINES)
+def test_headline_numbers(claim):
+    first = next(iter(rules.verdict(claim).numbers.values()))
+    value, half, n = HEADLINES[claim]
+    assert first.n == n and first.value == pytest.approx(value, abs=0.006)
+    assert first.half_width == pytest.approx(half, abs=0.01)
+
+
+@pytest.mark.parametrize("claim", ALL)
+def test_every_claim_is_judged_and_one_that_is_not_reproduced_says_under_which_condition(claim):
+    found = rules.verdict(claim)
+    assert found.numbers and found.ruling.verdict is not Verdict.NOT_TESTABLE
+    assert found.ruling.verdict is Verdict.REPRODUCED or ALL[claim].condition
+    assert claim in str(found)
+
+
+def runs(**accuracies):
+    """Five seeds of each task and arm, whose spread is small."""
+    rows = [
+        {"task": "contour", "arm": arm, "seed": seed, "n_test": 2_000, "n_classes": 10}
+        | {"test_accuracy": value + 0.001 * seed}
+        for arm, value in accuracies.items()
+        for seed in range(5)
+    ]
+    return pd.DataFrame(rows)
+
+
+def cells(none, other, place):
+    arms = {"none": none, "1-D, stem": 0.8, "2-D, stem": other, "relative": 0.8}
+    arms |= {"1-D, every block": place, "1-D, shared": 0.8, "2-D, every block": other, "2-D, shared": other}
+    return runs(**arms)
+
+
+@pytest.mark.parametrize(
+    "none, other, place, verdict",
+    [
+        (0.6, 0.8, 0.8, "reproduced"),
+        (0.6, 0.7, 0.8, "partly reproduced"),
+        (0.8, 0.8, 0.8, "not reproduced"),
+        (0.6, 0.7, 0.7, "partly reproduced"),
+    ],
+)
+def test_the_rule_on_positions_by_hand(none, other, place, verdict):
+    assert str(rules.positions_rule(cells(none, other, place))[0].verdict) == verdict
+
+
+def test_a_seed_that_never_started_leaves_no_interval():
+    rows = runs(a=0.8, b=0.6)
+    assert rules.lead(rows, "a", "b").value == pytest.approx(20)
+    rows.loc[0, "test_accuracy"] = 0.1
+    found = rules.lead(rows, "a", "b")
+    assert found.interval is None and found.failed == 1
+    assert rules.lead(rows, "a", "c") is None
+
+
+def test_an_unknown_claim_is_told():
+    with pytest.raises(ValueError, match="unknown claim 'C99': expected one of C01 to C21"):
+        rules.verdict("C99")
+
+
+def test_a_page_keeps_figures_verdicts_and_numbers_of_this_run(figures, capsys):
+    page = claims.begin("04_data_scaling", "smoke", 0)
+    page.save(matplotlib.figure.Figure((1, 1)), "blank", "An empty square.")
+    claims.show(page, "C03", live={"ViT − ResNet": claims.Estimate.of([1.0, 2.0, 3.0], "points")})
+    said = capsys.readouterr().out
+    assert "**C03: not reproduced.**" in said and "This run (smoke): ViT − ResNet: +2.0 points" in said
+    result = paths.read_json(page.folder / "result.json")
+    assert result["claims"]["C03"]["verdict"] == "not reproduced" and result["figures"]["blank"]["png"] == "blank.png"
+    assert result["live"]["C03, ViT − ResNet"]["n"] == 3
+    text = report.write("smoke").read_text()
+    assert "![An empty square.](04_data_scaling/blank.png)" in text and "no reference" in text
+
+
+@pytest.mark.parametrize(
+    "preset, seed, words", [("gpu", 0, "PRESET is 'gpu'"), ("smoke", 1.0, "SEED is 1.0"), ("smoke", -1, "SEED")]
+)
+def test_parameters_that_cannot_be_are_told(preset, seed, words, figures):
+    with pytest.raises(ValueError, match=words):
+        claims.begin("04_data_scaling", preset, seed)
+
+
+def test_a_figure_needs_words_and_a_plain_name(figures):
+    page = claims.begin("04_data_scaling", "smoke", 0)
+    with pytest.raises(ValueError, match="no alt text"):
+        page.save(matplotlib.figure.Figure(), "blank", " ")
+    with pytest.raises(ValueError, match="expected lower-case letters"):
+        page.save(matplotlib.figure.Figure(), "../x", "words")
+
+
+@pytest.mark.parametrize(
+    "theirs, words", [((0.55, [0.53, 0.57]), "agrees"), ((0.9, [0.8, 1.0]), "differs"), ((0.531, None), "agrees")]
+)
+def test_agreement_by_intervals(theirs, words):
+    ours = {"value": 0.52, "interval": [0.5, 0.54]}
+    assert report.agreement(ours, {"value": theirs[0], "interval": theirs[1]}) == words
+
+
+def test_the_committed_ledger_is_that_of_the_evidence():
+    assert (paths.ROOT / "docs" / "ledger.md").read_text(encoding="utf-8") == report.ledger()

@@ -1,0 +1,239 @@
+"""Pages of notebooks and the report: figures, live numbers and verdicts, kept in result.json and shown in REPORT.md."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitlab import paths
+from vitlab.claims import rules
+from vitlab.claims.claims import ALL, CLAIMS, Claim
+from vitlab.claims.estimate import Estimate
+from vitlab.claims.verdicts import Verdict, line
+from vitlab.studies import store, table, tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+REFERENCE = "reference"  # folder in figures/ of our own committed run
+
+
+@dataclass
+class Page:
+    """One execution of a notebook: where its figures and numbers go. Made by `begin`."""
+
+    notebook: str  # file name without its ending: "07_position_embeddings"
+    preset: str
+    seed: int
+    parameters: Mapping[str, Any]
+    folder: Path
+    started: float = field(default_factory=time.perf_counter)
+    claims: dict[str, dict[str, Any]] = field(default_factory=dict)
+    live: dict[str, dict[str, Any]] = field(default_factory=dict)
+    figures: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def save(self, fig: Figure, name: str, alt: str) -> Path:
+        """Write a figure as name.png into the folder and note its `alt`, what can be seen in it; returns the path.
+
+        Raises ValueError where `alt` is empty, or `name` is no plain lower-case name.
+        """
+        if not alt.strip():
+            raise ValueError(f"figure {name!r} has no alt text: say in one sentence what can be seen")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"figure name {name!r}: expected lower-case letters, digits, - and _ only")
+        path = self.folder / f"{name}.png"
+        with paths.writing(path) as temporary:
+            fig.savefig(temporary, format="png", dpi=120, metadata={"Software": None})
+            digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
+        self.figures[name] = {"png": path.name, "alt": alt.strip(), "sha256": digest}
+        finish(self)
+        return path
+
+
+def begin(notebook: str, preset: str, seed: Any, **parameters: Any) -> Page:
+    """Begin a notebook's execution; `parameters` are those of its cells that bear on the result.
+
+    Raises ValueError for an unknown preset or a seed that is no whole number, OSError where nothing can be written.
+    """
+    if preset not in table.PRESETS:
+        raise ValueError(f"PRESET is {preset!r}: choose one of {', '.join(table.PRESETS)}")
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise ValueError(f"SEED is {seed!r}: expected a whole number, 0 or more")
+    folder = paths.out_dir(preset) / notebook
+    paths.check_writable(folder)
+    return Page(notebook, preset, seed, parameters, folder)
+
+
+def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None, note: str = "") -> None:
+    """Show the verdict of the committed evidence on a claim in one line and, under it, numbers of this run by name.
+
+    In a notebook the lines are Markdown; elsewhere they are printed. Both go into result.json.
+    """
+    found, known = rules.verdict(claim), ALL[claim]
+    about = "; ".join(filter(None, [*map(tables.about, known.study.split()), found.note, note]))
+    page.claims[claim] = {
+        "verdict": str(found.ruling.verdict),
+        "reason": found.ruling.reason,
+        "advice": found.ruling.advice,
+        "numbers": [{"metric": metric, **fields(number)} for metric, number in found.numbers.items()],
+    }
+    text = line(claim, found.ruling, found.numbers, about)
+    if live:
+        text += (
+            f"\n\nThis run ({page.preset}): " + "; ".join(f"{name}: {number}" for name, number in live.items()) + "."
+        )
+    add(page, claim, live or {})
+    _display(text)
+
+
+def add(page: Page, claim: str, live: Mapping[str, Estimate]) -> None:
+    """Enter numbers of this run into result.json, without a word."""
+    page.live |= {f"{claim}, {name}": fields(number) for name, number in live.items()}
+    finish(page)
+
+
+def fields(number: Estimate) -> dict[str, Any]:
+    """Write a number as plain values: value, interval, n, unit, counted."""
+    interval = None if number.interval is None else list(number.interval)
+    return {"value": number.value, "interval": interval, "n": number.n, "unit": number.unit, "counted": number.counted}
+
+
+def finish(page: Page) -> None:
+    """Write result.json as things stand; figures of an earlier execution that this one has not made go."""
+    import torch
+
+    versions = {"python": platform.python_version(), **{name: version(name) for name in ("torch", "timm", "vitlab")}}
+    seconds = round(time.perf_counter() - page.started, 2)
+    result = {name: getattr(page, name) for name in ("notebook", "preset", "seed", "claims", "live", "figures")}
+    result["parameters"] = dict(page.parameters)
+    result["provenance"] = store.made_by() | {"versions": versions, "threads": torch.get_num_threads()}
+    result["provenance"]["seconds"] = seconds
+    paths.write_json(page.folder / "result.json", result)
+    kept = {figure["png"] for figure in page.figures.values()}
+    for path in page.folder.glob("*.png"):
+        if path.name not in kept and path.stat().st_mtime < time.time() - seconds - 1:
+            path.unlink(missing_ok=True)
+
+
+def _display(text: str) -> None:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if getattr(shell, "kernel", None) is not None:
+        from IPython.display import Markdown, display
+
+        display(Markdown(text))
+    else:
+        print(text)
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+def write(preset: str) -> Path:
+    """Write REPORT.md of a preset from the result.json files of its notebooks; returns its path."""
+    folder = paths.out_dir(preset)
+    found = {path.parent.name: paths.read_json(path) for path in sorted(folder.glob("*/result.json"))}
+    lines = [f"# Report: {preset}", "", f"{table.PRESETS[preset].capitalize()}. {findings()}", ""]
+    lines += [
+        "Verdicts are of the committed evidence, whatever this run has found; its own numbers stand next to those"
+    ]
+    lines += ["of our committed run.", "", readme_table(), ""]
+    for name, result in found.items():
+        reference = paths.reference_dir(name) / "result.json"
+        theirs = paths.read_json(reference)["live"] if reference.exists() else {}
+        lines += [f"## {name}", ""]
+        if result["live"]:
+            lines += ["| number | this run | reference | |", "|---|---|---|---|"]
+            for metric, number in result["live"].items():
+                other = theirs.get(metric)
+                cells = (metric, _number(number), _number(other) if other else "–", agreement(number, other))
+                lines.append(f"| {' | '.join(cells)} |")
+            lines.append("")
+        for figure in result["figures"].values():
+            alt = figure["alt"].replace("[", "(").replace("]", ")")
+            lines += [f"![{alt}]({name}/{figure['png']})", ""]
+        about = result["provenance"]
+        lines += [f"{about['seconds']} s on {about['device']}, torch {about['torch']}, commit {about['commit']}.", ""]
+    with paths.writing(folder / "REPORT.md") as temporary:
+        temporary.write_text("\n".join(lines), encoding="utf-8")
+    return folder / "REPORT.md"
+
+
+def agreement(ours: Mapping[str, Any], reference: Mapping[str, Any] | None) -> str:
+    """Tell whether two numbers agree: their intervals overlap, or at most 2 % of the larger lies between them.
+
+    >>> agreement({"value": 0.52, "interval": [0.5, 0.54]}, {"value": 0.55, "interval": [0.53, 0.57]})
+    'agrees'
+    """
+    if reference is None:
+        return "no reference"
+    slack = max(1e-5, 0.02 * max(abs(ours["value"]), abs(reference["value"])))
+    low, high = ours["interval"] or (ours["value"],) * 2
+    low_2, high_2 = reference["interval"] or (reference["value"],) * 2
+    return "agrees" if low - slack <= high_2 and low_2 - slack <= high else "differs"
+
+
+def _number(each: Mapping[str, Any]) -> str:
+    low, high = each["interval"] or (None, None)
+    exact = each["n"] == 1 and low is None
+    value = each["value"]
+    number = Estimate.exact(value, each["unit"]) if exact else None
+    return str(number or Estimate(value, low, high, each["n"], each["unit"], each["counted"]))
+
+
+def findings() -> str:
+    """Count the verdicts on the paper's claims in a sentence."""
+    counts = {verdict: sum(rules.verdict(name).ruling.verdict is verdict for name in CLAIMS) for verdict in Verdict}
+    told = [f"{n} {'is' if n == 1 else 'are'} {verdict}" for verdict, n in counts.items() if n]
+    return f"Of the paper's {len(CLAIMS)} claims under test, {', '.join(told[:-1])} and {told[-1]}."
+
+
+def readme_table(prefix: str = "") -> str:
+    """Tabulate all claims, one row each: our first number, the paper's, the verdict, the notebook (under `prefix`)."""
+    rows = ["| claim | ours | the paper's | verdict | notebook |", "|---|---|---|---|---|"]
+    for name, known in ALL.items():
+        found = rules.verdict(name)
+        metric, number = next(iter(found.numbers.items()))
+        link = f"[{known.notebook[:2]}]({prefix}notebooks/{known.notebook}.ipynb)"
+        verdict = found.ruling.verdict
+        rows.append(f"| {name} {known.short} | {metric}: {number} | {known.paper or '–'} | {verdict} | {link} |")
+    return "\n".join(rows)
+
+
+def ledger() -> str:
+    """Write docs/ledger.md: every number of every claim, pooled over seeds, with verdict and condition."""
+    parts = [
+        "# The ledger",
+        "Every number behind the verdicts, claim by claim: what the paper says (of L01 and L02: what later work says), "
+        "what the committed evidence ([figures/evidence](../figures/evidence/)) says, pooled over all seeds, with its "
+        "95 % interval and what *n* counts, and the verdict by the claim's rule in `vitlab/claims/rules.py` "
+        "([LOG.md](LOG.md) dates the rules that were changed after a run). A number without *n* was counted or "
+        "computed. Claims that are not reproduced say under which condition their effect is there, or what it would "
+        "take. [Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict.",
+        findings(),
+    ]
+    return "\n\n".join([*parts, *map(_section, ALL.values())]) + "\n"
+
+
+def _section(known: Claim) -> str:
+    found = rules.verdict(known.id)
+    paper = f"; the paper: {known.paper}" if known.paper else ""
+    reason = f" ({found.ruling.reason})" if found.ruling.reason else ""
+    told = [
+        f"## {known.id} · {known.short[0].upper()}{known.short[1:]}",
+        f"*{known.statement}* ({known.where}{paper}). [Notebook](../notebooks/{known.notebook}.ipynb).",
+        f"Verdict: **{found.ruling.verdict}**{reason}. Evidence: {'; '.join(map(tables.about, known.study.split()))}. "
+        + (f"{found.note[0].upper()}{found.note[1:]}." if found.note else ""),
+    ]
+    if found.ruling.advice:
+        told.append(f"{found.ruling.advice[0].upper()}{found.ruling.advice[1:]}.")
+    if known.condition and found.ruling.verdict is not Verdict.REPRODUCED:
+        told.append(f"Where the effect is, or what it would take: {known.condition}")
+    rows = [f"| {metric} | {number} |" for metric, number in found.numbers.items()]
+    return "\n\n".join([*told, "\n".join(["| measured | ours |", "|---|---|", *rows])])

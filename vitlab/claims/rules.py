@@ -1,0 +1,551 @@
+"""The decision rules: one function a claim, from the committed evidence, pooled over all its seeds.
+
+A difference is paired by seed and has a 95 % t interval. A condition holds where its whole interval does, fails where
+the whole interval does not, and is undecided otherwise, as it is with fewer than five seeds. docs/LOG.md dates rules.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from vitlab.analysis.filters import white_noise_share
+from vitlab.claims.claims import claim
+from vitlab.claims.estimate import Estimate
+from vitlab.claims.verdicts import Condition, Ruling, above, all_of, any_of, below, given, judge, within
+from vitlab.studies import measure, speed, table, tables
+from vitlab.studies.statistics import (
+    advantages,
+    compute_factor,
+    differences,
+    failed_starts,
+    fit_frontier,
+    jackknife_interval,
+    paired,
+    slope_per_decade,
+)
+
+AHEAD = 1.0  # percentage points of accuracy: a smaller lead is none
+EQUAL = (
+    2.0  # a difference is none where its whole interval is smaller: Table 8's kinds differ by 0.3, its "none" by 2.8
+)
+Numbers = dict[str, Estimate]
+Judged = tuple[Ruling, Numbers, str]  # the ruling, the numbers by name, and more in a sentence
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the evidence says of a claim."""
+
+    claim: str
+    ruling: Ruling
+    numbers: Numbers
+    note: str
+
+    def __str__(self) -> str:
+        first, value = next(iter(self.numbers.items()))
+        return f"{self.claim}: {self.ruling.verdict}. {first}: {value}"
+
+
+@functools.cache
+def verdict(name: str) -> Result:
+    """Judge a claim by the committed evidence.
+
+    Raises ValueError for an unknown claim.
+
+    >>> print(verdict("C16").ruling)
+    not reproduced
+    """
+    known = claim(name)
+    ruling, numbers, note = RULES[name]()
+    return Result(known.id, ruling, numbers, note)
+
+
+# --- parts of rules ---------------------------------------------------------------------------------------------------
+def _unknown(name: str = "") -> Condition:
+    """What was not run: an observation without an interval decides nothing."""
+    return above(Estimate(0.0, None, None, n=1), name=name)
+
+
+def _all(conditions: Iterable[Condition], name: str) -> Condition:
+    return all_of(*list(conditions) or [_unknown()], name=name)
+
+
+def lead(runs: pd.DataFrame, first: str, second: str, column: str = "test_accuracy") -> Estimate | None:
+    """Accuracy of one arm minus another's in percentage points, paired by seed; None where no seed has both.
+
+    `runs` has a row a run of one task: arm, seed, n_test, n_classes and `column` (0…1). Where some seeds of an arm
+    never left chance while others did, there is no interval (see `failed_starts`).
+    """
+    found = paired(runs, "arm", first, second, column)
+    if found.empty:
+        return None
+    there = runs[runs["seed"].isin(found.index)].sort_values("seed")
+    about = int(runs["n_test"].iloc[0]), 1 / int(runs["n_classes"].iloc[0])
+    at_chance = (failed_starts(there.loc[there["arm"] == arm, column].to_numpy(), *about) for arm in (first, second))
+    return Estimate.of(100 * found, "points", failed=int(np.logical_or(*at_chance).sum()))
+
+
+def as_factor(log10s: np.ndarray | pd.Series, counted: str = "seeds") -> Estimate:
+    """Geometric mean, with its interval, of logarithms to the base 10."""
+    mean = Estimate.of(log10s, counted=counted)
+    low, high = (None if end is None else 10**end for end in (mean.low, mean.high))
+    return Estimate(10**mean.value, low, high, mean.n, "×", counted)
+
+
+# --- C01, C02: the model ----------------------------------------------------------------------------------------------
+def c01() -> Judged:
+    """Counts equal timm's and the formula's, are within 1 % of Table 1, and round to its millions; 197 tokens."""
+    checks = tables.evidence("checks")
+    counts = checks[checks["check"] == "parameters"].set_index(["model", "against"])
+    equal, rounded, numbers = [], [], {}
+    for name in ("ViT-B/16", "ViT-L/16", "ViT-H/14"):
+        row = counts.loc[name]
+        ours, paper = row.loc["paper", ["ours", "theirs"]]
+        exact = row.loc["formula", "difference"] == row.loc["timm", "difference"] == 0
+        equal.append(exact and abs(ours / paper - 1) <= 0.01)
+        rounded.append(given(round(ours / 1e6) == paper / 1e6, f"{paper / 1e6:.0f}M for {name}"))
+        numbers[f"parameters of {name}"] = Estimate.exact(int(ours))
+    tokens = int(checks.loc[(checks["check"] == "tokens") & (checks["model"] == "ViT-B/16"), "ours"].item())
+    numbers["tokens at 224 px, patch 16"] = Estimate.exact(tokens)
+    must = given(all(equal), "equality"), given(tokens == 197, "length")
+    note = "224 px, 1000 classes, linear head; Table 1 does not say which patch size and head it counts"
+    return judge(*rounded, must=must), numbers, note
+
+
+def c02() -> Judged:
+    """Logits differ from timm's and from Eq. 1–8 in float64 numpy by at most 1e-5; every control by more."""
+    checks = tables.evidence("checks")
+    logits = checks[checks["check"] == "logits"].groupby("against")["difference"]
+    largest, n_draws = logits.max(), logits.count()
+    control = checks[checks["check"] == "deviation"].groupby("part")["difference"].max().min()
+    must = [given(bool(largest[against] <= 1e-5), against) for against in ("timm", "equations")]
+    numbers = {
+        "largest logit difference to timm's class": largest["timm"],
+        "largest logit difference to Equations 1–8 in float64 numpy": largest["equations"],
+        "the same for the control that differs least": control,
+    }
+    note = f"random weights, not trained ones; {n_draws['timm']} and {n_draws['equations']} draws"
+    return (
+        judge(given(bool(control > 1e-5), "control"), must=must),
+        {name: Estimate.exact(value) for name, value in numbers.items()},
+        note,
+    )
+
+
+# --- C03 to C07: scaling ----------------------------------------------------------------------------------------------
+@functools.cache
+def _data() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Accuracies and few-shot accuracies on other classes of the trainings of data_scaling."""
+    rows = tables.evidence("data_scaling")
+    shots = tables.few_shots(rows)
+    others = shots[shots["target"] == "world"].rename(columns={"accuracy": "test_accuracy"})
+    return tables.accuracies(rows), others
+
+
+def _gaps(runs: pd.DataFrame, first: str, second: str, n_images: str, chance: float) -> tuple[pd.DataFrame, pd.Series]:
+    """Differences in points [seed, size], and how many seeds of each size never left chance."""
+    base = table.preset("data_scaling", "full").base
+    found = differences(runs, first, second, base[n_images], chance)
+    wide = 100 * found.pivot(index="seed", columns="n_train", values="difference")
+    return wide, found.groupby("n_train")["failed"].first()
+
+
+def _by_size(wide: pd.DataFrame, failed: pd.Series) -> dict[int, Estimate]:
+    return {n: Estimate.of(wide[n].dropna(), "points", failed=int(failed[n])) for n in wide}
+
+
+def c03(pair: tuple[str, str] = ("Lab-Ti/8", "BiT-Lab-Ti/8")) -> Judged:
+    """The ResNet is ahead on the fewest images; the ViT is ahead on the most, and behind on fewer."""
+    runs, others = _data()
+    wide, failed = _gaps(runs, *pair, "n_test", 1 / 100)
+    at = _by_size(wide, failed)
+    *smaller, largest = at.values()
+    behind_before = any_of(*(below(each, margin=AHEAD) for each in smaller))
+    ruling = judge(
+        below(smaller[0], margin=AHEAD, name="the ResNet's lead with little data"),
+        all_of(above(largest, margin=AHEAD), behind_before, name="overtaking"),
+    )
+    numbers = {f"ViT − ResNet at {n:,} images": each for n, each in reversed(at.items())}
+    few_shot = _by_size(*_gaps(others, *pair, "n_frozen", 1 / 10))
+    numbers |= {
+        f"ViT − ResNet at {n:,} images, few-shot on other classes": each for n, each in reversed(few_shot.items())
+    }
+    return ruling, numbers, f"{pair[0]} and {pair[1]} from scratch on the synthetic world, its held-out images"
+
+
+def c04() -> Judged:
+    """The larger ViT's lead grows from the fewest images to the most; it is behind on the fewest."""
+    larger, smaller = "Lab-Ti/8", "Lab-Mu/8"
+    wide, failed = _gaps(_data()[0], larger, smaller, "n_test", 1 / 100)
+    first, last = wide.columns[[0, -1]]
+    growth = Estimate.of((wide[last] - wide[first]).dropna(), "points", failed=int(failed[[first, last]].max()))
+    at_first = Estimate.of(wide[first].dropna(), "points", failed=int(failed[first]))
+    ruling = judge(
+        below(at_first, margin=AHEAD, name="behind with little data"),
+        must=[above(growth, margin=AHEAD, name="growth")],
+    )
+    numbers = {
+        f"growth of {larger} − {smaller} from {first:,} to {last:,} images": growth,
+        f"{larger} − {smaller} at {first:,} images": at_first,
+    }
+    means = ", ".join(f"{value:+.1f} at {size:,}" for size, value in wide.mean().items())
+    return ruling, numbers, f"{larger} − {smaller} in points: {means} images"
+
+
+def c05() -> Judged:
+    """The ViT's 10-shot accuracy on other classes rises per tenfold data, and in the last step too."""
+    others, vit = _data()[1], "Lab-Ti/8"
+    wide = 100 * others[others["model"] == vit].pivot(index="seed", columns="n_train", values="test_accuracy").dropna()
+    sizes = wide.columns.to_numpy()
+    slope = Estimate.of([slope_per_decade(sizes, row.to_numpy()) for _, row in wide.iterrows()], "points")
+    step = Estimate.of(wide.iloc[:, -1] - wide.iloc[:, -2], "points")
+    ruling = judge(above(step, margin=AHEAD, name="last step"), must=[above(slope, margin=AHEAD, name="slope")])
+    numbers = {
+        f"10-shot accuracy of {vit} per tenfold data": slope,
+        f"step from {sizes[-2]:,} to {sizes[-1]:,} images": step,
+    }
+    means = ", ".join(f"{value:.1f} % at {size:,}" for size, value in wide.mean().items())
+    return ruling, numbers, f"{means} images"
+
+
+@functools.cache
+def _compared(first: str, second: str, compare: Callable) -> np.ndarray:
+    """What `compare` says of two families' frontiers (few-shot accuracy over FLOPs), for every seed that has both."""
+    points = tables.compute_points(tables.evidence("compute_scaling"))
+    points["family"] = points["model"].map(lambda model: {"R+": "hybrid", "Bi": "ResNet"}.get(model[:2], "ViT"))
+    lines = {
+        key: fit_frontier(rows["flops"].to_numpy(), rows["few_shot"].to_numpy())
+        for key, rows in points.groupby(["family", "seed"])
+    }
+    seeds = [seed for family, seed in lines if family == first and (second, seed) in lines]
+    found = [compare(lines[first, seed], lines[second, seed]) for seed in seeds]
+    return np.array([each for each in found if each is not None])
+
+
+def c06() -> Judged:
+    """On the fitted frontiers the hybrid leads at the least compute both spent, and its lead declines to the most."""
+    gaps = 100 * _compared("hybrid", "ViT", advantages)
+    least, most = (Estimate.of(column, "points") for column in gaps.T)
+    fall = Estimate.of(gaps[:, 0] - gaps[:, 1], "points")
+    ruling = judge(above(fall, margin=AHEAD, name="decline"), must=[above(least, margin=AHEAD, name="lead")])
+    numbers = {
+        "hybrid − ViT at the least compute both spent": least,
+        "hybrid − ViT at the most compute both spent": most,
+    }
+    return ruling, numbers, "few-shot accuracy on the world's other classes"
+
+
+def c07() -> Judged:
+    """The ResNet's compute over the ViT's at equal few-shot accuracy is above 1, and above 2."""
+    logs = np.log10(_compared("ViT", "ResNet", compute_factor))
+    mean = Estimate.of(logs)
+    ruling = judge(above(mean, math.log10(2), name="above 2"), must=[above(mean, name="above 1")])
+    return (
+        ruling,
+        {"compute of ResNet over that of ViT for equal accuracy": as_factor(logs)},
+        "few-shot accuracy on the world's other classes; the paper: up to thousands of exaFLOPs on JFT",
+    )
+
+
+# --- C08, C21: transfer -----------------------------------------------------------------------------------------------
+def _resolution(finals: pd.DataFrame, source: str, model: str) -> tuple[Estimate, Estimate]:
+    rows = tables.of_pair(finals, source, "imagenette")
+    rows = rows[rows["model"] == model]
+    between, twice = (Estimate.of(100 * paired(rows, "arm", arm, "1x"), "points") for arm in ("1.5x", "2x"))
+    return between, twice
+
+
+def c08() -> Judged:
+    """Fine-tuned at twice the side, the ViT is ahead of pre-training's side; at 1.5 times it is not behind."""
+    finals = tables.finals(tables.evidence("transfer"))
+    between, twice = _resolution(finals, "imagenette", "Lab-Ti/8")
+    ruling = judge(above(between, -AHEAD, name="no loss between"), must=[above(twice, name="gain")])
+    metric = "{} accuracy at {} the resolution − at 1x"
+    numbers = {metric.format("ViT's", "2x"): twice, metric.format("ViT's", "1.5x"): between}
+    for words, source, model in (
+        ("BiT's", "imagenette", "BiT-Lab-Ti/8"),
+        ("from the world, ViT's", "world-300", "Lab-Ti/8"),
+    ):
+        between, twice = _resolution(finals, source, model)
+        numbers |= {metric.format(words, "2x"): twice, metric.format(words, "1.5x"): between}
+    return ruling, numbers, "photographs, imagenette → imagenette"
+
+
+def c21() -> Judged:
+    """After two epochs of fine-tuning the ViT has above 90 % of its final accuracy, and no smaller share than BiT."""
+    curves = tables.of_pair(tables.evaluations(tables.evidence("transfer")), "imagenette", "imagenette")
+    second = curves[(curves["epoch"] == 2) & (curves["arm"] == "1x")]
+    reached = Estimate.of(100 * second.loc[second["model"] == "Lab-Ti/8", "share"], "%")
+    gap = Estimate.of(100 * paired(second, "model", "Lab-Ti/8", "BiT-Lab-Ti/8", "share"), "points")
+    ruling = judge(above(reached, 90.0, name="few epochs"), above(gap, -AHEAD, name="no slower than BiT"))
+    numbers = {
+        "share of ViT's final accuracy reached after 2 epochs": reached,
+        "the same share, ViT − BiT": gap,
+    }
+    return ruling, numbers, "photographs, imagenette → imagenette"
+
+
+# --- C10 to C14, C20: insides and speed -------------------------------------------------------------------------------
+def c10() -> Judged:
+    """Rank correlation of similarity with nearness and both excesses of trained tables are above 0 and all controls."""
+    several = measure.position_trainings(tables.evidence("local_heads"))
+    whole = several[(several["n_train"] == 9_469) & (several["objective"] == "masked")]
+    names = {"rank correlation": "rank correlation of similarity with nearness"}
+    numbers, conditions = {}, []
+    for name, mine in whole.groupby("measure", sort=False):
+        number = Estimate.of(mine["value"], counted="trainings")
+        numbers[names.get(name, f"{name} of cosine similarity")] = number
+        conditions.append(above(number, max(0.0, mine["control_high"].max()), name=name))
+    note = "4 blocks, 10 × 10 patches, masked prediction on all photographs; controls: untrained and shuffled tables"
+    return judge(*conditions), numbers, note
+
+
+def c11() -> Judged:
+    """Low-frequency share and explained variance of the first components are above every untrained model's."""
+    rows = tables.evidence("filters")
+    models = rows.groupby(["model", "replicate"])
+    sums = {"low-frequency share": models["low_frequency"].mean(), "explained variance": models["explained"].sum()}
+    side, n_filters = 8, 128  # of `lab`: patches in pixels, filters
+    limits = {"low-frequency share": white_noise_share((side, side)), "explained variance": 0.0}
+    numbers, conditions = {}, []
+    for (name, each), words in zip(sums.items(), ("smoothness", "low dimension"), strict=True):
+        trained, control = each["trained"], each["untrained"]
+        low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
+        number = Estimate(trained[0], low, high, n_filters, counted="filters")
+        numbers[f"{name} of the first components"] = number
+        conditions.append(above(number, max(control.max(), limits[name]), name=words))
+    return judge(*conditions), numbers, "lab, 28 components, against 20 untrained models; jackknife over its filters"
+
+
+def _distances(weights: str) -> pd.DataFrame:
+    rows = tables.evidence("distances")
+    return rows[rows["weights"] == weights]
+
+
+def c12(mode: str = "paper") -> Judged:
+    """Distance rises with depth (Spearman), more than untrained; heads of block 1 vary more than the last's."""
+    per_image = measure.contrasts(_distances("lab"), mode)
+    unit = {"trend": "", "trend − untrained": ""}
+    numbers = {name: Estimate.of(per_image[name], unit.get(name, "px of 96"), "images") for name in per_image}
+    growth = [above(numbers[name], margin=0.1) for name in ("trend", "trend − untrained")]
+    spreads = ("spread, first − last", "spread, first − untrained")
+    variety = [above(numbers[name], margin=0.1 * 8) for name in spreads]  # a tenth of a patch
+    ruling = judge(all_of(*growth, name="growth"), all_of(*variety, name="variety"))
+    shown = {
+        "Spearman correlation of attention distance with depth": numbers["trend"],
+        "longest minus shortest head of block 1": numbers["spread, first"],
+    }
+    other = "" if mode != "paper" else f"; in mode 'renormalized': {c12('renormalized')[0].verdict}"
+    return ruling, shown, f"lab at 96 px on crops; the interval is over images of one trained model{other}"
+
+
+def c13(mode: str = "paper") -> Judged:
+    """In the lowest third of the blocks the hybrid has fewer local heads than the ViT trained alike."""
+    column = {"paper": "distance_px", "renormalized": "renormalized_px"}[mode]
+    limit = tables.uniform_px(96, 8) / 2
+    hybrid, vit = (
+        measure.local_share_in_low_blocks(rows.assign(distance_px=rows[column]), limit)
+        for rows in map(_distances, ("lab-hybrid", "lab"))
+    )
+    gap = Estimate.of(100 * (hybrid - vit), "points", "images")
+    ruling = judge(below(gap, margin=5))
+    other = "" if mode != "paper" else f"; in mode 'renormalized': {c13('renormalized')[0].verdict}"
+    note = f"hybrid {hybrid.mean():.0%}, ViT {vit.mean():.0%}; one training of each; local: below {limit:.1f} px{other}"
+    return ruling, {"local heads in the lowest third, hybrid − ViT": gap}, note
+
+
+def c14() -> Judged:
+    """Rollout's mass on the object exceeds its area, an untrained model's excess, and that with another mask."""
+    pairs = measure.per_image(tables.evidence("rollout"))
+    own, last = (pairs[pairs["method"] == method].set_index("image") for method in ("rollout", "last block"))
+
+    def over_images(values: pd.Series) -> Estimate:
+        return Estimate.of(100 * values, "points", "images")
+
+    numbers = {
+        "rollout mass on the object minus its area": over_images(own["trained"]),
+        "the same, minus untrained models'": over_images(own["trained"] - own["untrained"]),
+        "the same, minus that with another image's mask": over_images(own["trained"] - own["shuffled"]),
+        "the same, minus that of the last block's attention": over_images(own["trained"] - last["trained"]),
+        "pointing game: hits minus chance": over_images(own["trained_hit"]),
+    }
+    excess, over_untrained, over_other, *_ = numbers.values()
+    untrained = above(over_untrained, margin=AHEAD, name="more than untrained")
+    other = above(over_other, margin=AHEAD, name="more than with another mask")
+    first = above(excess, margin=AHEAD, name="more than the area")
+    ruling = judge(untrained, other, must=[first, any_of(untrained, other, name="either")])
+    return ruling, numbers, "lab-world on held-out images of the world with exact masks"
+
+
+def c20() -> Judged:
+    """The ViT's images per second are within 1.5 × of the ResNet's at every size; its largest batch is larger."""
+    timings = tables.evidence("speed")
+    speeds, batches = speed.speeds(timings), speed.batches(timings)
+    vit, resnet = "Lab-Ti/8", "BiT-Lab-Ti/8"
+    rate = speeds.pivot(index=["round", "image_size"], columns="model", values="images_per_second")
+    ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
+    batch = batches.pivot(index="image_size", columns="model", values="largest_batch")
+    memory = batch[vit] / batch[resnet]
+    close = [within(Estimate.of(ratio[px], counted="rounds"), math.log10(1.5)) for px in ratio]
+    ruling = judge(all_of(*close, name="speed"), given(bool((memory > 1).all()), "memory"))
+    metric = "ViT over ResNet, geometric mean over input sizes"
+    numbers = {f"images per second, {metric}": as_factor(ratio.mean(axis=1), "rounds")}
+    numbers[f"largest batch, {metric}"] = Estimate.exact(round(float(10 ** np.log10(memory).mean()), 2), "×")
+    by_px = ", ".join(f"{each:.2f} at {px} px" for px, each in (10 ** ratio.mean()).items())
+    return ruling, numbers, f"{vit} and {resnet}, inference on one core; ratio of images per second: {by_px}"
+
+
+# --- C09, C15 to C19, L01, L02: design choices and objectives ---------------------------------------------------------
+def c09() -> Judged:
+    """1-D is ahead of none in every task; other kinds equal 1-D, and other places equal the stem."""
+    world, photographs = (tables.evidence(name) for name in ("longer_positions", "position_variants"))
+    runs = tables.chosen(pd.concat([world, photographs[photographs["task"] == "cifar10"]], ignore_index=True))
+    return positions_rule(runs)
+
+
+def positions_rule(runs: pd.DataFrame) -> Judged:
+    """C09's rule on runs with one row a task, arm and seed."""
+    base, kinds, places, over_none = "1-D, stem", {}, {}, {}
+    stems = {"1-D, every block": base, "1-D, shared": base}
+    stems |= {"2-D, every block": "2-D, stem", "2-D, shared": "2-D, stem"}
+    for task, rows in runs.groupby("task", sort=False):
+        over_none[f"1-D − none, {task}"] = lead(rows, base, "none")
+        kinds |= {f"{arm.partition(',')[0]} − 1-D, {task}": lead(rows, arm, base) for arm in ("2-D, stem", "relative")}
+        places |= {f"{arm} − stem, {task}": lead(rows, arm, stem) for arm, stem in stems.items()}
+
+    def equal(estimate: Estimate | None) -> Condition:
+        return _unknown() if estimate is None else within(estimate, EQUAL)
+
+    ahead = [_unknown() if each is None else above(each, margin=AHEAD) for each in over_none.values()]
+    ruling = judge(
+        _all(map(equal, kinds.values()), "kinds are equal"),
+        _all(map(equal, places.values()), "places are equal"),
+        must=[_all(ahead, "1-D is ahead of none")],
+    )
+    numbers = {name: each for part in (over_none, kinds, places) for name, each in part.items() if each}
+    return ruling, numbers, "each cell at the better of two learning rates"
+
+
+def c15() -> Judged:
+    """Masked prediction is ahead of training from scratch, and labels are ahead of it."""
+    finals = tables.masked_finals(tables.evidence("masked_pretraining"))
+    masked = "masked, mean-colour"
+    over = Estimate.of(tables.arm_differences(finals, masked, "scratch"), "points")
+    under = Estimate.of(tables.arm_differences(finals, "cifar10", masked), "points")
+    ruling = judge(
+        above(over, margin=AHEAD, name="better than scratch"), above(under, margin=AHEAD, name="below supervised")
+    )
+    numbers = {"masked − scratch": over, "supervised (cifar10) − masked": under}
+    return ruling, numbers, "fine-tuned on imagenette, 64 px"
+
+
+def c16() -> Judged:
+    """Class token − GAP, each at its best learning rate, is none after the longest trainings."""
+    rows = tables.evidence("head_rates")
+    leads = {steps: lead(tables.chosen(each), "class token", "GAP") for steps, each in rows.groupby("steps")}
+    longest = max(leads)
+    numbers = {
+        f"class token − GAP, each at its best, {steps:,} steps": leads[steps] for steps in sorted(leads, reverse=True)
+    }
+    return judge(within(leads[longest], EQUAL, name="equal")), numbers, "each at the best of three rates"
+
+
+def c17() -> Judged:
+    """Of every ResNet, Adam − SGD after fine-tuning is above −1 point."""
+    averages = tables.targets_averaged(tables.evidence("resnet_optimizers"))
+    averaged = tables.chosen(averages)
+    conditions, numbers = [], {}
+    for model in dict.fromkeys(averaged["model"]):
+        name, pair = model.replace("BiT-Lab", "ResNet"), (f"{model}, adam", f"{model}, sgd")
+        after = lead(averaged, *pair, "fine_tuned")
+        numbers[f"Adam − SGD, {name}"] = after
+        numbers[f"the same before fine-tuning, {name}"] = lead(averaged, *pair)
+        conditions.append(above(after, -AHEAD, name=f"{name}: Adam is no worse"))
+    return judge(*conditions), numbers, "each at its best rate in pre-training"
+
+
+def c18() -> Judged:
+    """Depth's slope is above each other dimension's, width's below each other's, and smaller patches help."""
+    runs = tables.chosen(tables.evidence("vit_shapes"), ["task", "dimension", "arm"])
+    wide = tables.slopes(runs).pivot(index="seed", columns="dimension", values="slope")
+    one = [name for name in ("depth", "width", "MLP width", "patch size")]
+    slope = {name: Estimate.of(wide[name].dropna(), "points a doubling") for name in (*one, "all")}
+
+    def minus(first: str, second: str) -> Estimate:
+        return Estimate.of((wide[first] - wide[second]).dropna(), "points")
+
+    ruling = judge(
+        all_of(*(above(minus("depth", other)) for other in one if other != "depth"), name="depth is best"),
+        all_of(*(below(minus("width", other)) for other in one if other != "width"), name="width is least"),
+        above(slope["patch size"], name="smaller patches help"),
+    )
+    numbers = {f"slope along {name}": each for name, each in slope.items()}
+    fewer = runs.groupby("dimension")["parameters"].first()
+    numbers["parameters, smaller patches − base"] = Estimate.exact(int(fewer["patch size"] - fewer["base"]))
+    return ruling, numbers, "each shape at the better of two learning rates"
+
+
+def c19() -> Judged:
+    """Axial attention is ahead of full attention of the same depth, and costs more FLOPs."""
+    runs = tables.chosen(tables.evidence("axial_attention"))
+    gain = lead(runs, "axial", "full, same depth")
+    flops = runs.groupby("arm")["flops"].first()
+    ratio = round(flops["axial"] / flops["full, same depth"], 3)
+    ruling = judge(above(gain, margin=AHEAD, name="more accurate"), given(bool(ratio > 1), "costs more"))
+    numbers = {f"axial − {arm}": lead(runs, "axial", arm) for arm in runs["arm"].unique() if arm != "axial"}
+    numbers["FLOPs, axial / full of the same depth"] = Estimate.exact(ratio)
+    return ruling, numbers, "each at the better of two learning rates"
+
+
+def _shares() -> pd.DataFrame:
+    return tables.low_shares(tables.evidence("local_heads"))
+
+
+def l01() -> Judged:
+    """Of 300 and of 1,000 photographs with labels, the share of local heads in the lower blocks is below 5 %."""
+    shares = _shares()
+    labels = shares[shares["objective"] == "labels"].pivot(index="seed", columns="n_train", values="local")
+    found = {n: Estimate.of(100 * labels[n].dropna(), "%") for n in (300, 1_000)}
+    numbers = {f"local heads in the lower blocks, labels of {n:,} photographs": each for n, each in found.items()}
+    return judge(all_of(*(below(each, 5.0) for each in found.values()))), numbers, "trainings of local_heads"
+
+
+def l02() -> Judged:
+    """Masked prediction makes more heads local than labels, on each number of photographs."""
+    gaps = paired(_shares(), "objective", "masked", "labels", "local", at=["n_train"])
+    found = {int(n): Estimate.of(100 * each, "points") for n, each in gaps.groupby(level="n_train")}
+    parts = [above(each, margin=5.0, name=f"{n:,} photographs") for n, each in found.items()]
+    return judge(*parts), {f"masked − labels, {n:,} photographs": each for n, each in found.items()}, ""
+
+
+RULES: Mapping[str, Callable[[], Judged]] = {
+    "C01": c01,
+    "C02": c02,
+    "C03": c03,
+    "C04": c04,
+    "C05": c05,
+    "C06": c06,
+    "C07": c07,
+    "C08": c08,
+    "C09": c09,
+    "C10": c10,
+    "C11": c11,
+    "C12": c12,
+    "C13": c13,
+    "C14": c14,
+    "C15": c15,
+    "C16": c16,
+    "C17": c17,
+    "C18": c18,
+    "C19": c19,
+    "C20": c20,
+    "C21": c21,
+    "L01": l01,
+    "L02": l02,
+}

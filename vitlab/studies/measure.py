@@ -1,0 +1,495 @@
+"""Measures of given weights next to untrained controls: filters, positions, distance, rollout (§4.5, Fig. 7)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from vitlab.analysis import filters as filter_analysis
+from vitlab.analysis import positions as position_analysis
+from vitlab.analysis.capture import grid_size, n_prefix_tokens, patch_stride, reduce_attention
+from vitlab.analysis.distance import depth_trend, distance_reducer, head_spread, mass_reducer, pixel_distances
+from vitlab.analysis.geometry import reads_class_token
+from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
+from vitlab.analysis.rollout import rollout_reducer
+from vitlab.data import datasets, photographs
+from vitlab.data.loader import ImageSet
+from vitlab.data.world import HELD_OUT, World, image_set
+from vitlab.models import zoo
+from vitlab.models.pretrained import CROP, Pretrained
+from vitlab.studies import tables
+from vitlab.studies.statistics import jackknife_interval, mean_interval
+from vitlab.training.processes import default_device
+
+N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
+DISTANCE_COLUMNS = {"paper": "distance_px", "renormalized": "renormalized_px"}  # mode → its column
+POSITION_MEASURES = ("rank correlation", "row excess", "column excess")
+CROPS = "crops"  # of the photographs that come with the dependencies
+SIZES = {  # preset → measure → numbers of images, controls, and groups of the jackknife
+    "smoke": {
+        "filters": {"n_untrained": 3, "n_groups": 6},
+        "positions": {"n_untrained": 3, "n_shuffled": 4, "n_groups": 6},
+        "distances": {"n_images": 8, "n_controls": 1},
+        "rollout": {"n_images": 16, "n_controls": 1},
+    },
+    "quick": {
+        "filters": {"n_untrained": 20, "n_groups": 24},
+        "positions": {"n_untrained": 20, "n_shuffled": 100, "n_groups": 24},
+        "distances": {"n_images": 128, "n_controls": 2},  # the paper averages over 128
+        "rollout": {"n_images": 256, "n_controls": 2},
+    },
+}
+SIZES["full"] = SIZES["quick"]
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+def image_source(pretrained: Pretrained) -> str:
+    """Name images like those that a lab model was trained on, "crops" or "world"; for other models "photographs"."""
+    if "Lab-" not in pretrained.name:
+        return "photographs"
+    trainings = pretrained.about.get("trainings", [{"data": "world"}])
+    return "world" if trainings[-1]["data"].startswith("world") else CROPS
+
+
+def hybrid_of(pretrained: Pretrained) -> str:
+    """Name the bundled hybrid where it is this ViT with a ResNet in front, trained alike; "" where it is not.
+
+    That is read from what the weights say of themselves: data, objectives, sizes of transformer and images.
+    """
+    if not pretrained.about.get("trainings"):
+        return ""
+
+    def history(each: Pretrained) -> list[tuple[str, str]]:
+        return [(training["data"], training["objective"]) for training in each.about.get("trainings", ())]
+
+    hybrid = zoo.load("lab-hybrid")
+    alike = (f"R+{pretrained.name}", pretrained.image_size, history(pretrained))
+    return "lab-hybrid" if alike == (hybrid.name, hybrid.image_size, history(hybrid)) else ""
+
+
+def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int = 0) -> list[Tensor]:
+    """Load at most `count` pictures [3 H W] of bytes, for `pretrained.prepare`.
+
+    `images`: "world", held-out images at the model's size; "crops" of that size from three photographs' test parts;
+    "photographs", those of `datasets.photographs`; or a data set, of whose test images `seed` draws some.
+    """
+    side = max(pretrained.image_size)
+    if images == "world":
+        return list(world_at(pretrained.image_size, count, seed).images)
+    if images == CROPS:
+        return list(photographs.image_set(count, side, seed=seed).images)
+    if images == "photographs":
+        return [picture for _, picture in datasets.photographs(limit=count)]
+    available = datasets.load(images, "test", image_size=side).images
+    order = torch.randperm(len(available), generator=torch.Generator().manual_seed(seed))
+    return list(available[order[:count]])
+
+
+def world_at(size: tuple[int, int], count: int, seed: int = 0) -> ImageSet:
+    """Make held-out images of the world with their masks, (height, width) pixels; another seed gives other images.
+
+    The world is square: for other proportions the middle of a larger square is kept.
+    """
+    side = max(size)
+    square = image_set(World(image_size=side), count, HELD_OUT + seed * count)
+    top, left = (side - size[0]) // 2, (side - size[1]) // 2
+    kept = (..., slice(top, top + size[0]), slice(left, left + size[1]))
+    masks = None if square.masks is None else square.masks[kept]
+    return ImageSet(square.images[kept], square.labels, square.classes, masks)
+
+
+def picture_of(pretrained: Pretrained, images: str, seed: int = 0) -> Tensor:
+    """Load one picture [3 H W] of bytes to look at: a whole photograph where `images` are crops."""
+    return load_pictures(pretrained, "photographs" if images == CROPS else images, 1, seed)[0]
+
+
+def view(pretrained: Pretrained, pictures: Sequence[Tensor], side: int = 160) -> Float[Tensor, "B H W 3"]:
+    """Cut pictures [3 H W] of bytes as the model sees them, to be looked at; values 0…1.
+
+    To a whole multiple of the model's size that comes near to `side` pixels, as far as the pictures have them.
+    """
+    height, width = pretrained.image_size
+    room = min(min(picture.shape[1] / height, picture.shape[2] / width) for picture in pictures)
+    times = max(1, min(round(side / max(height, width)), int(room / CROP)))
+    larger = dataclasses.replace(
+        pretrained, image_size=(times * height, times * width), mean=(0.0,) * 3, std=(1.0,) * 3
+    )
+    seen = torch.cat([larger.prepare(picture[None]) for picture in pictures])
+    return seen.clamp(0, 1).permute(0, 2, 3, 1)
+
+
+def _models(weights: str, n_controls: int, seed: int) -> Iterator[tuple[dict[str, Any], Pretrained]]:
+    yield {"model": "trained", "model_seed": seed}, zoo.load(weights)
+    for k in range(seed, seed + n_controls):
+        yield {"model": "untrained", "model_seed": k}, zoo.load(weights, untrained=True, seed=k)
+
+
+def without_group(samples: Tensor, group: int, n_groups: int) -> Tensor:
+    """Leave out every n_groups-th of the samples [D, ...], beginning with that numbered `group`.
+
+    >>> without_group(torch.arange(6), 1, 3)
+    tensor([0, 2, 3, 5])
+    """
+    return samples[[index for index in range(len(samples)) if index % n_groups != group]]
+
+
+# --- filters (Fig. 7 left) --------------------------------------------------------------------------------------------
+def n_components(known: Float[Tensor, "D 3 P Q"], n_groups: int = 24) -> int:
+    """Number of components to analyse: the paper's 28, or fewer where the filters do not have as many."""
+    largest_group = math.ceil(len(known) / min(n_groups, len(known)))
+    return max(1, min(N_COMPONENTS, known[0].numel(), len(known) - largest_group - 1))
+
+
+def filters(weights: str = "lab", n_untrained: int = 20, n_groups: int = 24, seed: int = 0) -> pd.DataFrame:
+    """Measure spectrum and variance of the first principal components of a model's embedding filters.
+
+    Rows: model ("trained", "untrained"), replicate (0: the weights as they are; 1, 2 …: with one group of filters left
+    out, or numbers of random initialisations), component (from 1), explained (share of the filters' variance),
+    low_frequency (share of the component's energy at up to a quarter of a cycle per pixel).
+
+    Raises ValueError for a model without RGB filters (a hybrid).
+    """
+    known = filter_analysis.embedding_filters(zoo.load(weights).model)
+    n, groups = n_components(known, n_groups), min(n_groups, len(known))
+    samples = [("trained", 0, known)]
+    samples += [("trained", group + 1, without_group(known, group, groups)) for group in range(groups)]
+    for number in range(n_untrained):
+        control = zoo.load(weights, untrained=True, seed=seed * n_untrained + number)
+        samples.append(("untrained", number + 1, filter_analysis.embedding_filters(control.model)))
+    rows = []
+    for model, replicate, sample in samples:
+        components, explained = filter_analysis.filter_components(sample, n)
+        both = zip(explained.tolist(), filter_analysis.low_frequency_share(components).tolist(), strict=True)
+        for component, (share, energy) in enumerate(both, start=1):
+            about = {"model": model, "replicate": replicate, "component": component}
+            rows.append(about | {"explained": share, "low_frequency": energy})
+    return pd.DataFrame(rows)
+
+
+def compare_filters(table: pd.DataFrame) -> pd.DataFrame:
+    """Compare trained filters with untrained ones: rows "low-frequency share" (mean), "explained variance" (sum).
+
+    Columns: value, low and high (jackknife over filters), control_low and control_high (of the untrained models).
+    """
+    models = table.groupby(["model", "replicate"])
+    sums = {"low-frequency share": models["low_frequency"].mean(), "explained variance": models["explained"].sum()}
+    rows = {}
+    for name, each in sums.items():
+        trained, control = each["trained"], each["untrained"]
+        low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
+        bounds = {"control_low": control.min(), "control_high": control.max()}
+        rows[name] = {"value": trained[0], "low": low, "high": high, **bounds}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
+
+
+# --- positions (Fig. 7 centre) ----------------------------------------------------------------------------------------
+def positions(
+    weights: str = "lab", n_untrained: int = 20, n_shuffled: int = 100, n_groups: int = 24, seed: int = 0
+) -> pd.DataFrame:
+    """Measure how the cosine similarity of two patches' position embeddings depends on where the patches are.
+
+    Rows: model ("trained", "untrained", "shuffled": patches in random places, "ring-shuffled": in random places equally
+    far from the edge), replicate (0: the table as it is; 1, 2 …: with one group of dimensions left out, or numbers of
+    controls), quantity (`POSITION_MEASURES`; and "same row", "same column", "neither": mean similarity of such pairs at
+    `distance` in patches), distance, value. A quantity that a grid does not have is left out.
+
+    Raises ValueError for a model without learned absolute position embeddings.
+    """
+    model = zoo.load(weights).model
+    grid, whole = position_analysis.position_grid(model), position_analysis.position_embeddings(model)
+    groups = min(n_groups, whole.shape[1])
+    maps = [("trained", 0, position_analysis.position_similarity(whole, grid))]
+    for group in range(groups):
+        kept = without_group(whole.T, group, groups).T
+        maps.append(("trained", group + 1, position_analysis.position_similarity(kept, grid)))
+    for number in range(n_untrained):
+        control = zoo.load(weights, untrained=True, seed=seed * n_untrained + number).model
+        table = position_analysis.position_embeddings(control)
+        maps.append(("untrained", number + 1, position_analysis.position_similarity(table, grid)))
+    for name, within in (("shuffled", torch.zeros(len(whole), dtype=torch.int64)), ("ring-shuffled", rings(grid))):
+        generator = torch.Generator().manual_seed(seed)
+        for number in range(n_shuffled):
+            order = shuffle_within(within, generator)
+            maps.append((name, number + 1, position_analysis.position_similarity(whole[order], grid)))
+    rows = []
+    for name, replicate, similarity in maps:
+        numbers = position_measures(similarity)
+        if replicate == 0 or name == "untrained":
+            numbers += position_curves(similarity)
+        rows += [{"model": name, "replicate": replicate, **row} for row in numbers]
+    return pd.DataFrame(rows)[["model", "replicate", "quantity", "distance", "value"]]
+
+
+def rings(grid: tuple[int, int]) -> Int[Tensor, " N"]:
+    """Number each patch by how far it is from the edge of the grid, in patches; 0 is the outermost ring."""
+    rows, cols = grid
+    y, x = torch.arange(rows)[:, None].expand(rows, cols), torch.arange(cols).expand(rows, cols)
+    return torch.stack([y, rows - 1 - y, x, cols - 1 - x]).amin(dim=0).flatten()
+
+
+def shuffle_within(groups: Int[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+    """Draw a permutation of N elements that keeps each within its group."""
+    order = torch.empty_like(groups)
+    for group in groups.unique():
+        members = (groups == group).nonzero().flatten()
+        order[members] = members[torch.randperm(len(members), generator=generator)]
+    return order
+
+
+def position_measures(similarity: Float[Tensor, "rows cols rows cols"]) -> list[dict[str, Any]]:
+    """Measure a similarity map: a row for each of `POSITION_MEASURES` that its grid has."""
+    values = position_analysis.distance_correlation(similarity), *position_analysis.row_column_excess(similarity)
+    pairs = zip(POSITION_MEASURES, values, strict=True)
+    return [{"quantity": name, "distance": None, "value": v} for name, v in pairs if math.isfinite(v)]
+
+
+def position_curves(similarity: Float[Tensor, "rows cols rows cols"]) -> list[dict[str, Any]]:
+    """Average similarity at each distance in patches, of pairs in one row, in one column, and in neither.
+
+    Pairs in neither are counted at the nearest whole distance.
+    """
+    rows, cols = similarity.shape[:2]
+    y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
+    down, across = (y[:, None] - y).abs(), (x[:, None] - x).abs()
+    distance = torch.hypot(down.float(), across.float()).round().int()
+    relations = {
+        "same row": (down == 0) & (across > 0),
+        "same column": (across == 0) & (down > 0),
+        "neither": (down > 0) & (across > 0),
+    }
+    values = similarity.reshape(rows * cols, -1)
+    return [
+        {"quantity": name, "distance": step, "value": float(values[mask & (distance == step)].mean())}
+        for name, mask in relations.items()
+        for step in distance[mask].unique().tolist()
+    ]
+
+
+def compare_positions(table: pd.DataFrame) -> pd.DataFrame:
+    """Compare a trained position table with its controls, a row for each of `POSITION_MEASURES` there is.
+
+    Columns: value, low and high (jackknife over dimensions), control_low and control_high (of all controls).
+    """
+    rows = {}
+    for name in POSITION_MEASURES:
+        mine = table[table["quantity"] == name]
+        trained = mine[mine["model"] == "trained"].set_index("replicate")["value"]
+        if trained.empty:
+            continue
+        control = mine.loc[mine["model"] != "trained", "value"]
+        low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
+        bounds = {"control_low": control.min(), "control_high": control.max()}
+        rows[name] = {"value": trained[0], "low": low, "high": high, **bounds}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
+
+
+def position_trainings(rows: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFrame:
+    """Measure every training's position map at its end, with its controls, from rows of the study local_heads.
+
+    Rows: objective, data, n_train, seed, measure, value, control_low and control_high: of the embeddings before the
+    training, and of the trained ones with patches shuffled `n_shuffled` times, and as often within rings.
+    """
+    names = dict(zip(("nearness", "row_excess", "column_excess"), POSITION_MEASURES, strict=True))
+    kind = ["objective", "data", "n_train", "seed"]
+    looks = rows[(rows["kind"] == "evaluation") & (rows["data"] != "photographs")]
+    found = []
+    for at, run in looks.groupby(kind, sort=False):
+        run = run.sort_values("samples")
+        start, end = run.iloc[0], run.iloc[-1]
+        similarity = torch.from_numpy(tables.position_map(end["similarity"])).float()
+        grid = similarity.shape[:2]
+        flat = similarity.reshape(math.prod(grid), math.prod(grid))
+        generator, shuffled = torch.Generator().manual_seed(int(at[-1])), []
+        for groups in (torch.zeros(len(flat), dtype=torch.int64), rings((grid[0], grid[1]))):
+            for _ in range(n_shuffled):
+                order = shuffle_within(groups, generator)
+                numbers = position_measures(flat[order][:, order].reshape(similarity.shape))
+                shuffled.append({row["quantity"]: row["value"] for row in numbers})
+        for column, name in names.items():
+            controls = [start[column], *(each[name] for each in shuffled)]
+            bounds = {"control_low": min(controls), "control_high": max(controls)}
+            found.append(dict(zip(kind, at, strict=True)) | {"measure": name, "value": end[column], **bounds})
+    return pd.DataFrame(found)
+
+
+# --- attention distance (Fig. 7 right) --------------------------------------------------------------------------------
+def distances(
+    weights: str = "lab", images: str = "auto", n_images: int = 128, n_controls: int = 2, seed: int = 0
+) -> pd.DataFrame:
+    """Measure the attention distance of every head in both modes, and its mass on prefix tokens, image by image.
+
+    `images` as in `load_pictures`; "auto": as `image_source` says. Rows: model ("trained", "untrained"), model_seed,
+    image, block and head (from 1), distance_px and renormalized_px (pixels of the model's input), prefix_mass (0…1).
+    """
+    parts = []
+    for about, pretrained in _models(weights, n_controls, seed):
+        source = image_source(zoo.load(weights)) if images == "auto" else images
+        pictures = load_pictures(pretrained, source, n_images, seed)
+        model = pretrained.model.to(default_device())
+        prepared = torch.cat([pretrained.prepare(picture[None]) for picture in pictures])
+        found: dict[str, list[Tensor]] = {}
+        for part in prepared.split(32):
+            part = part.to(default_device())
+            grid, stride, n_prefix = grid_size(model, part), patch_stride(model), n_prefix_tokens(model)
+            reducers = {name: distance_reducer(grid, stride, n_prefix, mode) for mode, name in DISTANCE_COLUMNS.items()}
+            reducers |= {"prefix_mass": mass_reducer(n_prefix)}
+            for name, blocks in reduce_attention(model, part, reducers, by_heads=True).items():
+                found.setdefault(name, []).append(torch.stack(blocks, dim=1).cpu())  # [B L H]
+        values = {name: torch.cat(each).numpy() for name, each in found.items()}
+        shape = next(iter(values.values())).shape
+        image, block, head = (axis.ravel() for axis in np.indices(shape))
+        columns = {"image": image, "block": block + 1, "head": head + 1}
+        columns |= {name: [round(float(each), 5) for each in array.ravel()] for name, array in values.items()}
+        parts.append(pd.DataFrame(about | columns))
+    return pd.concat(parts, ignore_index=True)
+
+
+def uniform_distance(pretrained: Pretrained) -> float:
+    """Distance in pixels of a head that attends to all patches of this model's images equally, mode "renormalized"."""
+    blank = torch.zeros(1, 3, *pretrained.image_size)
+    return pixel_distances(grid_size(pretrained.model, blank), patch_stride(pretrained.model)).mean().item()
+
+
+def head_summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Average every head over images in both modes, the dots of Fig. 7 right, with the interval of mode "paper".
+
+    Rows: model, model_seed, block, head, distance_px, renormalized_px, prefix_mass, low, high (of distance_px), n.
+    """
+    rows = []
+    for key, group in table.groupby(["model", "model_seed", "block", "head"], sort=False):
+        mean = group[[*DISTANCE_COLUMNS.values(), "prefix_mass"]].mean()
+        low, high = mean_interval(group["distance_px"].to_numpy()) or (mean["distance_px"],) * 2
+        about = dict(zip(["model", "model_seed", "block", "head"], key, strict=True))
+        rows.append(about | dict(mean) | {"low": low, "high": high, "n": len(group)})
+    return pd.DataFrame(rows)
+
+
+def contrasts(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
+    """Compute what decides C12, a row an image: of the trained model, with the untrained ones' mean subtracted.
+
+    Columns: "trend" (Spearman's correlation of distance with depth), "trend − untrained", "spread, first" (largest
+    minus smallest head of block 1, pixels), "spread, first − last" (block), "spread, first − untrained".
+    """
+    parts = []
+    for (model, _), group in table.groupby(["model", "model_seed"], sort=False):
+        ordered = group.sort_values(["image", "block", "head"])
+        shape = tuple(ordered[name].nunique() for name in ("image", "block", "head"))
+        values = torch.tensor(ordered[DISTANCE_COLUMNS[mode]].to_numpy(float)).reshape(shape)
+        spreads = head_spread(values)
+        columns = {"trend": depth_trend(values).nan_to_num(0.0), "first": spreads[:, 0], "last": spreads[:, -1]}
+        parts.append(pd.DataFrame({name: each.numpy() for name, each in columns.items()}).assign(model=model))
+    of = pd.concat(parts).rename_axis("image").groupby(["model", "image"]).mean()
+    trained, untrained = of.loc["trained"], of.loc["untrained"]
+    return pd.DataFrame(
+        {
+            "trend": trained["trend"],
+            "trend − untrained": trained["trend"] - untrained["trend"],
+            "spread, first": trained["first"],
+            "spread, first − last": trained["first"] - trained["last"],
+            "spread, first − untrained": trained["first"] - untrained["first"],
+        }
+    )
+
+
+def local_share_in_low_blocks(table: pd.DataFrame, limit_px: float) -> pd.Series:
+    """Share (0…1) of the trained model's heads below a distance in the lowest third of its blocks, per image (C13)."""
+    trained = table[table["model"] == "trained"]
+    low = trained[trained["block"] <= math.ceil(trained["block"].max() / 3)]
+    return (low["distance_px"] < limit_px).groupby(low["image"]).mean()
+
+
+# --- rollout (Fig. 6, 14) ---------------------------------------------------------------------------------------------
+def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed: int = 0) -> pd.DataFrame:
+    """Measure how much of the rollout, and of the last block's raw attention, lies on the object of the world's images.
+
+    Rows: model ("trained", "untrained"), model_seed, method ("rollout", "last block"), image; mass inside the exact
+    mask and the mask's area (shares, 0…1), shuffled_mass and shuffled_area with the mask of another image, hit (of the
+    pointing game, 0 or 1) and chance (of a random patch to hit).
+    """
+    rows = []
+    for about, pretrained in _models(weights, n_controls, seed):
+        pictures = world_at(pretrained.image_size, n_images, seed)
+        model, masks = (
+            pretrained.model.to(default_device()),
+            cast(Tensor, pictures.masks),
+        )  # the world's images have them
+        parts = [both_maps(model, pretrained.prepare(part).to(default_device())) for part in pictures.images.split(32)]
+        others = masks.roll(-1, 0)  # the next image's, whose class is another
+        for method in ("rollout", "last block"):
+            maps = torch.cat([part[method] for part in parts]).cpu()
+            columns = {
+                "mass": mass_inside(maps, masks),
+                "area": area_share(masks),
+                "shuffled_mass": mass_inside(maps, others),
+                "shuffled_area": area_share(others),
+                "hit": pointing_hit(maps, masks).float(),
+                "chance": pointing_chance(masks, (maps.shape[1], maps.shape[2])),
+            }
+            for image in range(len(maps)):
+                found = {name: round(values[image].item(), 6) for name, values in columns.items()}
+                rows.append({**about, "method": method, "image": image, **found})
+    return pd.DataFrame(rows)
+
+
+def both_maps(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+    """Compute rollout and the last block's attention from where the head reads, [B rows cols] each, in one forward."""
+    grid, n_prefix, class_token = grid_size(model, images), n_prefix_tokens(model), reads_class_token(model)
+    update, finish = rollout_reducer(grid, n_prefix, class_token)
+
+    def class_rows(block: int, attn: Tensor) -> Tensor | None:
+        if block < len(model.blocks) - 1:
+            return None
+        rows = attn[:, :, :1] if class_token else attn[:, :, n_prefix:]
+        return rows[..., n_prefix:].mean(2)  # [B h patches], h: the heads of this call
+
+    by_block = reduce_attention(model, images, {"rollout": update, "last block": class_rows}, by_heads=True)
+    return {"rollout": finish(), "last block": by_block["last block"][-1].mean(1).unflatten(-1, grid)}
+
+
+def per_image(table: pd.DataFrame) -> pd.DataFrame:
+    """Subtract areas and chance, a row a method and image, with the untrained controls averaged.
+
+    Columns, as differences of shares: trained and untrained (mass − area), shuffled (the trained model's with another
+    image's mask), trained_hit and untrained_hit (hit − chance).
+    """
+    excess = table[["model", "method", "image"]].assign(
+        excess=table["mass"] - table["area"],
+        shuffled=table["shuffled_mass"] - table["shuffled_area"],
+        hit=table["hit"] - table["chance"],
+    )
+    means = excess.groupby(["model", "method", "image"], sort=False).mean()
+    trained, untrained = means.loc["trained"], means.loc["untrained"]
+    columns = {
+        "trained": trained["excess"],
+        "untrained": untrained["excess"],
+        "shuffled": trained["shuffled"],
+        "trained_hit": trained["hit"],
+        "untrained_hit": untrained["hit"],
+    }
+    return pd.DataFrame(columns).reset_index()
+
+
+def compare_rollout(pairs: pd.DataFrame, method: str = "rollout") -> pd.DataFrame:
+    """Average the quantities that decide C14 over images, with 95 % intervals: what, mean, low, high (shares), n."""
+    own, last = (pairs[pairs["method"] == each].set_index("image").sort_index() for each in (method, "last block"))
+    quantities = {
+        "trained": own["trained"],
+        "untrained": own["untrained"],
+        "another image's mask": own["shuffled"],
+        "trained − untrained": own["trained"] - own["untrained"],
+        "trained − another mask": own["trained"] - own["shuffled"],
+        "rollout − last block": own["trained"] - last["trained"],
+    }
+    rows = []
+    for what, values in quantities.items():
+        low, high = mean_interval(values.to_numpy()) or (values.mean(),) * 2
+        rows.append({"what": what, "mean": values.mean(), "low": low, "high": high, "n": len(values)})
+    return pd.DataFrame(rows)
