@@ -44,8 +44,9 @@ def test_a_golden_run_has_the_committed_rows(one):
                 assert row[name] == value, name
 
 
-def test_every_kind_has_a_golden_run():
-    assert {one["kind"] for one in RUNS} == set(run.RUNS)
+def test_every_kind_that_trains_has_a_golden_run():
+    measures = {"filters", "positions", "distances", "rollout", "checks", "speed"}
+    assert {one["kind"] for one in RUNS} == set(run.RUNS) - measures
 
 
 # ---- what is planned -------------------------------------------------------------------------------------------------
