@@ -176,7 +176,7 @@ def matrix_rate(n: int = 8192, repeats: int = 50) -> float:
 
 @torch.no_grad()
 def flops_of_training(model: ViT, images: torch.Tensor) -> int:
-    """FLOPs of a forward pass that are done while training: `cost.forward_flops` counts the whole of the last block."""
+    """FLOPs of a forward pass that are done while training: `zoo.forward_flops` counts the whole of the last block."""
     with FlopCounterMode(display=False) as counter:
         model.train()(images)
     return counter.get_total_flops()

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from vitlab.models import zoo
-from vitlab.models.sizes import forward_flops
+from vitlab.models.zoo import forward_flops
 from vitlab.training.cost import keep_freed_memory
 from vitlab.training.optim import optimizer_for
 from vitlab.training.recipe import Recipe

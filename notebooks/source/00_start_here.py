@@ -54,7 +54,7 @@ from vitlab.data.world import with_cues, with_difficulty
 from vitlab.ledger import conditions, report, second
 from vitlab.ledger.claims import ALL, CLAIMS
 from vitlab.ledger.entries import by_claim
-from vitlab.models.sizes import lab_sizes
+from vitlab.models.zoo import lab_sizes
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.sweep.presets import PRESETS
 
@@ -312,7 +312,6 @@ display(Markdown("\n".join(lines)))
 # lighting, before a background with the spectrum of natural images, and with other objects in front
 # of it and behind it. The renderer knows where the object is, so every image comes with a *mask* of
 # the object. The *difficulty* scales all these variations: 0 is none, 1 is the default.
-
 
 
 # %%

@@ -53,9 +53,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitlab import ledger, plots, widgets
 from vitlab.data.loader import to_float
 from vitlab.data.world import World, scene
-from vitlab.experiments import model_checks
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.studies import checks
 
 study = ledger.begin("01_vit_from_scratch", PRESET, SEED)
 
@@ -94,7 +94,7 @@ study = ledger.begin("01_vit_from_scratch", PRESET, SEED)
 # %%
 sizes = {"dim": 64, "depth": 3, "n_heads": 4, "mlp_dim": 256}
 config = ViTConfig(image_size=224, patch_size=16, n_classes=10, **sizes)
-model = model_checks.randomise(ViT(config), seed=SEED).eval().requires_grad_(False)
+model = checks.randomise(ViT(config), seed=SEED).eval().requires_grad_(False)
 w = model.state_dict()
 
 images, labels, _ = scene(World(image_size=224, seed=SEED), torch.tensor([13, 19]))
@@ -303,7 +303,7 @@ SIZES = {
 }
 for name, size in SIZES.items():
     with torch.device("meta"):
-        counted = model_checks.counted_parts(zoo.create(name))
+        counted = checks.counted_parts(zoo.create(name))
     assert parameter_parts(*size) == counted
     print(f"{name}: {sum(counted.values()):,} parameters")
 
@@ -362,10 +362,10 @@ print(f"ViT-B/16, one image: {counter.get_total_flops() / 1e9:.1f} GFLOP")
 costs = []
 for name, (D, L, M, _) in {name[:5]: size for name, size in SIZES.items()}.items():
     for P in (8, 14, 16, 28, 32, 56):
-        epochs, exaflops = model_checks.PAPER_TRAINING.get(f"{name}/{P}", (1, math.nan))
+        epochs, exaflops = checks.PAPER_TRAINING.get(f"{name}/{P}", (1, math.nan))
         cost = {"model": name, "patch_size": P, "tokens": (224 // P) ** 2 + 1}
         cost["gflops"] = flops(D, L, M, P) / 1e9
-        cost["paper"] = exaflops * 1e9 / (3 * epochs * model_checks.JFT_IMAGES)
+        cost["paper"] = exaflops * 1e9 / (3 * epochs * checks.JFT_IMAGES)
         costs.append(cost)
 costs = pd.DataFrame(costs)
 alt = "Number of tokens, and FLOPs for one image, over the patch size: when it doubles, "
@@ -399,7 +399,7 @@ widgets.patch_sizes(images[0])
 # with one thing changed at a time.
 
 # %%
-table = model_checks.model_checks(PRESET, seed=SEED)
+table = checks.model_checks(PRESET, seed=SEED)
 table.groupby(["check", "against"])["difference"].agg(["count", "max"])
 
 # %% [markdown]

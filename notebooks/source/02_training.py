@@ -56,7 +56,7 @@ from vitlab import ledger, plots
 from vitlab.data.loader import batches, to_float
 from vitlab.experiments import cifar10_best, training_curves, trials
 from vitlab.models import zoo
-from vitlab.training.cost import multiply_adds
+from vitlab.models.zoo import multiply_adds
 from vitlab.training.evaluate import evaluate
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
@@ -289,9 +289,7 @@ cost = pd.DataFrame(
         "family": plots.family(name),
         "model": name,
         "multiply-adds per image": multiply_adds(name, task.image_size),
-        "parameters": sum(
-            p.numel() for p in zoo.create(name, image_size=task.image_size).parameters()
-        ),
+        "parameters": sum(p.numel() for p in zoo.create(name, image_size=task.image_size).parameters()),
         "samples": task.recipe.samples,
         "epochs": round(task.recipe.samples / task.n_train, 1),
     }
@@ -481,9 +479,7 @@ if len(best):
 # mistaken for the class of its column.
 
 # %%
-alt = (
-    "Confusion matrices of ViT, BiT and hybrid on the world: shares of each true class in percent."
-)
+alt = "Confusion matrices of ViT, BiT and hybrid on the world: shares of each true class in percent."
 wider = {"figsize": (13.5, 4.6), "sharey": True}
 with plots.figure(study, "confusion", 1, 3, alt=alt, **wider) as axes:
     for ax, name in zip(axes, tasks["world"].models, strict=True):

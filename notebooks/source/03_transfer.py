@@ -62,9 +62,9 @@ from vitlab.experiments import world_classes
 from vitlab.experiments import transfer_rules as rules
 from vitlab.experiments import transfer_tables as tables
 from vitlab.models import zoo
-from vitlab.models.positions import resize_positions
-from vitlab.models.transfer import with_new_head
-from vitlab.training.cost import multiply_adds
+from vitlab.models.adapt import resize_positions
+from vitlab.models.adapt import with_new_head
+from vitlab.models.zoo import multiply_adds
 from vitlab.training.splits import world_splits
 
 
@@ -561,9 +561,7 @@ note = (
     f"{times[2]:.1f} times the multiply-adds; each side with its own learning rate"
 )
 live = (*rules.resolution_rule(runs, vit), f"{source} → {target}: {note}")
-ledger.conclude_by_full(
-    study, "C08", live, at_full(by_photographs), where_from, beside=beside, table=runs
-)
+ledger.conclude_by_full(study, "C08", live, at_full(by_photographs), where_from, beside=beside, table=runs)
 
 # %% [markdown]
 # **C21**, the share of the final accuracy after the second epoch.
@@ -615,9 +613,7 @@ if len(further):
 # and the title says how many of those planned they are.
 
 # %%
-worth, where_from = ledger.live_or_published(
-    world_classes.world_classes, PRESET, SEED, world_classes.CONFIGS
-)
+worth, where_from = ledger.live_or_published(world_classes.world_classes, PRESET, SEED, world_classes.CONFIGS)
 if worth.empty:
     print(where_from)
 else:
@@ -789,9 +785,7 @@ def largest_gradient_of_the_body(model, images, labels):
 
 tiny = nn.Sequential()
 tiny.body, tiny.head = nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)
-tiny.load_state_dict(
-    {"body.weight": torch.ones(1, 1), "head.weight": torch.tensor([[1.0], [-1.0]])}
-)
+tiny.load_state_dict({"body.weight": torch.ones(1, 1), "head.weight": torch.tensor([[1.0], [-1.0]])})
 for _ in range(2):  # a second call must not add to the first
     largest = largest_gradient_of_the_body(tiny, torch.ones(1, 1), torch.tensor([0]))
     assert np.isclose(largest, 2 / (1 + np.e**2))

@@ -52,7 +52,7 @@ from vitlab.models import zoo
 from vitlab.studies import runner, table, tables
 from vitlab.studies.statistics import coverage, crossing, crossing_interval, differences
 from vitlab.studies.statistics import differences_by_family, failed_starts, mean_interval
-from vitlab.training.cost import multiply_adds
+from vitlab.models.zoo import multiply_adds
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 from vitlab.training.splits import world_splits

@@ -53,7 +53,7 @@ from vitlab.experiments.largest_batch import largest
 from vitlab.experiments.scaling_statistics import advantages, compute_factor
 from vitlab.experiments.scaling_statistics import fitted_frontier, frontier
 from vitlab.models import zoo
-from vitlab.training.cost import forward_flops, multiply_adds
+from vitlab.models.zoo import forward_flops, multiply_adds
 
 study = ledger.begin("05_compute_scaling", PRESET, SEED, real=scaling.real_sets())
 config = compute_scaling.CONFIGS[PRESET]
@@ -218,6 +218,7 @@ for limit in (0, 1, 37, 1000):
 # set, and are made once for both. The hybrids of `full` have as many tokens as the ViTs; those of
 # `quick` have a quarter of them, and take a third of the time.
 
+
 # %%
 def with_family(table):
     points = compute_scaling.points(table)
@@ -344,9 +345,7 @@ for name, runs in {"full": of_full, PRESET: points}.items():
 # %% tags=["timed"]
 timings = speed.speed(PRESET, seed=SEED)
 speeds, batches = speed.speeds(timings), speed.batches(timings)
-alt = (
-    "Left: images per second of inference against input size for ViT, ResNet and hybrid, log axes, "
-)
+alt = "Left: images per second of inference against input size for ViT, ResNet and hybrid, log axes, "
 alt += "with the range of the rounds. Right: largest batch against input size."
 with plots.figure(study, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, right):
     plots.plot_speeds(speeds, left)
@@ -471,14 +470,11 @@ rate = speeds.pivot(index=["round", "image_size"], columns="model", values="imag
 ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
 batch = batches.pivot(index="image_size", columns="model", values="largest_batch")
 memory = batch[vit] / batch[resnet] if len(batch) else pd.Series(dtype=float)
-close = [
-    ledger.within(ledger.Estimate.of(ratio[px], counted="rounds"), math.log10(1.5)) for px in ratio
-]
+close = [ledger.within(ledger.Estimate.of(ratio[px], counted="rounds"), math.log10(1.5)) for px in ratio]
 larger = ledger.given(bool(len(memory) and (memory > 1).all()), "memory")
 ruling = ledger.judge(ledger.all_of(*close, name="speed"), larger)
 by_px = [
-    ", ".join(f"{each:.2f} at {px} px" for px, each in of_sizes.items())
-    for of_sizes in (10 ** ratio.mean(), memory)
+    ", ".join(f"{each:.2f} at {px} px" for px, each in of_sizes.items()) for of_sizes in (10 ** ratio.mean(), memory)
 ]
 print("ViT / ResNet, images per second: {}\nViT / ResNet, largest batch: {}".format(*by_px))
 

@@ -60,7 +60,7 @@ from vitlab.analysis import positions
 from vitlab.experiments import position_similarity, position_trainings
 from vitlab.experiments.watching import position_map
 from vitlab.models import zoo
-from vitlab.models.positions import CONVENTIONS, resize_positions
+from vitlab.models.adapt import CONVENTIONS, resize_positions
 
 study = ledger.begin("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
 
@@ -153,9 +153,7 @@ untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
 random = positions.position_similarity(positions.position_embeddings(untrained.model), (rows, cols))
 maps = {"Trained": S, "Untrained": random, "Made by hand:\nrow and column codes": cross}
 names = list(maps)
-alt = (
-    "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, and a "
-)
+alt = "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, and a "
 alt += "cross in every tile."
 size = {"mosaic": [[names[0], names[1]], [names[0], names[2]]], "width_ratios": [2.3, 1]}
 with plots.figure(study, "similarity", alt=alt, figsize=(10.5, 7.2), **size) as axes:
@@ -255,12 +253,8 @@ def with_limit(measures):
 
 
 measures = with_limit(position_similarity.compare(table))
-alt = (
-    "Left: mean cosine similarity against the distance between patches in one row, one column and "
-)
-alt += (
-    "neither. Right: rank correlation, row and column excess with intervals beside their controls."
-)
+alt = "Left: mean cosine similarity against the distance between patches in one row, one column and "
+alt += "neither. Right: rank correlation, row and column excess with intervals beside their controls."
 with plots.figure(study, "distance", 1, 2, alt=alt, figsize=(11, 4.6)) as (left, right):
     plots.plot_similarity_curves(table, left)
     plots.plot_measures(measures, right)

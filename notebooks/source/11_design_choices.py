@@ -60,8 +60,8 @@ from vitlab.experiments import longer_positions, position_variants, resnet_optim
 from vitlab.experiments.design_rules import AHEAD, EQUAL
 from vitlab.ledger.published import all_draws
 from vitlab.models import zoo
-from vitlab.models.axial import AxialAttention
-from vitlab.models.sizes import forward_flops
+from vitlab.models.variants import AxialAttention
+from vitlab.models.zoo import forward_flops
 from vitlab.models.vit import Attention
 
 study = ledger.begin("11_design_choices", PRESET, SEED)
@@ -223,9 +223,7 @@ tasks = list(dict.fromkeys(runs["task"]))
 print(f"{len(runs)} runs: {runs['arm'].nunique()} arms, {runs['seed'].nunique()} seeds")
 means = design_runs.summary(runs, ["task", "arm"])
 shown = 100 * means.pivot(index="arm", columns="task", values="mean")[tasks]
-shown = shown.reindex(list(position_variants.TABLE_8)).rename(
-    columns="{}, test accuracy (%)".format
-)
+shown = shown.reindex(list(position_variants.TABLE_8)).rename(columns="{}, test accuracy (%)".format)
 shown["Table 8: ImageNet, 5-shot (%)"] = 100 * pd.Series(position_variants.TABLE_8)
 shown.style.format("{:.1f}", na_rep="not run")
 
@@ -254,9 +252,7 @@ with plots.figure(study, "positions", 1, panels, alt=alt, **shape) as axes:
 
 # %%
 over_none, kinds, places = position_variants.comparisons(runs)
-words = {
-    name: str(each) if each else "not run at this preset" for name, each in (kinds | places).items()
-}
+words = {name: str(each) if each else "not run at this preset" for name, each in (kinds | places).items()}
 lines = [f"- {name}: {each}" for name, each in over_none.items()]
 lines += [f"- {name}: {each}" for name, each in words.items()]
 Markdown("\n".join(lines))
@@ -322,6 +318,7 @@ widgets.position_kinds(maps)
 # as in notebook 04, where no ViT learns that; and the photographs of CIFAR-10. On the photographs
 # trainings have 400 steps (`position_variants`), in the other two tasks 1,600 (`longer_positions`).
 
+
 # %%
 def drawn(name):
     """The published runs of a study at full, every cell at its better rate; what they are, in words."""
@@ -358,6 +355,7 @@ if has_full:
 #
 # `position_variants` has 400 steps for these two tasks too. The kinds at their default places, minus
 # 1-D, by both. A dot without an interval: single trainings of one of the two never left chance.
+
 
 # %%
 def by_length(task):
@@ -401,6 +399,7 @@ if has_full:
 #
 # ### Verdict
 
+
 # %%
 def positions_judged(runs):
     """The ruling on C09 by these runs, and its numbers."""
@@ -425,6 +424,7 @@ if PRESET == "smoke":
 # nor margin was changed. The seeds of both draws, at the learning rates of the first, judged as one,
 # with the further seeds of *none* and 1-D in `more_positions`: of ten seeds what 1-D is ahead has
 # intervals wider than the margin of 1 point.
+
 
 # %%
 def positions_together(runs):
@@ -522,9 +522,7 @@ ledger.conclude(study, "C16", ruling, numbers, note=f"runs: {where}")
 # be tuned for one of them alone.
 
 # %%
-table, where = ledger.live_or_published(
-    resnet_optimizers.resnet_optimizers, PRESET, SEED, resnet_optimizers.CONFIGS
-)
+table, where = ledger.live_or_published(resnet_optimizers.resnet_optimizers, PRESET, SEED, resnet_optimizers.CONFIGS)
 cases = [
     {"case": f"{model}\n{data}", "optimizer": name, "mean": value, "low": np.nan, "high": np.nan}
     for (model, data), pair in resnet_optimizers.TABLE_7.items()
@@ -608,6 +606,7 @@ ledger.conclude(study, "C17", ruling, numbers, note=f"runs: {where}", paper=pape
 # The second draw, with other seeds at the rates that the first had chosen, leaves the smaller ResNet
 # undecided. Where two draws differ, all their seeds are judged as one, by the same rule and margin.
 # (This was decided when both were known.)
+
 
 # %%
 def optimizers_together(runs):
@@ -724,9 +723,7 @@ share = pd.DataFrame(
     }
 )
 share.index = pd.Index([f"{side} × {side}" for side in share.index], name="patches")
-share.style.format("{:.0f}").set_caption(
-    "cost of axial attention, of that of full attention with equal parameters"
-)
+share.style.format("{:.0f}").set_caption("cost of axial attention, of that of full attention with equal parameters")
 
 # %% [markdown]
 # Left, milliseconds for a forward pass of eight images over the size of the grid. Right, where the
@@ -734,9 +731,7 @@ share.style.format("{:.0f}").set_caption(
 # between *axial* and *full, same depth*.
 
 # %%
-table, where = ledger.live_or_published(
-    axial_attention.axial_attention, PRESET, SEED, axial_attention.CONFIGS
-)
+table, where = ledger.live_or_published(axial_attention.axial_attention, PRESET, SEED, axial_attention.CONFIGS)
 panels = 2 if len(table) else 1
 alt = "Milliseconds of a forward pass of axial and full attention over the grid of patches"
 alt += "; and test accuracy against FLOPs of each arm." if len(table) else "."
@@ -779,6 +774,7 @@ ledger.conclude(study, "C19", ruling, numbers, note=f"runs: {where}")
 # draws leave open, the seeds of all draws decide as one, by the same rule and margin. (When ten
 # seeds were known, −0.2 points [−1.5, 1.1], the ledger said that about twelve would decide; ten more
 # were planned, and none of them was looked at before all had ended.)
+
 
 # %%
 def axial_together(runs):

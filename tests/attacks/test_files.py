@@ -126,7 +126,7 @@ def whole(root: Path) -> dict[str, Path]:
     from PIL import Image
 
     from vitlab import paths
-    from vitlab.models import export, zoo
+    from vitlab.models import weights, zoo
     from vitlab.sweep import presets, results
     from vitlab.training import checkpoint
 
@@ -146,7 +146,7 @@ def whole(root: Path) -> dict[str, Path]:
         Image.effect_noise((24, 20), 60).convert("RGB").save(folders[f"picture.{ending}"] / "ant" / f"1.{ending}")
     cells = [{"cell_type": "markdown", "source": ["# 01 · ViT\\n", "text"]}, {"cell_type": "code", "source": "x = 1"}]
     (folders["notebook"] / "01_mine.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
-    export.save_for_hf(folders["export: config.json"], model)
+    weights.save_for_hf(folders["export: config.json"], model)
     return folders
 
 

@@ -18,7 +18,7 @@ from vitlab.analysis.filters import filter_components, filter_tiles, low_frequen
 from vitlab.analysis.masks import area_share, mass_inside
 from vitlab.analysis.positions import position_similarity
 from vitlab.analysis.rollout import overlay, rollout_from_maps, rollout_matrix
-from vitlab.models.positions import CONVENTIONS, resize_positions
+from vitlab.models.adapt import CONVENTIONS, resize_positions
 from vitlab.models.vit import ViT, ViTConfig
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}

@@ -10,8 +10,8 @@ from vitlab.analysis.rollout import attention_rollout, last_block_attention
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.experiments import attention_distances, rollout_masks, subjects
 from vitlab.models import zoo
-from vitlab.models.pretrained import Pretrained
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.zoo import Pretrained
 
 pytestmark = pytest.mark.slow
 

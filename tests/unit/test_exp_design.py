@@ -23,7 +23,7 @@ from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.published import published_runs
 from vitlab.ledger.verdicts import Verdict
 from vitlab.models import variants, zoo
-from vitlab.models.sizes import forward_flops
+from vitlab.models.zoo import forward_flops
 from vitlab.sweep import results, runner
 
 STUDIES = (position_variants, head_rates, resnet_optimizers, vit_shapes, axial_attention)

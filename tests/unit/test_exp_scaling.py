@@ -41,9 +41,9 @@ from vitlab.experiments.scaling_statistics import (
 from vitlab.experiments.trials import TRIAL_SEEDS, stored_trials
 from vitlab.ledger import intervals
 from vitlab.models import zoo
+from vitlab.models.zoo import multiply_adds
 from vitlab.sweep import results, runner
 from vitlab.training import splits as training
-from vitlab.training.cost import multiply_adds
 
 pytestmark = pytest.mark.slow
 

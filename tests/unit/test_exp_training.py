@@ -9,8 +9,8 @@ import pytest
 
 from vitlab.experiments import training_curves
 from vitlab.experiments.trials import stored_trials
+from vitlab.models.zoo import multiply_adds
 from vitlab.sweep import runner
-from vitlab.training.cost import multiply_adds
 
 pytestmark = pytest.mark.slow
 

@@ -14,11 +14,11 @@ from vitlab.data.world import World
 from vitlab.experiments import frozen, training_curves, transfer, transfer_images, transfer_runs
 from vitlab.experiments import transfer_tables as tables
 from vitlab.experiments.trials import stored_trials
-from vitlab.models.positions import resize_positions
+from vitlab.models.adapt import resize_positions
+from vitlab.models.zoo import multiply_adds
 from vitlab.sweep import runner
 from vitlab.training import paper
 from vitlab.training import splits as training
-from vitlab.training.cost import multiply_adds
 
 pytestmark = pytest.mark.slow
 

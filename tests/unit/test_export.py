@@ -5,8 +5,8 @@ import timm
 import torch
 
 from vitlab.models import zoo
-from vitlab.models.export import as_timm, save_for_hf, timm_arguments
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.weights import as_timm, save_for_hf, timm_arguments
 
 
 def trained(**changes):

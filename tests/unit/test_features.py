@@ -8,8 +8,8 @@ from torch import nn
 from vitlab.data.loader import ImageSet, to_float
 from vitlab.evaluation.features import as_arrays, features
 from vitlab.models import zoo
-from vitlab.models.pretrained import pretrained
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.zoo import Pretrained
 
 
 def images(n: int, side: int = 32) -> ImageSet:
@@ -81,7 +81,7 @@ def test_eval_mode_inside_and_every_mode_put_back():
 
 
 def test_prepare_is_the_models_own():
-    lab = pretrained(timm.create_model("resnet10t"), "resnet10t", "nowhere", {})  # ImageNet's mean and std
+    lab = Pretrained.of(timm.create_model("resnet10t"), "resnet10t", "nowhere", {})  # ImageNet's mean and std
     set_ = images(2, side=lab.image_size[0])
     found, _ = features(lab.model, set_, prepare=lab.prepare)
     with torch.inference_mode():

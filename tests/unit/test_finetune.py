@@ -10,8 +10,8 @@ from scipy import ndimage
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import World
 from vitlab.models import zoo
-from vitlab.models.pretrained import Pretrained
-from vitlab.models.transfer import with_new_head
+from vitlab.models.adapt import with_new_head
+from vitlab.models.zoo import Pretrained
 from vitlab.training import paper
 from vitlab.training.divergence import DivergedError
 from vitlab.training.finetune import finetune, split

@@ -52,7 +52,7 @@ def test_what_cannot_be_done_is_left_out_or_said(monkeypatch, tmp_path, nothing_
     (tmp_path / "imagenette").mkdir()
     with pytest.raises(ValueError, match="transfer: needs cifar10, not found in"):
         full.chosen(["transfer"], "full")
-    with pytest.raises(ValueError, match="no part sped: choose among model_checks, "):
+    with pytest.raises(ValueError, match="no part sped: choose among embedding_filters, "):
         full.chosen(["sped"], "full")
     with pytest.raises(ValueError, match="who_wins: has no preset 'quick'"):
         full.chosen(["who_wins"], "quick")

@@ -12,10 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab.analysis import capture, distance, filters, geometry
 from vitlab.models import zoo
-from vitlab.models.hybrid import Hybrid, HybridConfig, resnet_of_stride
-from vitlab.models.resnet import BiTConfig
+from vitlab.models.convnets import BiTConfig, Hybrid, HybridConfig, resnet_of_stride
 from vitlab.models.vit import ViT
-from vitlab.training.cost import multiply_adds
+from vitlab.models.zoo import multiply_adds
 
 TINY = HybridConfig(
     image_size=16,

@@ -102,7 +102,7 @@ def test_imports_inside_functions_count(package):
 
 def test_a_module_outside_of_vitlab_counts_with_what_it_imports_of_vitlab(package, tmp_path):
     own = tmp_path / "own.py"
-    own.write_text("import vitlab.models.positions as positions\n")
+    own.write_text("import vitlab.models.adapt as positions\n")
     first = identity.code_hash(function_of(own))
     edit(package / "models" / "positions.py")
     second = identity.code_hash(function_of(own))

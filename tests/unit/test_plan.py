@@ -11,8 +11,8 @@ from vitlab import experiments
 from vitlab.cli import main as cli
 from vitlab.cli import plan
 from vitlab.experiments import data_scaling, transfer
+from vitlab.models import zoo
 from vitlab.sweep import identity, runner
-from vitlab.training import cost
 
 SMALL = {"model": "Lab-Ti/8", "image_size": 16, "batch_size": 8, "steps": 5, "n_train": 100}
 
@@ -82,7 +82,7 @@ def test_the_plan_says_what_is_stored_what_is_to_do_and_how_long(planned, monkey
     assert plan.planned("study", "smoke").seconds_taken == pytest.approx(ran.attrs["wall_s"], abs=1e-3)
     text = plan.in_words(plan.planned("study", "smoke"))
     assert "2 of them stored" in text and "to do: 1 runs, at most" in text and "and 1 hours" in text
-    flops = 3 * cost.forward_flops(plan._model(planned_runs("")[2]), torch.zeros(1, 3, 16, 16)) * 5 * 8
+    flops = 3 * zoo.forward_flops(plan._model(planned_runs("")[2]), torch.zeros(1, 3, 16, 16)) * 5 * 8
     assert f"at most {flops:.3g} training FLOPs" in text
 
 

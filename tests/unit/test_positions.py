@@ -17,7 +17,7 @@ from vitlab.analysis.positions import (
     position_similarity,
     row_column_excess,
 )
-from vitlab.models.positions import CONVENTIONS, resize_positions
+from vitlab.models.adapt import CONVENTIONS, resize_positions
 from vitlab.models.vit import ViT, ViTConfig
 
 SHAPES = [((7, 7), (12, 12)), ((7, 7), (4, 4)), ((3, 5), (8, 6)), ((4, 6), (2, 13)), ((2, 3), (2, 7))]

@@ -6,7 +6,7 @@ import pytest
 
 from vitlab import paths
 from vitlab.ledger import report
-from vitlab.models.sizes import lab_sizes
+from vitlab.models.zoo import lab_sizes
 from vitlab.plots.families import sizes_table
 from vitlab.publish import front
 

@@ -6,7 +6,7 @@ from timm.layers import GroupNormAct, StdConv2d
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab.models.resnet import BiT, BiTConfig
+from vitlab.models.convnets import BiT, BiTConfig
 from vitlab.models.zoo import create
 
 TINY = BiTConfig(width=8, layers=(1, 2), stem_stride=2, image_size=16, n_classes=5)

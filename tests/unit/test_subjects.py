@@ -6,7 +6,7 @@ import torch
 
 from vitlab.experiments import subjects
 from vitlab.models import zoo
-from vitlab.models.pretrained import Pretrained
+from vitlab.models.zoo import Pretrained
 
 
 def trained_on(*steps):

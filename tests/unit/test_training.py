@@ -16,9 +16,9 @@ from weights import apart
 from vitlab.data.loader import ImageSet, batches
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
+from vitlab.models.zoo import multiply_adds
 from vitlab.training import checkpoint, cores, interrupts, processes
 from vitlab.training import splits as training
-from vitlab.training.cost import multiply_adds
 from vitlab.training.divergence import DivergedError
 from vitlab.training.evaluate import evaluate, untrained_row
 from vitlab.training.loop import train

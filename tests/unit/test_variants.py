@@ -10,12 +10,17 @@ from torch import nn
 
 from vitlab.analysis import capture, distance, filters, positions, rollout
 from vitlab.cli.main import main
-from vitlab.models import export, relative, sizes, variants, zoo
-from vitlab.models.axial import AxialAttention, turned
-from vitlab.models.positions import resize_positions
-from vitlab.models.relative import Offsets, RelativeAttention
-from vitlab.models.transfer import with_new_head
-from vitlab.models.variants import PlacedBlock, PositionTable, Variant, VariantConfig
+from vitlab.models import variants, weights, zoo
+from vitlab.models.adapt import resize_positions, with_new_head
+from vitlab.models.variants import (
+    AxialAttention,
+    Offsets,
+    PlacedBlock,
+    PositionTable,
+    RelativeAttention,
+    Variant,
+    VariantConfig,
+)
 from vitlab.models.vit import Attention, Block, ViT, ViTConfig
 from vitlab.training import session
 from vitlab.training.loop import train
@@ -99,8 +104,8 @@ def test_relative_logits_are_those_of_a_bias_written_by_hand_on_2_x_3_patches(wa
 
 @pytest.mark.parametrize("n_logits, n_queries", [(1, 1), (1, 2), (20, 2), (10**6, 2), (10**6, 64)])
 def test_relative_gradients_of_the_training_step_are_those_of_finite_differences(monkeypatch, n_logits, n_queries):
-    monkeypatch.setattr(relative, "_CHUNK", n_logits)  # heads one by one or together, whole or in parts
-    monkeypatch.setattr(relative, "_QUERIES", n_queries)
+    monkeypatch.setattr(variants, "CHUNK", n_logits)  # heads one by one or together, whole or in parts
+    monkeypatch.setattr(variants, "CHUNK_QUERIES", n_queries)
     q, k, v = (torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True) for _ in range(3))
     for n_patches in (4, 5):
         table = torch.randn(2 * n_patches - 1, 3, dtype=torch.float64, requires_grad=True)
@@ -177,7 +182,8 @@ def test_axial_blocks_are_rows_mlp_columns_mlp():
         if number % 2 == 0:
             mixed = ordinary(normed.reshape(4 * 2, 3, 16)).reshape(4, 6, 16)
         else:
-            mixed = turned(ordinary(turned(normed, (2, 3)).reshape(4 * 3, 2, 16)).reshape(4, 6, 16), (3, 2))
+            columns = transpose_grid(normed, (2, 3)).reshape(4 * 3, 2, 16)
+            mixed = transpose_grid(ordinary(columns).reshape(4, 6, 16), (3, 2))
         x = x + mixed
         x = x + block.mlp(block.norm2(x))
     assert len(model.blocks) == 2 * BODY["depth"]
@@ -229,7 +235,7 @@ def test_flops_are_as_many_as_the_formula_says(options):
     for device in ("cpu", "meta"):
         with torch.device(device):
             model = variants.build(BODY | options)
-        assert sizes.forward_flops(model, torch.zeros(1, 3, 32, 32, device=device)) == wanted
+        assert zoo.forward_flops(model, torch.zeros(1, 3, 32, 32, device=device)) == wanted
 
 
 def test_the_plain_variant_is_the_plain_class_and_its_logits_are_timm_s_to_the_bit():
@@ -237,7 +243,7 @@ def test_the_plain_variant_is_the_plain_class_and_its_logits_are_timm_s_to_the_b
     assert type(model) is ViT and type(model.config) is ViTConfig
     model = randomised(model).eval()
     for plain in (model, randomised(zoo.create("Lab-Ti/8", pool="gap")).eval()):
-        assert torch.equal(plain(images()), export.as_timm(plain)(images()))
+        assert torch.equal(plain(images()), weights.as_timm(plain)(images()))
 
 
 @every
@@ -295,7 +301,11 @@ def test_dropout_comes_after_the_first_positions_and_once(placed):
     torch.manual_seed(0)
     model.train()
     x = model.sequence(model.patch_embed(images()))
-    x = x if placed == "stem" else model.blocks[0].entered(x)
+    if placed != "stem":
+        seen = []
+        model.blocks[0].pos_drop.register_forward_hook(lambda module, inputs, output: seen.append(output))
+        model.blocks[0](x)
+        x = seen[0]
     share = (x == 0).float().mean()
     assert 0.4 < share < 0.6  # not before: then positions would stand in the dropped places
 
@@ -660,7 +670,7 @@ def test_a_session_refuses_unknown_options(settings):
 
 def test_a_variant_has_no_counterpart_in_timm():
     with pytest.raises(ValueError, match="a Variant has no counterpart in timm"):
-        export.timm_arguments(small(positions="2d"))
+        weights.timm_arguments(small(positions="2d"))
 
 
 def test_a_description_of_a_variant_that_cannot_be_is_refused(tmp_path):

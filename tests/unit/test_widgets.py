@@ -23,9 +23,9 @@ from vitlab import widgets
 from vitlab.analysis.rollout import overlay, rollout_from_maps
 from vitlab.cli import execute
 from vitlab.models import zoo
-from vitlab.models.positions import CONVENTIONS, resize_positions
-from vitlab.models.pretrained import Pretrained
+from vitlab.models.adapt import CONVENTIONS, resize_positions
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.zoo import Pretrained
 from vitlab.widgets import pictures
 from vitlab.widgets.choice import Choice
 from vitlab.widgets.occlusion import hide, probabilities

@@ -25,7 +25,7 @@ from vitlab.analysis.geometry import (
     patch_stride,
 )
 from vitlab.analysis.tap import Tap, softmax_rows
-from vitlab.models.axial import AxialAttention
+from vitlab.models.variants import AxialAttention
 
 __all__ = [
     "attention_gradients",

@@ -12,7 +12,7 @@ _ROUNDED = 2**-8 + 1e-4  # the same where every weight was rounded to bfloat16: 
 
 _SCALES = (
     "vitlab.data.loader.to_float scales 0…255 to -1…1, for models of ours; for others, such as those of timm, "
-    "vitlab.models.zoo.load(name).prepare or vitlab.models.pretrained.pretrained(…).prepare"
+    "vitlab.models.zoo.load(name).prepare or vitlab.models.zoo.Pretrained.of(…).prepare"
 )
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from vitlab.analysis.geometry import check_module, check_shape, n_prefix_tokens, patch_embedding
-from vitlab.models.positions import check_fit
+from vitlab.models.adapt import check_fit
 from vitlab.models.variants import Variant
 
 

@@ -48,7 +48,6 @@ class Part:
 
 # Long parts last: whoever has little time has most of the parts soon.
 PARTS = (
-    Part("model_checks"),
     Part("embedding_filters"),
     Part("position_similarity"),
     Part("attention_distances"),

@@ -17,6 +17,7 @@ from vitlab import experiments, settings
 from vitlab.data.loader import ImageSet, batches
 from vitlab.data.world import World
 from vitlab.experiments import design_runs
+from vitlab.models import zoo
 from vitlab.sweep import cluster, identity, runner
 from vitlab.training import cost
 from vitlab.training.loop import train
@@ -111,7 +112,7 @@ def _model(config: Config) -> torch.nn.Module:
 def _counted(config: Config) -> tuple[int, int, int]:
     """FLOPs of a forward pass; bytes of the model in training, and of each image of a batch."""
     model, side = _model(config), config["image_size"]
-    forward = cost.forward_flops(model, torch.zeros(1, 3, side, side))
+    forward = zoo.forward_flops(model, torch.zeros(1, 3, side, side))
     recipe = _recipe(config, config["steps"], config["batch_size"])
     return forward, *cost.training_bytes(model, torch.zeros(2, 3, side, side), recipe)
 

@@ -17,7 +17,7 @@ from vitlab.analysis.distance import depth_trend, distance_reducer, head_spread,
 from vitlab.experiments.subjects import image_source, load_pictures, pictures_hash, weights_hash
 from vitlab.ledger.intervals import mean_interval
 from vitlab.models import zoo
-from vitlab.models.pretrained import Pretrained
+from vitlab.models.zoo import Pretrained
 from vitlab.sweep import presets, runner
 from vitlab.training.processes import default_device
 

@@ -14,7 +14,7 @@ import torch
 from vitlab import settings
 from vitlab.experiments import design_runs
 from vitlab.experiments.design_runs import Config, Task, Training, run_one
-from vitlab.models.sizes import forward_flops
+from vitlab.models.zoo import forward_flops
 from vitlab.sweep import presets
 
 AXIAL, PLAIN = "axial", "full, same depth"  # Fig. 13: each block of the second is two of the first

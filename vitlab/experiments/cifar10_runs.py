@@ -13,7 +13,7 @@ from vitlab.data.loader import Batches, ImageSet, batches, epoch_order
 from vitlab.experiments.masked_pretraining import pretraining_world
 from vitlab.experiments.small_vits import whole
 from vitlab.models import zoo
-from vitlab.models.transfer import with_new_head
+from vitlab.models.adapt import with_new_head
 from vitlab.training import masked
 from vitlab.training.finetune import split
 from vitlab.training.loop import train

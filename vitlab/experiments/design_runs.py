@@ -18,7 +18,7 @@ from vitlab.experiments import real_subsets, scaling
 from vitlab.experiments.tuning import scores
 from vitlab.ledger.estimate import Estimate
 from vitlab.ledger.intervals import failed_starts
-from vitlab.models import sizes, variants, zoo
+from vitlab.models import variants, zoo
 from vitlab.sweep import runner
 from vitlab.sweep.runner import Run
 from vitlab.training.evaluate import evaluate
@@ -159,7 +159,7 @@ def trained(config: Config) -> tuple[nn.Module, dict[str, Any]]:
         "test_accuracy": evaluate(model, splits.test)["accuracy"],
         "train_loss": last["train_loss"],
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "flops": sizes.forward_flops(model, image),
+        "flops": zoo.forward_flops(model, image),
         "seconds": last["seconds"],
     }
 

@@ -21,7 +21,7 @@ from vitlab.analysis.geometry import patch_embedding
 from vitlab.experiments import design_runs
 from vitlab.experiments.design_runs import Config, Task, Training
 from vitlab.ledger.estimate import Estimate
-from vitlab.models.relative import Offsets
+from vitlab.models.variants import Offsets
 from vitlab.sweep import presets
 
 NONE, BASE = "none", "1-D, stem"  # the arms that the first condition of the rule compares

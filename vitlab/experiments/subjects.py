@@ -15,8 +15,9 @@ from vitlab import paths
 from vitlab.data import datasets, photographs
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
-from vitlab.models import hub, zoo
-from vitlab.models.pretrained import CROP, Pretrained
+from vitlab.models import zoo
+from vitlab.models.weights import FOLDER_PREFIX
+from vitlab.models.zoo import CROP, Pretrained
 
 CROPS = "crops"  # of the photographs that come with the dependencies
 HYBRID = "lab-hybrid"
@@ -122,7 +123,7 @@ def weights_hash(weights: str) -> str | None:
     True
     """
     bundled = zoo.BUNDLED.get(weights.lower())
-    path = paths.bundled_dir() / bundled if bundled else Path(weights.removeprefix(hub.FOLDER_PREFIX)).expanduser()
+    path = paths.bundled_dir() / bundled if bundled else Path(weights.removeprefix(FOLDER_PREFIX)).expanduser()
     if not path.exists():  # NAME@FILE
         path = Path(weights.partition("@")[2]).expanduser()
     if path.is_dir():  # of `save_for_hf`

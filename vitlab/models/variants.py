@@ -1,23 +1,25 @@
 """The ViTs of App. D that differ from Eq. 1-4: position embeddings (D.4, Table 8), axial attention (D.6, Fig. 13)."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from vitlab.models.axial import AxialAttention
-from vitlab.models.relative import Offsets, RelativeAttention
-from vitlab.models.vit import Block, Queries, ViT, ViTConfig
+from vitlab.models.vit import Attention, Block, Queries, ViT, ViTConfig, take
 
 POSITIONS = ("none", "1d", "2d", "relative")
 PLACED = ("stem", "every block", "shared")
 ATTENTION = ("full", "axial")
-_OWN = {"positions", "placed", "attention"}  # of what a VariantConfig has and a ViTConfig has not
-_TABLES = 1 << 22  # the tables' own stream of numbers: from one seed all variants have the same other weights
+OWN = {"positions": "1d", "placed": "stem", "attention": "full"}  # a VariantConfig's fields beyond ViTConfig's
+TABLES_STREAM = 1 << 22  # the tables' own stream of numbers: from one seed all variants have the same other weights
+CHUNK, CHUNK_QUERIES = 2**17, 128  # logits, and queries of a head, at once in a training step on a CPU: fit its cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,26 +27,18 @@ class VariantConfig(ViTConfig):
     """A ViT's configuration, with its position embeddings, where they are added, and its kind of attention.
 
     `positions`: "none"; "1d", one embedding for each place in the sequence, row by row, as in Eq. 1; "2d", an
-    embedding for each column and one for each row, D/2 wide, concatenated; "relative", see `relative.py`.
+    embedding for each column and one for each row, D/2 wide, concatenated; "relative", see `RelativeAttention`.
     `placed`: added at the "stem" as in Eq. 1, at the input of "every block" from tables of its own, or there from
     one table that is "shared". Relative embeddings act in every block: with tables of its own, or one shared.
     `attention`: "full", Eq. 5-8, or "axial": two blocks in place of each of `depth`, one within rows, one within
     columns. The paper's is for two-dimensional inputs and says nothing of a class token: there is none here.
 
-    Raises:
-        ValueError: as for `ViTConfig`; for an unknown word, and for words that do not go together.
-
-    >>> body = {"image_size": 32, "patch_size": 8, "dim": 64, "depth": 2, "n_heads": 4, "mlp_dim": 256}
-    >>> VariantConfig(**body, positions="2d", placed="shared").n_patches
-    16
-    >>> VariantConfig(**body, attention="axial")
-    Traceback (most recent call last):
-    ValueError: pool 'class' does not go with attention 'axial', whose tokens are a grid of patches; use pool='gap'
+    Raises ValueError as `ViTConfig`, for an unknown word, and for words that do not go together.
     """
 
-    positions: str = "1d"  # one of POSITIONS
-    placed: str = "stem"  # one of PLACED
-    attention: str = "full"  # one of ATTENTION
+    positions: str = OWN["positions"]  # one of POSITIONS
+    placed: str = OWN["placed"]  # one of PLACED
+    attention: str = OWN["attention"]  # one of ATTENTION
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,45 +70,222 @@ class VariantConfig(ViTConfig):
 
 
 def build(settings: Mapping[str, Any], seed: int = 0) -> ViT:
-    """The `ViT` or, where the settings of a `VariantConfig` ask for more than one has, the `Variant`.
+    """Build the `ViT` or, where the settings of a `VariantConfig` ask for more than one has, the `Variant`.
 
     `placed` is by default "every block" for relative positions, and "stem" for the others.
-
-    >>> body = {"image_size": 32, "patch_size": 8, "dim": 64, "depth": 2, "n_heads": 4, "mlp_dim": 256}
-    >>> [type(build(body | {"positions": positions})).__name__ for positions in ("1d", "relative")]
-    ['ViT', 'Variant']
     """
-    placed = "every block" if settings.get("positions") == "relative" else "stem"
-    config = VariantConfig(**({"placed": placed} | dict(settings)))
-    if (config.positions, config.placed, config.attention) != ("1d", "stem", "full"):
+    config = VariantConfig(
+        **({"placed": "every block" if settings.get("positions") == "relative" else "stem"} | settings)
+    )
+    if any(getattr(config, name) != plain for name, plain in OWN.items()):
         return Variant(config, seed)
-    return ViT(ViTConfig(**{key: value for key, value in settings.items() if key not in _OWN}), seed)
+    return ViT(ViTConfig(**{key: value for key, value in settings.items() if key not in OWN}), seed)
 
 
-def without_defaults(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The settings of a model that is no ViT of ours, without those that are as in a plain ViT.
+class AxialAttention(Attention):
+    """Self-attention, Eq. 5-8, where every row of patches (or every column) is a sequence of its own (App. D.6)."""
 
-    Raises ValueError where they ask for other positions or another attention, which only the ViTs have.
+    def __init__(self, attention: Attention, grid: tuple[int, int], axis: Literal["rows", "columns"]) -> None:
+        super().__init__(attention.qkv.in_features, attention.num_heads, attention.proj_drop.p)
+        self.qkv, self.proj = attention.qkv, attention.proj
+        self.grid, self.axis = (int(grid[0]), int(grid[1])), axis
+        self.n_lines, self.line_length = self.grid if axis == "rows" else self.grid[::-1]
 
-    >>> without_defaults({"n_classes": 3, "positions": "1d"}, "BiT-Lab-Ti")
-    {'n_classes': 3}
-    """
-    for key in _OWN & settings.keys():
-        if settings[key] != getattr(VariantConfig, key):
+    def forward(self, x: Float[Tensor, "B N D"], queries: Queries = None) -> Float[Tensor, "B t D"]:
+        rows, cols = self.grid
+        if rows * cols != x.shape[1]:
             raise ValueError(
-                f"{key} {settings[key]!r} is not for {name}: only the ViTs of this project have variants, such as "
-                f"Lab-Ti/8; leave {key} out"
+                f"{x.shape[1]} tokens given, but axial attention is over {rows} rows x {cols} columns = {rows * cols} "
+                "patches and no other tokens; give a grid that is full, without a class token"
             )
-    return {key: value for key, value in settings.items() if key not in _OWN}
+        if self.axis == "columns":  # the input is transposed, and not q, k and v: a third as much to copy
+            x = transpose_grid(x, self.grid)
+        lines = super().forward(x.reshape(-1, self.line_length, x.shape[2]))
+        x = lines.reshape(x.shape)
+        return take(transpose_grid(x, (cols, rows)) if self.axis == "columns" else x, queries)
+
+    def spread(self, attn: Float[Tensor, "lines H n n"]) -> Float[Tensor, "B H N N"]:
+        """Place attention within lines among all patches of the grid: 0 between those of two lines.
+
+        >>> attention = AxialAttention(Attention(8, n_heads=1, dropout=0.0), grid=(2, 2), axis="columns")
+        >>> attention.spread(torch.eye(2).expand(2, 1, 2, 2) + 1)[0, 0]
+        tensor([[2., 0., 1., 0.],
+                [0., 2., 0., 1.],
+                [1., 0., 2., 0.],
+                [0., 1., 0., 2.]])
+        """
+        rows, cols = self.grid
+        lines = attn.unflatten(0, (-1, self.n_lines)).permute(0, 2, 3, 4, 1)
+        whole = attn.new_zeros(len(lines), attn.shape[1], rows, cols, rows, cols)
+        same = (2, 4) if self.axis == "rows" else (3, 5)  # the query's line is the key's
+        whole.diagonal(dim1=same[0], dim2=same[1]).copy_(lines)  # [B heads n n lines]
+        return whole.flatten(4).flatten(2, 3)
+
+
+def transpose_grid(x: Float[Tensor, "B N D"], grid: tuple[int, int]) -> Float[Tensor, "B N D"]:
+    """Reorder a grid of tokens, given row by row, column by column."""
+    return x.unflatten(1, grid).transpose(1, 2).flatten(1, 2)
+
+
+class Offsets(nn.Module):
+    """One embedding for each offset between two patches' places in the sequence, row by row, the same for all heads.
+
+    `pos_embed_offsets` is [2N - 1, D_h]; its row r is for the offset p_q - p_k = N - 1 - r, so that the rows of a
+    query's keys stand side by side, in the keys' order.
+    """
+
+    def __init__(self, n_patches: int, head_dim: int) -> None:
+        super().__init__()
+        self.n_patches = n_patches
+        self.pos_embed_offsets = nn.Parameter(torch.zeros(2 * n_patches - 1, head_dim))
+
+    def forward(self) -> Float[Tensor, "R d"]:
+        return self.pos_embed_offsets
+
+
+class RelativeAttention(Attention):
+    """Self-attention with "1-dimensional relative attention" as a bias (App. D.4): softmax((q kᵀ + q rᵀ) / √D_h).
+
+    r is the embedding of the offset p_q - p_k between two patches' places in the sequence, see `Offsets`; the query is
+    that of the content. A class token is at no distance from a patch: in pairs with it the content alone decides. (An
+    embedding for the pairs of the class token's own query with the patches would be the same for all of them, and a
+    softmax does not see that.) The paper does not say how the class token takes part. Where the head reads the class
+    token, it reads the output of that one query in the last block: the last block's own table is then never asked and
+    gets no gradient.
+
+    `offsets` is registered here where it is the block's own; where blocks share it, the model registers it.
+    """
+
+    def __init__(self, attention: Attention, offsets: Offsets, *, own: bool) -> None:
+        super().__init__(attention.qkv.in_features, attention.num_heads, attention.proj_drop.p)
+        self.qkv, self.proj = attention.qkv, attention.proj
+        self._shared = () if own else (offsets,)  # in a tuple: registered, it would be saved once for each block
+        if own:
+            self.offsets = offsets
+
+    def bias(self, q: Float[Tensor, "B H T d"]) -> Float[Tensor, "B H T T"]:
+        """Compute what is added to all logits: q rᵀ / √D_h, and 0 in pairs with a class token."""
+        table, n_prefix = self._table(q.shape[2])
+        of_offsets = (q[:, :, n_prefix:] * self.scale @ table.T).contiguous()  # [B heads N 2N - 1]
+        return F.pad(_by_keys(of_offsets, q.shape[2] - n_prefix), (n_prefix, 0, n_prefix, 0))
+
+    def bias_at(self, q: Float[Tensor, "B H t d"], at: Int64[Tensor, "B t"], n_tokens: int) -> Float[Tensor, "B H t T"]:
+        """Compute the rows of `bias` that are the tokens `at` of every image, from their queries alone."""
+        table, n_prefix = self._table(n_tokens)
+        keys = torch.arange(n_tokens, device=at.device)
+        between_patches = ((at[..., None] >= n_prefix) & (keys >= n_prefix))[:, None]  # [B 1 t T]
+        rows = (keys - at[..., None] + n_tokens - n_prefix - 1).clamp(0, len(table) - 1)[:, None]
+        of_keys = (q * self.scale @ table.T).gather(-1, rows.expand(-1, q.shape[1], -1, -1))
+        return of_keys * between_patches
+
+    def _table(self, n_tokens: int) -> tuple[Tensor, int]:
+        """Give the embeddings [2N - 1, D_h], and how many of the tokens come before the patches."""
+        offsets = self._shared[0] if self._shared else self.offsets
+        n_prefix = n_tokens - offsets.n_patches
+        if n_prefix not in (0, 1):
+            raise ValueError(
+                f"{n_tokens} tokens given, but the relative positions are those of {offsets.n_patches} patches, with "
+                "or without a class token; build the model for the images' size"
+            )
+        return offsets(), n_prefix
+
+    def attend(
+        self, q: Float[Tensor, "B H t d"], k: Float[Tensor, "B H T d"], v: Float[Tensor, "B H T d"], queries: Queries
+    ) -> Float[Tensor, "B H t d"]:
+        dropped = self.attn_drop.p if self.training else 0.0
+        quick = self.training and not dropped and q.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        if self.fused_attn and queries is None and quick:
+            # PyTorch's fused kernel has no gradient for a mask; without it a step is up to three times as slow.
+            heads = (each.flatten(0, 1) for each in (q * self.scale, k, v))  # [B·heads T D_h]
+            return _InChunks.apply(*heads, self._table(q.shape[2])[0]).unflatten(0, (len(q), -1))
+        if queries is None:
+            bias = self.bias(q)
+        else:
+            at = torch.arange(queries, device=q.device).expand(len(q), -1) if isinstance(queries, int) else queries
+            bias = self.bias_at(q, at, k.shape[2])
+        if self.fused_attn:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropped)
+        return self.attn_drop((q * self.scale @ k.transpose(-2, -1) + bias).softmax(dim=-1)) @ v
+
+
+def _by_keys(of_offsets: Float[Tensor, "*B t R"], n_keys: int) -> Float[Tensor, "*B t N"]:
+    """View of consecutive queries' products with consecutive offsets those with the offsets of the keys.
+
+    In row i the first key's is in column t - 1 - i: one place further to the left in every row.
+    """
+    queries, step = of_offsets.shape[-2], of_offsets.stride(-2)
+    strides = (*of_offsets.stride()[:-2], step - 1, 1)
+    return of_offsets.as_strided((*of_offsets.shape[:-1], n_keys), strides, of_offsets.storage_offset() + queries - 1)
+
+
+def _chunks(n_heads: int, n_tokens: int) -> list[tuple[slice, slice]]:
+    """Choose heads and queries to compute at once; few queries, which meet few offsets but those of their keys."""
+    n_rows = math.ceil(n_tokens / math.ceil(n_tokens / CHUNK_QUERIES))  # parts as equal as can be
+    n_at_once = max(1, CHUNK // (n_rows * n_tokens))
+    return [
+        (slice(head, head + n_at_once), slice(row, min(row + n_rows, n_tokens)))
+        for head in range(0, n_heads, n_at_once)
+        for row in range(0, n_tokens, n_rows)
+    ]
+
+
+def _patches(rows: slice, n_prefix: int, n_offsets: int) -> tuple[slice, slice, slice]:
+    """Find the patches among these queries: in the sequence, among the rows, and their rows of the table."""
+    start = max(rows.start, n_prefix)
+    n_patches, first, last = (n_offsets + 1) // 2, start - n_prefix, rows.stop - 1 - n_prefix
+    table = slice(n_patches - 1 - last, 2 * n_patches - 1 - first)
+    return slice(start, rows.stop), slice(start - rows.start, None), table
+
+
+class _InChunks(torch.autograd.Function):
+    """softmax(q kᵀ + bias) v for q [heads T d], which is scaled already, a few logits at a time.
+
+    Products, softmax and gradients are those of the open form; a chunk of queries meets only the offsets that it needs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
+        n_prefix = q.shape[1] - (len(table) + 1) // 2
+        attn, out = q.new_empty(*q.shape[:2], q.shape[1]), torch.empty_like(q)
+        for heads, rows in _chunks(*q.shape[:2]):
+            logits = q[heads, rows] @ k[heads].mT
+            queries, own_rows, offsets = _patches(rows, n_prefix, len(table))
+            if queries.stop > queries.start:
+                of_offsets = q[heads, queries] @ table[offsets].T
+                logits[:, own_rows, n_prefix:] += _by_keys(of_offsets, q.shape[1] - n_prefix)
+            part = logits.softmax(-1)
+            out[heads, rows] = part @ v[heads]
+            attn[heads, rows] = part
+        ctx.save_for_backward(q, k, v, table, attn, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        q, k, v, table, attn, out = ctx.saved_tensors
+        n_prefix = q.shape[1] - (len(table) + 1) // 2
+        of_q, of_k, of_v, of_table = torch.empty_like(q), *(torch.zeros_like(each) for each in (k, v, table))
+        means = (grad * out).sum(-1, keepdim=True)  # of the gradient with respect to attention, by attention
+        for heads, rows in _chunks(*q.shape[:2]):
+            part = attn[heads, rows]
+            of_logits = (grad[heads, rows] @ v[heads].mT).sub_(means[heads, rows]).mul_(part)
+            of_q[heads, rows] = of_logits @ k[heads]
+            of_k[heads] += of_logits.mT @ q[heads, rows]
+            of_v[heads] += part.mT @ grad[heads, rows]
+            queries, own_rows, offsets = _patches(rows, n_prefix, len(table))
+            if queries.stop > queries.start:
+                n_queries, n_offsets = queries.stop - queries.start, offsets.stop - offsets.start
+                of_offsets = q.new_zeros(len(part), n_queries, n_offsets)
+                _by_keys(of_offsets, q.shape[1] - n_prefix).copy_(of_logits[:, own_rows, n_prefix:])
+                of_q[heads, queries] += of_offsets @ table[offsets]
+                of_table[offsets] += of_offsets.flatten(0, 1).T @ q[heads, queries].flatten(0, 1)
+        return of_q, of_k, of_v, of_table
 
 
 class PositionTable(nn.Module):
     """Absolute position embeddings of every token, [1 T D], from one table or from one for columns and one for rows.
 
     A class token has an embedding of its own, D wide: it is at no row and no column.
-
-    >>> PositionTable("2d", n_prefix=1, grid=(2, 3), dim=8)().shape
-    torch.Size([1, 7, 8])
     """
 
     def __init__(self, kind: str, n_prefix: int, grid: tuple[int, int], dim: int) -> None:
@@ -148,13 +319,9 @@ class PlacedBlock(Block):
         if own:
             self.positions = table
 
-    def entered(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """The block's input with positions added."""
-        table = self._shared[0] if self._shared else self.positions
-        return self.pos_drop(x + table())
-
     def forward(self, x: Float[Tensor, "B T D"], queries: Queries = None) -> Float[Tensor, "B t D"]:
-        return super().forward(self.entered(x), queries)
+        table = self._shared[0] if self._shared else self.positions
+        return super().forward(self.pos_drop(x + table()), queries)
 
 
 class Variant(ViT):
@@ -162,11 +329,6 @@ class Variant(ViT):
 
     The new tables are drawn as the authors' code draws the one it has, from a normal of deviation 0.02; it does not
     have these variants. Dropout follows where positions are first added to the patches' embeddings.
-
-    >>> body = {"image_size": 32, "patch_size": 8, "dim": 64, "depth": 2, "n_heads": 4, "mlp_dim": 256}
-    >>> model = Variant(VariantConfig(**body, n_classes=10, pool="gap", positions="2d", attention="axial"))
-    >>> model(torch.zeros(5, 3, 32, 32)).shape, [name for name, _ in model.blocks.named_children()]
-    (torch.Size([5, 10]), ['0_rows', '0_columns', '1_rows', '1_columns'])
     """
 
     config: VariantConfig
@@ -175,21 +337,35 @@ class Variant(ViT):
         n_blocks = config.depth * (2 if config.attention == "axial" else 1)
         super().__init__(replace(config, depth=n_blocks), seed, patch_embed)
         self.config = config
-        rows, cols = self.patch_embed.grid_size
+        rows, cols = (int(side) for side in self.patch_embed.grid_size)
+        own = config.placed == "every block"
         with torch.random.fork_rng(devices=[]):  # the layers' constructors draw; those draws are thrown away
-            if config.attention == "axial":
-                self.blocks = _axial(self.blocks, (rows, cols))
+            if config.attention == "axial":  # blocks in pairs, named so that no others' weights fit
+                blocks = OrderedDict[str, nn.Module]()
+                for number, block in enumerate(self.blocks):
+                    axis: Literal["rows", "columns"] = "columns" if number % 2 else "rows"
+                    block.attn = AxialAttention(block.attn, (rows, cols), axis)
+                    blocks[f"{number // 2}_{axis}"] = block
+                self.blocks = nn.Sequential(blocks)
             if config.positions == "relative":
-                self._relate(config, rows * cols)
+                size = (rows * cols, config.dim // config.n_heads)
+                if not own:
+                    self.shared_offsets = Offsets(*size)
+                for block in self.blocks:
+                    block.attn = RelativeAttention(block.attn, Offsets(*size) if own else self.shared_offsets, own=own)
             elif config.positions == "2d" or config.placed != "stem":
                 self._place(config, (rows, cols))
         if config.positions in ("none", "relative"):
             del self.pos_embed
         if not self.norm.weight.is_meta:
-            _init_tables(self, torch.Generator().manual_seed(seed ^ _TABLES))
+            generator = torch.Generator().manual_seed(seed ^ TABLES_STREAM)
+            with torch.no_grad():
+                for name, parameter in self.named_parameters():
+                    if "pos_embed" in name and name != "pos_embed":  # which is the plain ViT's, and drawn
+                        parameter.normal_(std=0.02, generator=generator)
 
     def _place(self, config: VariantConfig, grid: tuple[int, int]) -> None:
-        """Tables where the configuration says, in place of `pos_embed`, under names that tell the places apart."""
+        """Put tables where the configuration says, in place of `pos_embed`, under names that tell the places apart."""
         del self.pos_embed
         kind = (config.positions, self.num_prefix_tokens, grid, config.dim)
         if config.placed == "stem":
@@ -205,19 +381,12 @@ class Variant(ViT):
             placed[name] = PlacedBlock(config, block, table, own=own, dropout=dropout)
         self.blocks = nn.Sequential(placed)
 
-    def _relate(self, config: VariantConfig, n_patches: int) -> None:
-        kind, own = (n_patches, config.dim // config.n_heads), config.placed == "every block"
-        if not own:
-            self.shared_offsets = Offsets(*kind)
-        for block in self.blocks:
-            block.attn = RelativeAttention(block.attn, Offsets(*kind) if own else self.shared_offsets, own=own)
-
     def extra_repr(self) -> str:
-        """What the names of its parts do not tell: a training is told from another by its model's `repr`."""
-        return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in ("pool", *sorted(_OWN)))
+        """Add what the names of its parts do not tell: a training is told from another by its model's `repr`."""
+        return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in ("pool", *sorted(OWN)))
 
     def sequence(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
-        """The encoder's input: class token in front, and positions added where they are placed at the stem."""
+        """Make the encoder's input: class token in front, and positions added where they are placed at the stem."""
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
         if self.config.placed == "stem" and self.config.positions != "none":
@@ -225,10 +394,9 @@ class Variant(ViT):
         return self.pos_drop(x)
 
     def position_table(self, block: int | None = None) -> Float[Tensor, "1 T D"]:
-        """The position embeddings of every token that are added: at the stem, in every block, or in this one.
+        """Give the position embeddings of every token that are added: at the stem, in every block, or in this one.
 
-        Raises:
-            ValueError: where there are none, or every block has its own and none is named.
+        Raises ValueError where there are none, or every block has its own and none is named.
         """
         positions, placed = self.config.positions, self.config.placed
         if positions in ("none", "relative"):
@@ -248,20 +416,3 @@ class Variant(ViT):
         if placed == "shared":
             return self.shared_positions()
         return self.pos_embed if positions == "1d" else self.stem_positions()
-
-
-def _axial(blocks: nn.Sequential, grid: tuple[int, int]) -> nn.Sequential:
-    """The blocks by pairs, the first within rows, the second within columns; named so that no others' weights fit."""
-    named = OrderedDict[str, nn.Module]()
-    for number, block in enumerate(blocks):
-        axis: Literal["rows", "columns"] = "columns" if number % 2 else "rows"
-        block.attn = AxialAttention(block.attn, grid, axis)
-        named[f"{number // 2}_{axis}"] = block
-    return nn.Sequential(named)
-
-
-@torch.no_grad()
-def _init_tables(model: Variant, generator: torch.Generator) -> None:
-    for name, parameter in model.named_parameters():
-        if "pos_embed" in name and name != "pos_embed":  # which is the plain ViT's, and drawn
-            parameter.normal_(std=0.02, generator=generator)

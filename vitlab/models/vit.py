@@ -10,8 +10,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 
-def _multiples(value: int, unit: int) -> str:
-    """The multiples of `unit` on either side of `value`, in words for an error message."""
+def nearest_multiples(value: int, unit: int) -> str:
+    """Name the multiples of `unit` on either side of `value`, for an error message."""
     below = value // unit * unit
     return f"{below} or {below + unit}" if below else f"{unit}"
 
@@ -20,14 +20,7 @@ def _multiples(value: int, unit: int) -> str:
 class ViTConfig:
     """Everything that determines a ViT's architecture (Table 1; the default is ViT-B/16 at 224 px).
 
-    Raises:
-        ValueError: when a value is out of range or the sizes do not divide.
-
-    >>> ViTConfig().n_patches
-    196
-    >>> ViTConfig(image_size=30, patch_size=8)
-    Traceback (most recent call last):
-    ValueError: image_size 30 is not divisible by patch_size 8; use 24 or 32
+    Raises ValueError when a value is out of range or the sizes do not divide.
     """
 
     image_size: int = 224  # pixels, height = width
@@ -48,24 +41,32 @@ class ViTConfig:
         if self.image_size % self.patch_size:
             raise ValueError(
                 f"image_size {self.image_size} is not divisible by patch_size {self.patch_size}; "
-                f"use {_multiples(self.image_size, self.patch_size)}"
+                f"use {nearest_multiples(self.image_size, self.patch_size)}"
             )
         if self.dim % self.n_heads:
             raise ValueError(
                 f"dim {self.dim} is not divisible by n_heads {self.n_heads}; "
-                f"use a dim of {_multiples(self.dim, self.n_heads)}, or another number of heads"
+                f"use a dim of {nearest_multiples(self.dim, self.n_heads)}, or another number of heads"
             )
-        if self.head not in ("linear", "tanh"):
-            raise ValueError(f"head {self.head!r} is unknown; use 'linear' or 'tanh'")
-        if self.pool not in ("class", "gap"):
-            raise ValueError(f"pool {self.pool!r} is unknown; use 'class' or 'gap'")
+        for name, known in (("head", ("linear", "tanh")), ("pool", ("class", "gap"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} {getattr(self, name)!r} is unknown; use {known[0]!r} or {known[1]!r}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout {self.dropout} is not a probability; use 0 <= dropout < 1")
 
     @property
     def n_patches(self) -> int:
-        """Number of patches N = HW / P²; a class token is not counted."""
+        """Count the patches, N = HW / P², without a class token."""
         return (self.image_size // self.patch_size) ** 2
+
+
+def check_images(images: Tensor, size: tuple[int, int]) -> None:
+    """Raise ValueError where images are not [B, 3, *size]."""
+    if tuple(images.shape[1:]) != (3, *size):
+        raise ValueError(
+            f"images of shape {tuple(images.shape)} given, but this model takes [batch, 3, {size[0]}, {size[1]}]; "
+            "resize them, or build the model for another size"
+        )
 
 
 class PatchEmbed(nn.Module):
@@ -82,12 +83,7 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv2d(3, dim, kernel_size=patch_size, stride=patch_size)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
-        expected = (3, *self.img_size)
-        if tuple(images.shape[1:]) != expected:
-            raise ValueError(
-                f"images of shape {tuple(images.shape)} given, but this model takes [batch, 3, "
-                f"{self.img_size[0]}, {self.img_size[1]}]; resize them, or build the model for another size"
-            )
+        check_images(images, self.img_size)
         return self.proj(images).flatten(2).transpose(1, 2)  # [B D rows cols] -> [B N D], row by row
 
 
@@ -181,11 +177,6 @@ class ViT(nn.Module):
     Every weight is drawn from a generator seeded with `seed`; the global random state is neither used nor
     changed. `patch_embed` replaces the patch embedding: a module from images to tokens [B N D] that has
     `grid_size` (rows, columns; N = rows · columns) and `patch_size` (pixels), and is initialised already.
-
-    >>> config = ViTConfig(32, patch_size=8, dim=64, depth=2, n_heads=4, mlp_dim=256, n_classes=10)
-    >>> model, images = ViT(config), torch.zeros(5, 3, 32, 32)
-    >>> model(images).shape, model.forward_features(images).shape
-    (torch.Size([5, 10]), torch.Size([5, 17, 64]))
     """
 
     def __init__(self, config: ViTConfig, seed: int = 0, patch_embed: nn.Module | None = None) -> None:
@@ -202,23 +193,28 @@ class ViT(nn.Module):
             self.pos_drop = nn.Dropout(config.dropout)
             self.blocks = nn.Sequential(*(Block(config) for _ in range(config.depth)))
             self.norm = nn.LayerNorm(config.dim, eps=1e-6)
-            self.pre_logits = nn.Identity() if config.head == "linear" else _tanh_layer(config)
+            self.pre_logits = nn.Identity()
+            if (
+                config.head == "tanh"
+            ):  # the pre-training head's hidden layer (§3.1); by the paper's rule dropout follows
+                parts = {"fc": nn.Linear(config.dim, config.dim), "act": nn.Tanh(), "drop": nn.Dropout(config.dropout)}
+                self.pre_logits = nn.Sequential(OrderedDict(parts))  # the authors' code has no dropout there
             self.head = nn.Linear(config.dim, config.n_classes)
         if not self.pos_embed.is_meta:  # on the meta device there is nothing to fill: shapes and counts only
             _init_weights(self, torch.Generator().manual_seed(seed), own_embed=patch_embed is None)
 
     def forward_features(self, images: Float[Tensor, "B C H W"], queries: Queries = None) -> Float[Tensor, "B t D"]:
-        """Tokens after the last LayerNorm, the class token (if any) first: Eq. 1-3 and the norm of Eq. 4."""
+        """Compute the tokens after the last LayerNorm, the class token (if any) first: Eq. 1-3, the norm of Eq. 4."""
         return self.encode(self.sequence(self.patch_embed(images)), queries)
 
     def sequence(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
-        """The encoder's input z₀ from the patches' embeddings x_p E: class token in front, positions added."""
+        """Make the encoder's input z₀ of the patches' embeddings x_p E: class token in front, positions added."""
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
         return self.pos_drop(x + self.pos_embed)  # Eq. 1
 
     def encode(self, x: Float[Tensor, "B T D"], queries: Queries = None) -> Float[Tensor, "B t D"]:
-        """All blocks and the last LayerNorm; the last block computes only the tokens that `queries` names."""
+        """Apply all blocks and the last LayerNorm; the last block computes only the tokens that `queries` names."""
         if queries is None:
             return self.norm(self.blocks(x))
         *first, last = self.blocks
@@ -227,16 +223,16 @@ class ViT(nn.Module):
         return self.norm(last(x, queries))
 
     def forward_head(self, tokens: Float[Tensor, "B T D"], pre_logits: bool = False) -> Float[Tensor, "B K"]:
-        """Logits from the class token (y of Eq. 4) or, with pool="gap", from the mean over the patches.
+        """Compute logits from the class token (y of Eq. 4) or, with pool="gap", from the mean over the patches.
 
-        With `pre_logits` the representation just before the last layer is returned instead, [B D].
+        With `pre_logits` return the representation just before the last layer, [B D].
         """
         x = tokens[:, 0] if self.config.pool == "class" else tokens.mean(dim=1)
         x = self.pre_logits(x)
         return x if pre_logits else self.head(x)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
-        """Logits. In training the last block computes the class token alone where the head reads no other token.
+        """Compute logits; in training the last block computes the class token alone where the head reads nothing else.
 
         That saves a seventh of the work of 6 blocks; logits and gradients are the same but for rounding. A last block
         with parts of another kind, such as adapters in place of `qkv`, computes every token.
@@ -245,16 +241,6 @@ class ViT(nn.Module):
         known = isinstance(attn, Attention) and type(attn.qkv) is nn.Linear
         queries = 1 if self.training and self.config.pool == "class" and known else None
         return self.forward_head(self.forward_features(images, queries))
-
-
-def _tanh_layer(config: ViTConfig) -> nn.Sequential:
-    """The hidden layer of the pre-training head (§3.1), D wide.
-
-    It is a dense layer, so by the paper's rule ("after every dense layer except the qkv-projections") dropout
-    follows it. The authors' released code has none there; with dropout 0 the two are the same.
-    """
-    drop = nn.Dropout(config.dropout)
-    return nn.Sequential(OrderedDict(fc=nn.Linear(config.dim, config.dim), act=nn.Tanh(), drop=drop))
 
 
 @torch.no_grad()
@@ -272,14 +258,14 @@ def _init_weights(model: ViT, generator: torch.Generator, own_embed: bool) -> No
         elif ".mlp." in name:
             parameter.normal_(std=1e-6, generator=generator)
         elif name in ("patch_embed.proj.weight", "pre_logits.fc.weight"):
-            _lecun_normal_(parameter, generator)  # flax's default for a layer with nothing said
+            lecun_normal_(parameter, generator)  # flax's default for a layer with nothing said
         elif "norm" in name and name.endswith("weight"):
             parameter.fill_(1.0)
         else:
             parameter.zero_()  # the class token, all other biases, and the head: zero logits at the start
 
 
-def _lecun_normal_(weight: Tensor, generator: torch.Generator) -> None:
+def lecun_normal_(weight: Tensor, generator: torch.Generator) -> None:
     """Normal of variance 1 / fan-in, cut at two standard deviations and rescaled for the cut, as in flax."""
     std = weight[0].numel() ** -0.5 / 0.87962566103423978
     nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)

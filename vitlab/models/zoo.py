@@ -1,19 +1,28 @@
-"""Name → model: Table 1, lab sizes for a CPU, and any timm name; and models with weights, by name or file."""
+"""Name → model: Table 1, lab sizes for a CPU, and any timm name; models with weights, and their sizes and FLOPs."""
+
+from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab.models import described, hub, limits, variants
-from vitlab.models import weights as weights_file
-from vitlab.models.pretrained import Pretrained, pretrained
-from vitlab.models.vit import ViT
+from vitlab import paths
+from vitlab.models import variants
+from vitlab.models import weights as files
+from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.weights import save as save  # `zoo.save` and `zoo.load` go together
 
 VIT_SIZES: dict[str, dict[str, int]] = {
     # Table 1
@@ -37,26 +46,70 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
     "BiT-Lab-M": {"width": 40, "layers": (1, 1, 1)},
     "BiT-Lab-B": {"width": 64, "layers": (1, 1, 1, 1)},
 }
-# Channels of a hybrid's ResNet (models/hybrid.py). As in the paper's R50+ViT-B, the ResNet does about as much as the
-# ViT where the sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8").
-# R+Lab-Mu has the narrowest ResNet there can be, and does twice the FLOPs of Lab-Mu/8.
+# Channels of a hybrid's ResNet. As in the paper's R50+ViT-B, the ResNet does about as much as the ViT where the
+# sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8"). R+Lab-Mu has the
+# narrowest ResNet there can be, and does twice the FLOPs of Lab-Mu/8.
 HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-M": 16, "R+Lab-B": 32}
-_LONGEST_PATCH = 4  # digits
+SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
 # Name → file in data/.
 BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-hybrid", "lab-world")}
-_SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
-_FILE_ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".h5")
-_HEADS = ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight")  # whose rows are the classes
+FILE_ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".h5")
+MAX_IMAGE_SIZE = 4096  # pixels a side, the paper's largest is 518: a ViT makes room for the position of every patch
+CROP = 256 / 224  # larger images are cut down to the middle 224 of 256, as is usual for evaluation
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model in eval mode, and what is needed to use it."""
+
+    model: nn.Module
+    name: str
+    source: str  # where the weights came from, in words
+    image_size: tuple[int, int]  # height, width in pixels
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)  # of each channel, for values in [0, 1]
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    about: Mapping[str, Any] = field(default_factory=dict)  # what was saved with them
+
+    @classmethod
+    def of(cls, model: nn.Module, name: str, source: str, about: Mapping[str, Any]) -> Pretrained:
+        """Take image size and normalisation from a model of ours or timm's; ours are made for [-1, 1]."""
+        published = getattr(model, "pretrained_cfg", None)  # timm's
+        if published is None:
+            return cls(model, name, source, (model.config.image_size,) * 2, about=about)
+        size = getattr(getattr(model, "patch_embed", None), "img_size", None) or published["input_size"][1:]
+        return cls(model, name, source, tuple(size), tuple(published["mean"]), tuple(published["std"]), about)
+
+    def prepare(self, images: Shaped[Tensor, "..."]) -> Float[Tensor, "B 3 h w"]:
+        """Resize, crop and normalise photographs, uint8 [B 3 H W], for this model (§4.1).
+
+        Images of the model's size are left as they are. Others are resized (bicubic, antialiased) until they
+        just cover that size, or 256/224 of it if they are larger than that, and cut to it around the centre.
+
+        Raises ValueError when the images are not uint8 [B, 3, H, W].
+        """
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+            raise ValueError(
+                f"images are {images.dtype} {list(images.shape)}, but uint8 [batch, 3, height, width] with "
+                "values 0 to 255 is expected; `prepare` does the scaling and normalising itself"
+            )
+        x, (height, width) = images.float(), self.image_size
+        rows, cols = x.shape[2:]
+        if (rows, cols) != (height, width):
+            room = min(rows / height, cols / width)  # how many times larger than needed the image is
+            scale = (CROP if room > CROP else 1.0) / room
+            # fractions of a pixel are cut off, and halves rounded to even, as torchvision does
+            size = [max(height, int(rows * scale + 1e-6)), max(width, int(cols * scale + 1e-6))]
+            x = F.interpolate(x, size, mode="bicubic", antialias=True).clamp(0, 255)
+            top, left = round((size[0] - height) / 2), round((size[1] - width) / 2)
+            x = x[:, :, top : top + height, left : left + width]
+        mean, std = (torch.tensor(v, device=x.device).view(1, 3, 1, 1) for v in (self.mean, self.std))
+        return (x / 255 - mean) / std
 
 
 def names() -> tuple[str, ...]:
-    """The names `create` knows beside timm's, with the usual patch sizes; any other may be written.
-
-    >>> "ViT-B/16" in names(), "Lab-Ti/8" in names(), "BiT-Lab-Ti/4" in names(), "R+Lab-Ti/16" in names()
-    (True, True, True, True)
-    """
+    """List the names `create` knows besides timm's, with the usual patch sizes; any other may be written."""
     patches = {"ViT-B": (16, 32), "ViT-L": (16, 32), "ViT-H": (14,)} | dict.fromkeys(HYBRID_WIDTHS, (8, 16))
-    return tuple(f"{size}/{p}" for size in _SIZES for p in patches.get(size, (4, 8)))
+    return tuple(f"{size}/{p}" for size in SIZES for p in patches.get(size, (4, 8)))
 
 
 def create(
@@ -72,7 +125,7 @@ def create(
     attention: str | None = None,
     seed: int = 0,
 ) -> nn.Module:
-    """A model with fresh weights, drawn from `seed` alone.
+    """Make a model with fresh weights, drawn from `seed` alone.
 
     `name` is one of Table 1 ("ViT-L/16"; 224 px and 1000 classes unless said otherwise), a lab size
     ("Lab-Ti/8"; 32 px, 10 classes), the ResNet of the same compute ("BiT-Lab-Ti/8"; "BiT-Lab-Ti" is short
@@ -82,98 +135,116 @@ def create(
     A ViT has the options of App. D: `pool`, "class" or "gap" (a hybrid has it too); `positions`, "none", "1d", "2d" or
     "relative"; `placed`, "stem", "every block" or "shared"; `attention`, "full" or "axial"; see `variants`.
 
-    Raises:
-        ValueError: for an unknown name (the nearest are named), or a setting the model does not have; also for images
-            larger than `limits.MAX_IMAGE_SIZE`.
+    Raises ValueError for an unknown name (the nearest are named), or a setting the model does not have; also for images
+    larger than `MAX_IMAGE_SIZE`.
 
     >>> create("lab-ti/8", n_classes=3).head
     Linear(in_features=64, out_features=3, bias=True)
     """
     settings = {"n_classes": n_classes, "image_size": image_size, "head": head, "dropout": dropout, "pool": pool}
     settings |= {"positions": positions, "placed": placed, "attention": attention}
-    return _build(name, {key: value for key, value in settings.items() if value is not None}, seed)
+    return build(name, {key: value for key, value in settings.items() if value is not None}, seed)
 
 
-def _build(name: str, settings: dict[str, Any], seed: int) -> nn.Module:
-    limits.check_image_size(settings)
-    size, patch = _parse(name)
+def build(name: str, settings: dict[str, Any], seed: int) -> nn.Module:
+    """Make the model as `create` does, of the settings that are given."""
+    check_image_size(settings)
+    size, patch = parse(name)
     if size in VIT_SIZES:
         return variants.build({"patch_size": patch} | VIT_SIZES[size] | settings, seed)
-    settings = variants.without_defaults(settings, name)
-    if size in BIT_SIZES:
-        return _build_bit(size, patch, settings, seed)
+    for key, plain in variants.OWN.items():
+        if settings.get(key, plain) != plain:
+            raise ValueError(
+                f"{key} {settings[key]!r} is not for {name}: only the ViTs of this project have variants, such as "
+                f"Lab-Ti/8; leave {key} out"
+            )
+    settings = {key: value for key, value in settings.items() if key not in variants.OWN}
+    if not size:
+        return build_timm(spell(name), settings, seed)
+    from vitlab.models import convnets  # brings timm, which takes seconds
+
     if size in HYBRID_WIDTHS:
-        return _build_hybrid(size, patch, settings, seed)
-    return hub.build(hub.spelled(name, names()), settings, seed)
-
-
-def _parse(name: str) -> tuple[str, int]:
-    """Size and patch size of a name of ours, in our spelling, ("Lab-Ti", 8) for "lab-ti/8"; else ("", 0)."""
-    size, _, patch = name.partition("/")
-    spelling = {known.lower(): known for known in _SIZES}.get(size.lower(), "")
-    if patch.isdecimal() and len(patch) <= _LONGEST_PATCH and spelling:
-        return spelling, int(patch)
-    return (spelling, 4) if spelling in BIT_SIZES and patch == "" else ("", 0)
-
-
-def _build_bit(size: str, patch: int, settings: dict[str, Any], seed: int) -> nn.Module:
-    from vitlab.models.resnet import BiT, BiTConfig  # brings timm, which takes seconds
-
+        stem_stride, layers = convnets.resnet_of_stride(patch)
+        body = VIT_SIZES[size.removeprefix("R+")] | {"patch_size": patch, "width": HYBRID_WIDTHS[size]} | settings
+        return convnets.Hybrid(convnets.HybridConfig(layers=layers, stem_stride=stem_stride, **body), seed)
     if patch != 2 and (patch < 4 or patch % 4):
         raise ValueError(f"{size}/{patch} has no stem to match a ViT's patch of {patch}; use 2, 4, 8, 12, 16 …")
-    if settings.get("head", "linear") != "linear" or settings.get("dropout", 0.0):
+    if settings.pop("head", "linear") != "linear" or settings.pop("dropout", 0.0):
         raise ValueError(f"{size} has a linear head and no dropout (Table 3); leave out head and dropout")
     if "pool" in settings:
         raise ValueError(f"pool {settings['pool']!r} is not for {size}, which has no class token; leave it out")
     body = dict(BIT_SIZES[size])
     if patch == 2:  # the stem cannot be finer than a pixel, so twice the width makes up for it
         body["width"] *= 2
-    kept = {key: value for key, value in settings.items() if key in ("n_classes", "image_size")}
-    return BiT(BiTConfig(**body, stem_stride=max(1, patch // 4), **kept), seed)
+    return convnets.BiT(convnets.BiTConfig(**body, stem_stride=max(1, patch // 4), **settings), seed)
 
 
-def _build_hybrid(size: str, stride: int, settings: dict[str, Any], seed: int) -> nn.Module:
-    from vitlab.models.hybrid import Hybrid, HybridConfig, resnet_of_stride  # brings timm
-
-    vit = VIT_SIZES[size.removeprefix("R+")] | settings
-    stem_stride, layers = resnet_of_stride(stride)
-    config = HybridConfig(patch_size=stride, width=HYBRID_WIDTHS[size], layers=layers, stem_stride=stem_stride, **vit)
-    return Hybrid(config, seed)
+def check_image_size(settings: Mapping[str, Any]) -> None:
+    """Raise ValueError where the settings of a model ask for larger images than `MAX_IMAGE_SIZE`."""
+    given = settings.get("image_size", 1)
+    if any(side > MAX_IMAGE_SIZE for side in (given if isinstance(given, tuple | list) else (given,))):
+        raise ValueError(f"image_size {given} is too large; models here take up to {MAX_IMAGE_SIZE} pixels a side")
 
 
-def save(
-    path: Path | str,
-    model: nn.Module,
-    name: str,
-    about: Mapping[str, Any],
-    state: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Write a model's weights with what `load` needs to build it again, whole or not at all.
+def parse(name: str) -> tuple[str, int]:
+    """Split a name of ours into size and patch size, ("Lab-Ti", 8) for "lab-ti/8"; ("", 0) for any other."""
+    size, _, patch = name.partition("/")
+    spelling = {known.lower(): known for known in SIZES}.get(size.lower(), "")
+    if patch.isdecimal() and len(patch) <= 4 and spelling:
+        return spelling, int(patch)
+    return (spelling, 4) if spelling in BIT_SIZES and patch == "" else ("", 0)
 
-    `name` is what `create` made it from; `about` is anything of JSON's worth telling about the weights; `state` is the
-    state dict where it is not the model's own (averaged weights, or gathered from several processes).
 
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "model.safetensors"
-    >>> save(path, create("Lab-Ti/8"), "Lab-Ti/8", {"steps": 100})
-    >>> load(path).name, load(path).about
-    ('Lab-Ti/8', {'steps': 100})
+def spell(name: str) -> str:
+    """Give a timm name in timm's spelling; one that begins with "hf-hub:" or "local-dir:" as it is.
+
+    Raises ValueError for any other, with the nearest of timm's names and ours.
     """
-    from safetensors.torch import save as to_bytes
+    import timm
 
-    from vitlab import paths
+    for spelling in (name, name.lower()):
+        if spelling.startswith(files.PREFIXES) or timm.is_model(spelling):
+            return spelling
+    known = {candidate.lower(): candidate for candidate in (*timm.list_models(), *names())}
+    near = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.5)
+    hint = f"nearest: {', '.join(known[match] for match in near)}" if near else f"known: {', '.join(names())}"
+    raise ValueError(f"model {name!r:.80} is unknown; {hint}; any name of timm.list_models() will do as well")
 
-    config: Any = getattr(model, "config", None)
-    kind = type(model).__name__ if dataclasses.is_dataclass(config) else "timm"
-    settings = dataclasses.asdict(config) if kind != "timm" else hub.settings_of(model)
-    record = {"model": name, "class": kind, "config": settings, "about": dict(about)}
-    tensors = {key: value.detach().cpu().contiguous() for key, value in (state or model.state_dict()).items()}
-    with paths.writing(path) as temporary:
-        temporary.write_bytes(to_bytes(tensors, {"vitlab": json.dumps(record, sort_keys=True)}))
+
+def build_timm(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> nn.Module:
+    """Make timm's model with fresh weights of its own initialisation, drawn from `seed` alone.
+
+    `settings` are those of `create`; `arguments` go to timm as they are.
+
+    Raises ConnectionError as `weights.hub_file`; FileNotFoundError and ValueError as `weights.read_folder`; ValueError
+    also for settings that timm's model does not take.
+    """
+    import timm
+
+    if name.startswith(files.PREFIXES):
+        folder = files.folder_of(name, ("config.json",))
+        files.read_folder(folder, with_weights=False)
+        name = f"{files.FOLDER_PREFIX}{folder}"
+    for key in ("head", "pool"):
+        if settings.get(key, "linear") != "linear":
+            raise ValueError(f"{key} {settings[key]!r} is not for timm's models ({name}); leave it out")
+    renamed = {"n_classes": "num_classes", "image_size": "img_size"}
+    arguments |= {renamed[key]: settings[key] for key in renamed if key in settings}
+    if "dropout" in settings:
+        arguments |= dict.fromkeys(("proj_drop_rate", "pos_drop_rate"), settings["dropout"])
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        try:
+            return timm.create_model(name, **arguments)
+        except (AssertionError, TypeError, ZeroDivisionError) as error:  # as of a damaged config.json
+            if "'img_size'" in str(error):  # a ResNet, say, that takes images of any size
+                del arguments["img_size"]
+                return build_timm(name, {k: v for k, v in settings.items() if k != "image_size"}, seed, **arguments)
+            raise ValueError(f"timm's {name} does not take these settings ({', '.join(settings)}): {error}") from error
 
 
 def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pretrained:
-    """A model with its weights, in eval mode.
+    """Load a model with its weights, in eval mode.
 
     `weights` is one of
 
@@ -190,114 +261,238 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
 
     With `untrained` the same architecture comes with fresh weights drawn from `seed`: the control.
 
-    Raises:
-        FileNotFoundError: when there is no such file or folder.
-        ConnectionError: within three seconds, when weights would have to be downloaded and cannot be.
-        ValueError: for an unknown name, a file that cannot be read, or one that holds something else.
+    Raises FileNotFoundError when there is no such file or folder; ConnectionError, within three seconds, when weights
+    would have to be downloaded and cannot be; ValueError for an unknown name, a file that cannot be read, or one that
+    holds something else.
     """
     text = str(weights)
+    is_folder = os.path.isdir(os.path.expanduser(text))  # unlike pathlib's, False for what can be no path
+    asked = f"{files.FOLDER_PREFIX}{text}" if is_folder else text
     name, _, file = text.partition("@")
     if text.lower() in BUNDLED:
-        loaded = _from_file(_bundled(text.lower()), untrained, seed)
-        loaded = dataclasses.replace(loaded, source=f"data/{BUNDLED[text.lower()]}")  # the same on every machine
-    elif os.path.isdir(os.path.expanduser(text)):  # unlike pathlib's, False for what can be no path
-        loaded = dataclasses.replace(_from_name(f"{hub.FOLDER_PREFIX}{text}", untrained, seed), name=text)
-    elif file and not text.startswith(hub.PREFIXES) and not os.path.isfile(text):
-        loaded = _from_named_file(name, Path(os.path.expanduser(file)), untrained, seed)
-    elif text.endswith(_FILE_ENDINGS) or os.path.isfile(text):
-        loaded = _from_file(Path(os.path.expanduser(text)), untrained, seed)
+        path = paths.bundled_dir() / BUNDLED[text.lower()]
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"the weights {text.lower()!r} should be at {path} and are not; restore the file with git, or give "
+                "a path to a .safetensors file or a timm name instead"
+            )
+        loaded = dataclasses.replace(
+            load_file(path, untrained, seed), source=f"data/{path.name}"
+        )  # everywhere the same
+    elif file and not is_folder and not text.startswith(files.PREFIXES) and not os.path.isfile(text):
+        loaded = load_named(name, Path(os.path.expanduser(file)), untrained, seed)
+    elif not is_folder and (text.endswith(FILE_ENDINGS) or os.path.isfile(text)):
+        loaded = load_file(Path(os.path.expanduser(text)), untrained, seed)
+    elif untrained and not asked.startswith(files.PREFIXES):
+        loaded = Pretrained.of(build(text, {}, seed), text, text, {})
     else:
-        loaded = _from_name(text, untrained, seed)
+        size, patch = parse(asked)
+        ours = f"{size}/{patch}" if size else ""
+        if ours and ours not in files.PAPERS_OWN:
+            raise ValueError(
+                f"there are no published weights for {asked}: use 'lab', a file ({asked}@FILE), one of "
+                f"{', '.join(files.PAPERS_OWN)}, a timm name such as 'vit_base_patch16_224.orig_in21k', or "
+                "untrained=True"
+            )
+        build_name, path, source = files.find(files.PAPERS_OWN[ours] if ours else spell(asked), asked)
+        loaded = load_named(ours or build_name, path, untrained, seed)
+        if ours:
+            note = loaded.source.removeprefix(str(path))  # on the head
+            source = f"the paper's own weights, pre-trained on ImageNet-21k, {source}{note}"
+        loaded = dataclasses.replace(loaded, name=text, source=source)
     loaded.model.eval()
     if untrained:
         return dataclasses.replace(loaded, source=f"fresh weights, seed {seed}, for {loaded.source}", about={})
     return loaded
 
 
-def _bundled(name: str) -> Path:
-    from vitlab import paths
-
-    path = paths.bundled_dir() / BUNDLED[name]
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"the weights {name!r} should be at {path} and are not; restore the file with git, or give "
-            "a path to a .safetensors file or a timm name instead"
-        )
-    return path
-
-
-def _from_file(path: Path, untrained: bool, seed: int) -> Pretrained:
-    state, metadata = weights_file.read(path)
+def load_file(path: Path, untrained: bool, seed: int) -> Pretrained:
+    """Load a file whose architecture is its own to tell, by what `save` wrote or by its shapes."""
+    state, metadata = files.read(path)
     if "vitlab" in metadata:
-        build, shapes, record = described.described(metadata["vitlab"], path, seed, state)
+        make, shapes, record = rebuild(metadata["vitlab"], path, seed, state)
         name, about, source = record["model"], record["about"], str(path)
         hint = "it was changed after it was written"
     else:
-        config = weights_file.vit_config(state, path, metadata.get("n_heads"))
+        config = files.vit_config(state, path, metadata.get("n_heads"))
         name = path.parent.name if path.stem == "model" else path.stem  # as hubs lay folders out
-        build, about = partial(ViT, config, seed), {}
-        shapes = limits.shapes(build)
-        assumed = "" if "n_heads" in metadata else f" of {weights_file.HEAD_DIM} (assumed)"
+        make, about = partial(ViT, config, seed), {}
+        shapes = make_shapes(make)
+        assumed = "" if "n_heads" in metadata else f" of {files.HEAD_DIM} (assumed)"
         source = f"{path}, read as a ViT with {config.n_heads} heads{assumed}"
-        hint = weights_file.named_hint(path)
-    difference = weights_file.difference(shapes, state)
-    if difference:
+        hint = f"name its architecture with NAME@{path}, where NAME is timm's or this project's"
+    if difference := files.difference(shapes, state):
         raise ValueError(f"{path} does not fit the model it seems to hold: {difference}; {hint}")
-    model = build()
+    model = make()
     if not untrained:
         model.load_state_dict(state)
-    return pretrained(model, name, source, about)
+    return Pretrained.of(model, name, source, about)
 
 
-def _from_named_file(name: str, path: Path, untrained: bool, seed: int) -> Pretrained:
-    state, metadata = weights_file.read(path)
-    ours, note = bool(_parse(name)[0]), ""
-    heads = [state[key] for key in _HEADS if key in state]
+def make_shapes(make: Callable[[], nn.Module]) -> nn.Module:
+    """Make a model on PyTorch's meta device: its shapes without memory for its weights."""
+    with torch.device("meta"):
+        return make()
+
+
+def rebuild(
+    text: str, path: Path, seed: int, state: Mapping[str, Tensor]
+) -> tuple[Callable[[], nn.Module], nn.Module, dict[str, Any]]:
+    """Tell the model that `text`, in the file at `path`, describes: what makes it, its shapes, the whole description.
+
+    It has no more blocks than the file has tensors; its shapes are for the caller to compare. No network is asked.
+    Raises ValueError for a description that cannot be used.
+    """
+    try:
+        record = json.loads(text)
+        settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record["config"].items()}
+        name, kind, _ = record["model"], record["class"], record["about"]  # must be there too
+        settings.pop("drop_path", None)  # of stochastic depth: in files of version 0.1, without effect on the logits
+        check_depth(settings, state, path)
+        check_image_size(settings)
+        make: Callable[[], nn.Module]
+        if kind == "ViT":
+            make = partial(ViT, ViTConfig(**settings), seed)
+        elif kind == "Variant":
+            make = partial(variants.Variant, variants.VariantConfig(**settings), seed)
+        elif kind in ("BiT", "Hybrid"):
+            from vitlab.models import convnets  # brings timm, which takes seconds
+
+            make = partial(getattr(convnets, kind), getattr(convnets, f"{kind}Config")(**settings), seed)
+        else:
+            if name.startswith(files.HUB_PREFIXES):
+                from huggingface_hub import try_to_load_from_cache
+
+                repo_id, revision = files.parse_hub(name)
+                found = try_to_load_from_cache(repo_id, "config.json", revision=revision)
+                if not isinstance(found, str):
+                    raise ValueError(
+                        f"it is {name}, which is not in the local cache; load it once by that name to have it there"
+                    )
+                name = f"{files.FOLDER_PREFIX}{Path(found).parent}"
+            make = partial(build_timm, spell(name), settings, seed)
+        return make, make_shapes(make), record
+    except (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"{path} says it is vitlab's, but its description cannot be used ({why}); it may be of another version"
+        ) from error
+
+
+def check_depth(settings: Mapping[str, Any], state: Mapping[str, Tensor], path: Path) -> None:
+    """Raise ValueError where a description has more blocks than its file has tensors: to build them takes for ever."""
+    for key in ("depth", "depths", "layers"):
+        value = settings.get(key, 0)
+        if (sum(value) if isinstance(value, list | tuple) else value) > len(state):
+            raise ValueError(
+                f"{path} describes a model of {key} {value!r:.40}, but has {len(state)} tensors; it was made up"
+            )
+
+
+def load_named(name: str, path: Path, untrained: bool, seed: int) -> Pretrained:
+    """Load a file into the architecture of a name: its number of classes and image size are the file's."""
+    state, metadata = files.read(path)
+    ours, note = bool(parse(name)[0]), ""
+    heads = [state[key] for key in ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight") if key in state]
     settings: dict[str, Any] = {"n_classes": heads[0].shape[0]} if heads else {}
     if "pre_logits.fc.weight" in state and ours:
         settings["head"] = "tanh"
     elif "pre_logits.fc.weight" in state:
-        state, note = weights_file.without_pre_logits(state, path), ", without the layer before its zero head"
-    limits.check_depth(hub.folder_settings(name), state, path)
-    shapes = limits.shapes(partial(_build, name, settings, seed))
-    side, positions = weights_file.grid_side(state), getattr(shapes, "pos_embed", None)
+        if "head.weight" not in state or state["head.weight"].any():  # it is zero in the authors' files
+            raise ValueError(
+                f"{path} has the tanh layer of a pre-training head (pre_logits) and a head that goes with it, but "
+                f"timm's models have no such layer; name it as a model of this project: ViT-B/16@{path} …"
+            )
+        state = {key: value for key, value in state.items() if not key.startswith("pre_logits.")}
+        note = ", without the layer before its zero head"
+    if name.startswith(files.FOLDER_PREFIX):
+        check_depth(
+            files.read_folder(Path(name.removeprefix(files.FOLDER_PREFIX))).get("model_args") or {}, state, path
+        )
+    shapes = make_shapes(partial(build, name, settings, seed))
+    side, positions = files.grid_side(state), getattr(shapes, "pos_embed", None)
     if side and positions is not None and positions.shape != state["pos_embed"].shape:
-        settings["image_size"] = side * hub.patch_stride(shapes)  # the file's is not the usual one
-        shapes = limits.shapes(partial(_build, name, settings, seed))
+        embed = shapes.patch_embed  # the file's size is not the usual one; a hybrid of timm's has patches of features
+        settings["image_size"] = side * (embed.feat_ratio() if hasattr(embed, "feat_ratio") else embed.patch_size[0])
+        shapes = make_shapes(partial(build, name, settings, seed))
     known: dict[str, Tensor] = {}
     if ours and not heads:
         note = ", which holds no head: it is zero"
         known = {key: value for key, value in shapes.state_dict().items() if key.startswith("head.")}
-    if not ours and state.keys() != shapes.state_dict().keys():
-        state = hub.converted(hub.spelled(name), state, settings) or state
-    difference = weights_file.difference(shapes, known | state, metadata.get("n_heads"))
-    if difference:
+    if not ours and state.keys() != shapes.state_dict().keys():  # another project's keys, say OpenCLIP's: timm may know
+        overlay: dict[str, Any] = {"state_dict": state}
+        if heads:  # else timm drops a head whose width is not the published one
+            overlay["num_classes"] = heads[0].shape[0]
+        try:
+            theirs = build_timm(spell(name), settings, 0, pretrained=True, pretrained_cfg_overlay=overlay)
+            state = theirs.state_dict()
+        except (KeyError, RuntimeError):
+            pass
+    if difference := files.difference(shapes, known | state, metadata.get("n_heads")):
         raise ValueError(f"{path} does not fit {name}: {difference}")
-    model = _build(name, settings, seed)
+    model = build(name, settings, seed)
     if not untrained:
         model.load_state_dict(model.state_dict() | state)  # a head that the file has not stays as it is
-    return pretrained(model, name, f"{path}{note}", {})
+    return Pretrained.of(model, name, f"{path}{note}", {})
 
 
-def _from_name(name: str, untrained: bool, seed: int) -> Pretrained:
-    if untrained and not name.startswith(hub.PREFIXES):
-        return pretrained(_build(name, {}, seed), name, name, {})
-    size, patch = _parse(name)
-    if size:
-        return _from_paper(f"{size}/{patch}", name, seed)
-    build_name, path, source = hub.published(hub.spelled(name, names()))
-    loaded = _from_named_file(build_name, path, untrained, seed)
-    return dataclasses.replace(loaded, name=name, source=source)
+@dataclass(frozen=True)
+class Size:
+    """A model's size, as Table 1 has it. A ViT has no ResNet, a ResNet has no encoder blocks, a hybrid has both."""
+
+    model: str  # name in the zoo
+    resnet_widths: tuple[int, ...]  # channels of each stage
+    resnet_depth: int  # residual blocks
+    dim: int  # width of the tokens
+    depth: int  # encoder blocks
+    n_heads: int
+    parameters: int
+    flops: int  # of a forward pass for one image; a multiply-add is two
 
 
-def _from_paper(name: str, asked: str, seed: int) -> Pretrained:
-    if name not in hub.PAPERS_OWN:
-        raise ValueError(
-            f"there are no published weights for {asked}: use 'lab', a file ({asked}@FILE), one of "
-            f"{', '.join(hub.PAPERS_OWN)}, a timm name such as 'vit_base_patch16_224.orig_in21k', or untrained=True"
-        )
-    _, path, where = hub.published(hub.PAPERS_OWN[name], asked)
-    loaded = _from_named_file(name, path, False, seed)
-    note = loaded.source.removeprefix(str(path))  # on the head
-    source = f"the paper's own weights, pre-trained on ImageNet-21k, {where}{note}"
-    return dataclasses.replace(loaded, name=asked, source=source)
+def size_of(name: str, image_size: int = 32) -> Size:
+    """Tell the size of a lab model with ten classes, counted on PyTorch's meta device.
+
+    Raises ValueError for an unknown name, or a model of timm's, which has no configuration of ours.
+    """
+    model = make_shapes(partial(create, name, image_size=image_size))
+    config = getattr(model, "config", None)
+    if config is None:
+        raise ValueError(f"{name!r} is a model of timm's: expected a name of ours, such as Lab-Ti/8")
+    layers = getattr(config, "layers", ())
+    return Size(
+        model=name,
+        resnet_widths=tuple(config.width * 2**stage for stage in range(len(layers))),
+        resnet_depth=sum(layers),
+        dim=getattr(config, "dim", 0),
+        depth=getattr(config, "depth", 0),
+        n_heads=getattr(config, "n_heads", 0),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        flops=forward_flops(model, torch.empty(1, 3, image_size, image_size, device="meta")),
+    )
+
+
+def lab_sizes() -> list[Size]:
+    """Tell the sizes of all lab models at patch size 8 and 32 px: ViTs, ResNets, hybrids, each from small to large."""
+    return [size_of(f"{name}/8") for name in SIZES if not name.startswith("ViT-")]
+
+
+@torch.no_grad()
+def forward_flops(model: nn.Module, images: Tensor) -> int:
+    """Count the FLOPs of a forward pass while it runs; a multiply-add is two, norms and GELUs are none."""
+    training = model.training
+    model.eval()
+    with FlopCounterMode(display=False) as counter:
+        model(images)
+    model.train(training)
+    return counter.get_total_flops()
+
+
+def multiply_adds(name: str, image_size: int, n_classes: int = 10) -> int:
+    """Count the multiply-adds of one image's forward pass: 1 multiply-add is 2 FLOPs.
+
+    >>> multiply_adds("Lab-Ti/8", 32)
+    3687552
+    """
+    model = create(name, n_classes=n_classes, image_size=image_size)
+    return forward_flops(model, torch.zeros(1, 3, image_size, image_size)) // 2

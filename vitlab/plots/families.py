@@ -38,7 +38,7 @@ def labels(models: Iterable[str]) -> dict[str, str]:
 
 @runtime_checkable
 class Sized(Protocol):
-    """A model's size, as `vitlab.models.sizes` has it; zeros where it has no such part."""
+    """A model's size, as `vitlab.models.zoo` has it; zeros where it has no such part."""
 
     @property
     def model(self) -> str: ...
@@ -64,7 +64,7 @@ def sizes_table(sizes: Sequence[Sized]) -> str:
     A ResNet's width is that of its first and last stage, its depth the number of residual blocks; a hybrid has those
     of its ResNet, then those of its encoder.
 
-    >>> from vitlab.models.sizes import size_of
+    >>> from vitlab.models.zoo import size_of
     >>> print(sizes_table([size_of("R+Lab-Ti/8")]).splitlines()[-1])
     | `R+Lab-Ti/8` | hybrid | 8–32, then 64 | 4 + 4 | 4 | 242,066 | 9.3 M |
     """

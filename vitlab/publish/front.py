@@ -53,7 +53,7 @@ def write(root: Path) -> list[Path]:
     Raises:
         ValueError: a marker is missing.
     """
-    from vitlab.models.sizes import lab_sizes  # brings timm, which takes seconds
+    from vitlab.models.zoo import lab_sizes  # brings timm, which takes seconds
     from vitlab.plots.families import sizes_table
 
     results, _ = report.read_results(paths.reference_dir("quick"))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from vitlab.models.pretrained import Pretrained
+    from vitlab.models.zoo import Pretrained
 
 OURS = "lab"
 PHOTOGRAPH = "china"  # of scikit-learn: a temple, against the sky

@@ -1,9 +1,8 @@
-"""Checks of our ViT: parameter, token and FLOP counts; logits against timm and Eq. 1–8 in numpy (§3.1, Table 1)."""
+"""Our ViT against the paper: parameter, token and FLOP counts; logits against timm and Eq. 1–8 (§3.1, Table 1)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitlab.models import zoo
-from vitlab.models.sizes import forward_flops
+from vitlab.models import weights, zoo
 from vitlab.models.vit import ViT, ViTConfig
 
 PAPER_MILLIONS = {"ViT-B": 86, "ViT-L": 307, "ViT-H": 632}  # parameters, Table 1
@@ -26,7 +24,6 @@ PAPER_TRAINING = {  # epochs on JFT-300M, exaFLOPs of the whole pre-training: Ta
     "ViT-H/14": (14, 4262),
 }
 JFT_IMAGES = 303e6  # §4.1
-TIMM = {"ViT-B": "vit_base", "ViT-L": "vit_large", "ViT-H": "vit_huge"}
 ARCHITECTURES = {  # whose logits are compared
     "plain": ViTConfig(32, 8, dim=64, depth=4, n_heads=4, mlp_dim=256, n_classes=10),
     "odd sizes": ViTConfig(36, 12, dim=60, depth=3, n_heads=3, mlp_dim=100, n_classes=7),
@@ -35,127 +32,96 @@ ARCHITECTURES = {  # whose logits are compared
     "Ti/16 at 224 px": ViTConfig(dim=192, n_heads=3, mlp_dim=768),
     "B/16 at 224 px": ViTConfig(),
 }
-
-
-# --- Eq. 1–8 in float64 numpy -----------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Reading:
-    """An interpretation of Eq. 1–8. The defaults are the paper's (ε is its code's); other values are other models."""
-
-    epsilon: float = 1e-6  # in LayerNorm
-    exact_gelu: bool = True  # False: the tanh approximation
-    head_scale: bool = True  # scores / √D_h; False: / √D
-    pre_norm: bool = True  # False: LayerNorm after the sum, as in the first Transformer
-    positions: bool = True  # False: none added
-
-
-DEVIATIONS = {
-    "LayerNorm ε 1e-5": Reading(epsilon=1e-5),
-    "GELU by tanh": Reading(exact_gelu=False),
-    "scores / √D": Reading(head_scale=False),
-    "no positions": Reading(positions=False),
-    "norm after the sum": Reading(pre_norm=False),
-}
-
-
-def equations(
-    weights: Mapping[str, np.ndarray],
-    images: Float[np.ndarray, "B 3 H W"],
-    n_heads: int,
-    reading: Reading = Reading(),  # noqa: B008 (frozen)
-) -> Float[np.ndarray, "B K"]:
-    """Eq. 1–8 in plain float64 numpy, one head after the other: no torch.
-
-    `weights` go by the names of the model's state dict; their shapes say the rest.
-
-    >>> from vitlab.models.vit import ViT, ViTConfig
-    >>> model = ViT(ViTConfig(32, 8, dim=64, depth=2, n_heads=4, mlp_dim=256, n_classes=10))
-    >>> weights = {name: value.numpy() for name, value in model.state_dict().items()}
-    >>> equations(weights, np.zeros((1, 3, 32, 32)), n_heads=4).shape
-    (1, 10)
-    """
-    w = {name: value.astype(np.float64) for name, value in weights.items()}
-    E = w["patch_embed.proj.weight"]
-    P = E.shape[-1]
-    starts = [(i, j) for i in range(0, images.shape[2], P) for j in range(0, images.shape[3], P)]
-    patches = np.stack([images[:, :, i : i + P, j : j + P].reshape(len(images), -1) for i, j in starts], 1)
-    z = patches.astype(np.float64) @ E.reshape(len(E), -1).T + w["patch_embed.proj.bias"]
-    if "cls_token" in w:
-        z = np.concatenate([np.repeat(w["cls_token"], len(z), axis=0), z], axis=1)
-    z = z + w["pos_embed"] * reading.positions  # Eq. 1
-    depth = sum(name.endswith(".attn.qkv.weight") for name in w)
-    for block in range(depth):
-        mine = {name: w[key] for key in w for name in [key.removeprefix(f"blocks.{block}.")] if name != key}
-        z = _block(z, mine, n_heads, reading)
-    z = _norm(z, w["norm.weight"], w["norm.bias"], reading)  # Eq. 4
-    y = z[:, 0] if "cls_token" in w else z.mean(axis=1)
-    if "pre_logits.fc.weight" in w:
-        y = np.tanh(y @ w["pre_logits.fc.weight"].T + w["pre_logits.fc.bias"])
-    return y @ w["head.weight"].T + w["head.bias"]
-
-
-def _block(z: np.ndarray, w: Mapping[str, np.ndarray], n_heads: int, reading: Reading) -> np.ndarray:
-    def norm(x: np.ndarray, which: str) -> np.ndarray:
-        return _norm(x, w[f"{which}.weight"], w[f"{which}.bias"], reading)
-
-    if reading.pre_norm:
-        z = z + _attention(norm(z, "norm1"), w, n_heads, reading)  # Eq. 2
-        return z + _mlp(norm(z, "norm2"), w, reading)  # Eq. 3
-    z = norm(z + _attention(z, w, n_heads, reading), "norm1")
-    return norm(z + _mlp(z, w, reading), "norm2")
-
-
-def _norm(x: np.ndarray, gain: np.ndarray, bias: np.ndarray, reading: Reading) -> np.ndarray:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    variance = (centred**2).mean(axis=-1, keepdims=True)
-    return centred / np.sqrt(variance + reading.epsilon) * gain + bias
-
-
-def _attention(x: np.ndarray, w: Mapping[str, np.ndarray], n_heads: int, reading: Reading) -> np.ndarray:
-    D = x.shape[-1]
-    q, k, v = np.split(x @ w["attn.qkv.weight"].T + w["attn.qkv.bias"], 3, axis=-1)
-    heads = []
-    for columns in np.split(np.arange(D), n_heads):
-        scores = q[..., columns] @ k[..., columns].swapaxes(1, 2)
-        scores = scores / np.sqrt(len(columns) if reading.head_scale else D)
-        heads.append(scipy.special.softmax(scores, axis=-1) @ v[..., columns])
-    return np.concatenate(heads, axis=-1) @ w["attn.proj.weight"].T + w["attn.proj.bias"]
-
-
-def _mlp(x: np.ndarray, w: Mapping[str, np.ndarray], reading: Reading) -> np.ndarray:
-    x = x @ w["mlp.fc1.weight"].T + w["mlp.fc1.bias"]
-    approximate = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    x = x * scipy.special.ndtr(x) if reading.exact_gelu else approximate
-    return x @ w["mlp.fc2.weight"].T + w["mlp.fc2.bias"]
-
-
-SIZES = {  # preset → models of Table 1 that are counted, those whose logits are compared, draws, images in each
+SIZES = {  # preset: models counted, architectures compared, draws of weights and images for each, images in each draw
     "smoke": (("ViT-B/16", "ViT-L/16", "ViT-H/14"), ("plain", "tanh head"), 1, 1),
     "quick": (tuple(PAPER_TRAINING), tuple(ARCHITECTURES)[:5], 3, 1),
     "full": (tuple(PAPER_TRAINING), tuple(ARCHITECTURES), 10, 4),
 }
+PAPERS_READING = {  # of Eq. 1–8; ε is the authors' code's
+    "epsilon": 1e-6,  # in LayerNorm
+    "exact_gelu": True,  # False: the tanh approximation
+    "head_scale": True,  # scores / √D_h; False: / √D
+    "pre_norm": True,  # False: LayerNorm after the sum, as in the first Transformer
+    "positions": True,  # False: none added
+}
+DEVIATIONS = {  # other readings, which are other models: the control
+    "LayerNorm ε 1e-5": {"epsilon": 1e-5},
+    "GELU by tanh": {"exact_gelu": False},
+    "scores / √D": {"head_scale": False},
+    "no positions": {"positions": False},
+    "norm after the sum": {"pre_norm": False},
+}
+COLUMNS = ["check", "model", "part", "against", "draw", "ours", "theirs", "difference", "unit"]
 
 
 def model_checks(preset: str = "quick", seed: int = 0) -> pd.DataFrame:
-    """Compare our ViT with the paper's counts, timm's class and the equations, a row each.
+    """Compare our ViT with the paper, timm and plain numpy; a row for each comparison.
 
-    Columns: check ("parameters", "part", "tokens", "FLOPs", "logits", "deviation"), model, part (or deviation),
-    against, draw, ours, theirs, difference, unit. Of logits, ours and theirs are the largest absolute values,
-    difference the largest of any logit. Raises ValueError for an unknown preset.
+    Columns: `check` ("parameters", "part", "tokens", "FLOPs", "logits", "deviation"), `model`, `part` (which
+    part, or which deviation), `against` (what is compared with), `draw`, `ours`, `theirs`, `difference`,
+    `unit`. Of logits, `ours` and `theirs` are the largest absolute values, `difference` is the largest
+    absolute difference of any logit.
     """
     if preset not in SIZES:
-        raise ValueError(f"preset {preset!r}: choose one of {', '.join(SIZES)}")
-    counted, compared, n_draws, n_images = SIZES[preset]
-    rows = [row for name in counted for row in _counts(name)]
-    each = [(_comparisons, name, n_images) for name in compared] + [(_deviations, "plain", 8)]
-    for compare, name, count in each:
-        for draw in range(seed, seed + n_draws):
-            model = randomise(ViT(ARCHITECTURES[name]).eval(), draw)
-            size = model.config.image_size
-            images = torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(draw)) * 2 - 1
-            rows += [row | {"draw": draw} for row in compare(model, images)]
-    columns = ["check", "model", "part", "against", "draw", "ours", "theirs", "difference", "unit"]
-    return pd.DataFrame(rows)[columns].astype({"draw": "Int64"})
+        raise ValueError(f"unknown preset {preset!r}; use one of {', '.join(SIZES)}")
+    counted, compared, n_seeds, n_images = SIZES[preset]
+    rows = [row for name in counted for row in count_rows(name)]
+    for name, check in [*((name, "logits") for name in compared), ("plain", "deviation")]:
+        for number in range(seed, seed + n_seeds):
+            model = randomise(ViT(ARCHITECTURES[name]).eval(), number)
+            shape = (n_images if check == "logits" else 8, 3, model.config.image_size, model.config.image_size)
+            images = torch.rand(shape, generator=torch.Generator().manual_seed(number)) * 2 - 1
+            for against, part, ours, theirs in compare_logits(model, images, check):
+                largest = [each.abs().max().item() for each in (ours, theirs, ours - theirs)]
+                rows.append([check, name, part, against, number, *largest, "logit"])
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"draw": "Int64"})
+
+
+def count_rows(name: str) -> list[list[Any]]:
+    """Count on the meta device, which knows shapes and holds no numbers: ViT-H/14 costs no memory."""
+    import timm
+
+    size, patch = name.split("/")
+    images = torch.empty(1, 3, 224, 224, device="meta")
+    with torch.device("meta"):
+        model = zoo.create(name)
+        # timm leaves the head out of some models unless told; §4's counts need it
+        timms = {"ViT-B": "vit_base", "ViT-L": "vit_large", "ViT-H": "vit_huge"}[size]
+        theirs = timm.create_model(f"{timms}_patch{patch}_224", num_classes=1000)
+        tokens = model.forward_features(images).shape[1]
+    ours, formula = counted_parts(model), parameter_parts(model.config)
+    total, timms_total = (sum(p.numel() for p in each.parameters()) for each in (model, theirs))
+    epochs, exaflops = PAPER_TRAINING[name]
+    paper = (
+        exaflops * 1e18 / (3 * epochs * JFT_IMAGES)
+    )  # a training step: a forward pass, a backward one of twice its work
+    found: list[tuple[str, str, str, float, float, str]] = [
+        *(("part", part, "formula", ours[part], formula[part], "parameters") for part in ours),
+        ("parameters", "", "formula", total, sum(formula.values()), "parameters"),
+        ("parameters", "", "timm", total, timms_total, "parameters"),
+        ("parameters", "", "paper", total, PAPER_MILLIONS[size] * 10**6, "parameters"),
+        ("tokens", "", "formula", tokens, (224 // int(patch)) ** 2 + 1, "tokens"),
+        ("FLOPs", "", "paper", zoo.forward_flops(model, images) / 1e9, paper / 1e9, "GFLOP"),
+    ]
+    return [[check, name, part, against, None, a, b, abs(a - b), unit] for check, part, against, a, b, unit in found]
+
+
+@torch.no_grad()
+def compare_logits(model: ViT, images: Tensor, check: str) -> list[tuple[str, str, Tensor, Tensor]]:
+    """Compute logits in pairs, (against, part, ours, theirs): the paper's reading ("logits"), or the control's."""
+    state, n_heads = {name: value.numpy().copy() for name, value in model.state_dict().items()}, model.config.n_heads
+    ours = model(images).double()
+    if check == "deviation":
+        return [
+            ("equations", part, ours, torch.from_numpy(equations(state, images.numpy(), n_heads, **reading)))
+            for part, reading in DEVIATIONS.items()
+        ]
+    pairs = []
+    if model.config.head == "linear":  # timm no longer has the tanh head
+        pairs.append(("timm", "", ours, weights.as_timm(model)(images).double()))
+    plain = torch.from_numpy(equations(state, images.numpy(), n_heads))
+    precise = model.double()(images.double())
+    return [*pairs, ("equations", "", ours, plain), ("equations, ours in float64", "", precise, plain)]
 
 
 def randomise(model: ViT, seed: int) -> ViT:
@@ -163,10 +129,6 @@ def randomise(model: ViT, seed: int) -> ViT:
 
     A fresh ViT's head is zero: all models, right or wrong, agree on its logits. Matrices get variance
     1 / fan-in, gains 1 ± 0.2, biases ± 0.2, position embeddings and class token ± 0.5 (standard deviations).
-
-    >>> model = randomise(ViT(ARCHITECTURES["plain"]), seed=0)
-    >>> bool((model.head.weight == 0).any())
-    False
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -182,7 +144,7 @@ def randomise(model: ViT, seed: int) -> ViT:
 
 
 def parameter_parts(config: ViTConfig) -> dict[str, int]:
-    """Parameters of each part of a ViT, from its configuration alone (Eq. 1–8).
+    """Count the parameters of each part of a ViT from its configuration alone (Eq. 1–8).
 
     >>> sum(parameter_parts(ViTConfig()).values())  # ViT-B/16
     86567656
@@ -200,12 +162,7 @@ def parameter_parts(config: ViTConfig) -> dict[str, int]:
 
 
 def counted_parts(model: nn.Module) -> dict[str, int]:
-    """The same parts, counted in a model: every parameter is in exactly one.
-
-    >>> model = ViT(ARCHITECTURES["tanh head"])
-    >>> counted_parts(model) == parameter_parts(model.config)
-    True
-    """
+    """Count the same parts in a model: every parameter is in exactly one."""
     marks = {  # the first that a parameter's name contains
         "patch_embed.": "patch embedding",
         "cls_token": "class token, positions",
@@ -222,91 +179,57 @@ def counted_parts(model: nn.Module) -> dict[str, int]:
     return parts
 
 
-def _counts(name: str) -> Iterator[dict[str, Any]]:
-    """On the meta device, which knows shapes and holds no numbers: ViT-H/14 costs no memory."""
-    import timm
+def equations(
+    weights: Mapping[str, np.ndarray], images: Float[np.ndarray, "B 3 H W"], n_heads: int, **deviation: Any
+) -> Float[np.ndarray, "B K"]:
+    """Compute Eq. 1–8 (§3.1, App. A) in plain float64 numpy, one head after the other: no torch, nothing shared.
 
-    size, patch = name.split("/")
-    with torch.device("meta"):
-        model = zoo.create(name)
-        # timm leaves the head out of some models unless told; §4's counts need it
-        theirs = timm.create_model(f"{TIMM[size]}_patch{patch}_224", num_classes=1000)
-        tokens = model.forward_features(torch.empty(1, 3, 224, 224)).shape[1]
-    ours, formula = counted_parts(model), parameter_parts(model.config)
-    for part in ours:
-        yield _row("part", name, "formula", ours[part], formula[part], "parameters", part)
-    total = sum(parameter.numel() for parameter in model.parameters())
-    yield _row("parameters", name, "formula", total, sum(formula.values()), "parameters")
-    yield _row("parameters", name, "timm", total, sum(p.numel() for p in theirs.parameters()), "parameters")
-    yield _row("parameters", name, "paper", total, PAPER_MILLIONS[size] * 10**6, "parameters")
-    yield _row("tokens", name, "formula", tokens, (224 // int(patch)) ** 2 + 1, "tokens")
-    epochs, exaflops = PAPER_TRAINING[name]
-    # A training step is a forward pass and a backward one of twice its work.
-    paper = exaflops * 1e18 / (3 * epochs * JFT_IMAGES)
-    yield _row(
-        "FLOPs",
-        name,
-        "paper",
-        forward_flops(model, torch.empty(1, 3, 224, 224, device="meta")) / 1e9,
-        paper / 1e9,
-        "GFLOP",
-    )
+    `weights` go by the names of the model's state dict; their shapes say the rest. `deviation` changes a part of
+    `PAPERS_READING`.
+    """
+    reading = PAPERS_READING | deviation
+    w = {name: value.astype(np.float64) for name, value in weights.items()}
 
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = (centred**2).mean(axis=-1, keepdims=True)
+        return centred / np.sqrt(variance + reading["epsilon"]) * w[f"{name}.weight"] + w[f"{name}.bias"]
 
-def _row(check: str, model: str, against: str, ours: float, theirs: float, unit: str, part: str = "") -> dict[str, Any]:
-    row = {"check": check, "model": model, "part": part, "against": against, "draw": None}
-    return {**row, "ours": ours, "theirs": theirs, "difference": abs(ours - theirs), "unit": unit}
+    def dense(x: np.ndarray, name: str) -> np.ndarray:
+        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
 
+    def attend(x: np.ndarray, block: str) -> np.ndarray:
+        q, k, v = np.split(dense(x, f"{block}.attn.qkv"), 3, axis=-1)
+        heads = []
+        for columns in np.split(np.arange(x.shape[-1]), n_heads):
+            scores = q[..., columns] @ k[..., columns].swapaxes(1, 2)
+            scores = scores / np.sqrt(len(columns) if reading["head_scale"] else x.shape[-1])
+            heads.append(scipy.special.softmax(scores, axis=-1) @ v[..., columns])
+        return dense(np.concatenate(heads, axis=-1), f"{block}.attn.proj")
 
-def _comparisons(model: ViT, images: Tensor) -> Iterator[dict[str, Any]]:
-    name = next(name for name, config in ARCHITECTURES.items() if config == model.config)
-    with torch.no_grad():
-        ours = model(images).double()
-        if (theirs := _timm_twin(model)) is not None:
-            yield _logit_row("logits", name, "timm", ours, theirs(images).double())
-        bare = _bare(model, images)
-        yield _logit_row("logits", name, "equations", ours, bare)
-        ours = model.double()(images.double())
-        yield _logit_row("logits", name, "equations, ours in float64", ours, bare)
+    def mlp(x: np.ndarray, block: str) -> np.ndarray:
+        x = dense(x, f"{block}.mlp.fc1")
+        approximate = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        return dense(x * scipy.special.ndtr(x) if reading["exact_gelu"] else approximate, f"{block}.mlp.fc2")
 
-
-def _deviations(model: ViT, images: Tensor) -> Iterator[dict[str, Any]]:
-    """The control: logits against equations that deviate from the paper's in one respect."""
-    with torch.no_grad():
-        ours = model(images).double()
-    for part, reading in DEVIATIONS.items():
-        yield _logit_row("deviation", "plain", "equations", ours, _bare(model, images, reading), part)
-
-
-def _bare(model: ViT, images: Tensor, reading: Reading = Reading()) -> Tensor:  # noqa: B008 (frozen)
-    weights = {name: value.numpy() for name, value in model.state_dict().items()}
-    return torch.from_numpy(equations(weights, images.numpy(), model.config.n_heads, reading))
-
-
-def _timm_twin(model: ViT) -> nn.Module | None:
-    """timm's own class with this model's weights; None for the tanh head, which timm no longer has."""
-    from timm.models.vision_transformer import VisionTransformer
-
-    config = model.config
-    if config.head == "tanh":
-        return None
-    class_token = config.pool == "class"
-    twin = VisionTransformer(
-        img_size=config.image_size,
-        patch_size=config.patch_size,
-        num_classes=config.n_classes,
-        embed_dim=config.dim,
-        depth=config.depth,
-        num_heads=config.n_heads,
-        mlp_ratio=config.mlp_dim / config.dim,
-        class_token=class_token,
-        global_pool="token" if class_token else "avg",
-        fc_norm=False,
-    )
-    twin.load_state_dict(model.state_dict())
-    return twin.eval()
-
-
-def _logit_row(check: str, model: str, against: str, ours: Tensor, theirs: Tensor, part: str = "") -> dict[str, Any]:
-    row = _row(check, model, against, ours.abs().max().item(), theirs.abs().max().item(), "logit", part)
-    return {**row, "difference": (ours - theirs).abs().max().item()}
+    E = w["patch_embed.proj.weight"]
+    P = E.shape[-1]
+    starts = [(i, j) for i in range(0, images.shape[2], P) for j in range(0, images.shape[3], P)]
+    patches = np.stack([images[:, :, i : i + P, j : j + P].reshape(len(images), -1) for i, j in starts], 1)
+    z = patches.astype(np.float64) @ E.reshape(len(E), -1).T + w["patch_embed.proj.bias"]
+    if "cls_token" in w:
+        z = np.concatenate([np.repeat(w["cls_token"], len(z), axis=0), z], axis=1)
+    z = z + w["pos_embed"] * reading["positions"]  # Eq. 1
+    for number in range(sum(name.endswith(".attn.qkv.weight") for name in w)):
+        block = f"blocks.{number}"
+        if reading["pre_norm"]:
+            z = z + attend(norm(z, f"{block}.norm1"), block)  # Eq. 2
+            z = z + mlp(norm(z, f"{block}.norm2"), block)  # Eq. 3
+        else:
+            z = norm(z + attend(z, block), f"{block}.norm1")
+            z = norm(z + mlp(z, block), f"{block}.norm2")
+    z = norm(z, "norm")  # Eq. 4
+    y = z[:, 0] if "cls_token" in w else z.mean(axis=1)
+    if "pre_logits.fc.weight" in w:
+        y = np.tanh(dense(y, "pre_logits.fc"))
+    return dense(y, "head")

@@ -24,7 +24,7 @@ from vitlab.data import datasets, photographs
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
-from vitlab.models.pretrained import CROP, Pretrained
+from vitlab.models.zoo import CROP, Pretrained
 from vitlab.studies import tables
 from vitlab.studies.statistics import jackknife_interval, mean_interval
 from vitlab.training.processes import default_device

@@ -30,9 +30,9 @@ from vitlab.data.world import HELD_OUT, World, image_set, stream, with_cues, wit
 from vitlab.evaluation.features import features
 from vitlab.evaluation.fewshot import FewShot, few_shot
 from vitlab.evaluation.probe import Probe, linear_probe
-from vitlab.models import sizes, variants, zoo
-from vitlab.models.relative import Offsets
-from vitlab.models.transfer import with_new_head
+from vitlab.models import variants, zoo
+from vitlab.models.adapt import with_new_head
+from vitlab.models.variants import Offsets
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.studies import checks, measure, speed
 from vitlab.training import masked as masking
@@ -225,7 +225,7 @@ def design(config: Config) -> Rows:
         "test_accuracy": evaluate(model, splits.test)["accuracy"],
         "train_loss": last["train_loss"],
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "flops": sizes.forward_flops(model, splits.test.images[:1].to(default_device()).float()),
+        "flops": zoo.forward_flops(model, splits.test.images[:1].to(default_device()).float()),
         "seconds": last["seconds"],
     }
     if "positions" in config:

@@ -10,23 +10,11 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from vitlab.models import zoo
-from vitlab.models.sizes import forward_flops
 from vitlab.training.precision import autocast, open_attention
 from vitlab.training.recipe import Recipe
 
 # Words of the errors that libraries raise, instead of torch.OutOfMemoryError, where memory is not enough.
 _NO_MEMORY = ("allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "unable to find an engine")
-
-
-def multiply_adds(name: str, image_size: int, n_classes: int = 10) -> int:
-    """Multiply-adds of one image's forward pass, counted by torch while it runs: 1 multiply-add is 2 FLOPs.
-
-    >>> multiply_adds("Lab-Ti/8", 32)
-    3687552
-    """
-    model = zoo.create(name, n_classes=n_classes, image_size=image_size)
-    return forward_flops(model, torch.zeros(1, 3, image_size, image_size)) // 2
 
 
 def training_bytes(model: nn.Module, images: Tensor, recipe: Recipe) -> tuple[int, int]:

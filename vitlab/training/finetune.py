@@ -12,8 +12,8 @@ from torch import nn
 
 from vitlab.data.augment import Augmentation
 from vitlab.data.loader import ImageSet, batches, epoch_order
-from vitlab.models.pretrained import Pretrained
-from vitlab.models.transfer import with_new_head
+from vitlab.models.adapt import with_new_head
+from vitlab.models.zoo import Pretrained
 from vitlab.training.divergence import DivergedError
 from vitlab.training.evaluate import untrained_row
 from vitlab.training.loop import train

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from vitlab import paths
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
+from vitlab.models.zoo import forward_flops
 from vitlab.training import cores, cost, interrupts, optim, processes, resume, rows
 from vitlab.training.checkpoint_plan import checkpoint_plan
 from vitlab.training.divergence import check_loss
@@ -171,7 +172,7 @@ def _update(run: Run, state: TrainState) -> None:
         for first in run.starts:
             whole = run.part == recipe.batch_size
             images, labels = run.batches(state.step, *(() if whole else (first, first + run.part)))
-            state.flops = state.flops or cost.forward_flops(run.model, images[:1])
+            state.flops = state.flops or forward_flops(run.model, images[:1])
             _seed_draws(recipe.seed, state.step, first, run.device)
             if run.pool is not None:
                 trained = [p for p in run.model.parameters() if p.requires_grad]

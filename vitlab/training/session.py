@@ -15,7 +15,7 @@ from vitlab.data.augment import Augmentation
 from vitlab.data.folders import FolderSet
 from vitlab.data.loader import Batches, ImageSet
 from vitlab.models import variants, zoo
-from vitlab.models.transfer import with_new_head
+from vitlab.models.adapt import with_new_head
 from vitlab.models.weights import values_hash
 from vitlab.settings import check, number, one_of, whole
 from vitlab.training import checkpoint, cost, masked, paper, processes, progress, sources
@@ -204,7 +204,7 @@ def _described(chosen: Session, ready: Prepared, device: torch.device) -> str:
     part = recipe.batch_size // (recipe.accumulate * group.size)
     fixed, per_image = cost.training_bytes(model, images, recipe)
     needed, free = fixed + part * per_image, cost.free_bytes(device)
-    flops = 3 * cost.forward_flops(model, images[:1]) * recipe.samples
+    flops = 3 * zoo.forward_flops(model, images[:1]) * recipe.samples
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     memory = (
         f"{part} images at once in each of {group.size} process(es) on {device}: about {needed / 1e9:.2f} GB "

@@ -15,7 +15,7 @@ from torch import Tensor
 from vitlab import plots
 from vitlab.analysis.masks import area_share, mass_inside
 from vitlab.analysis.rollout import overlay, rollout_from_maps
-from vitlab.models.positions import CONVENTIONS, resize_positions
+from vitlab.models.adapt import CONVENTIONS, resize_positions
 from vitlab.widgets.knobs import Knob, Knobs, knobs
 
 MODES = {"paper": "distance_px", "renormalized": "renormalized_px"}  # mode → its column

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitlab import plots
 from vitlab.analysis.capture import grid_size
-from vitlab.models.pretrained import Pretrained
+from vitlab.models.zoo import Pretrained
 from vitlab.widgets.knobs import Knob, Knobs, Upload, knobs
 
 

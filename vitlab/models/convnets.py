@@ -1,0 +1,217 @@
+"""The convolutional baseline "ResNet (BiT)" and the hybrid R+ViT of §3.1 and §4.1, at lab size, on timm's parts."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from timm.layers import ClassifierHead, GroupNormAct, StdConv2d
+from timm.models.resnetv2 import PreActBasic, ResNetStage
+from torch import Tensor, nn
+
+from vitlab.models.vit import ViT, ViTConfig, check_images, lecun_normal_, nearest_multiples
+
+GROUP_SIZE = 8  # channels per GroupNorm group: BiT's 32 groups at 256 channels, where its first stage ends
+RESNET_STREAM, PROJECTION_STREAM = 1 << 20, 1 << 21  # each part's own stream of numbers: from one seed not the same
+
+
+@dataclass(frozen=True)
+class BiTConfig:
+    """Everything that determines a lab-size ResNet (BiT)'s architecture.
+
+    Stage i has `layers[i]` blocks of `width · 2^i` channels. The stem and every stage but the first reduce
+    the resolution, so the last feature map is `image_size / (stem_stride · 2^(stages - 1))` wide.
+
+    Raises ValueError when a value is out of range, or the image is too small for the strides.
+    """
+
+    width: int  # channels of the stem and the first stage, a multiple of 8
+    layers: tuple[int, ...]  # residual blocks per stage
+    stem_stride: int = 2
+    image_size: int = 32  # pixels, height = width
+    n_classes: int = 10
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(self.layers))  # a list, as read from JSON, will do
+        if self.width < GROUP_SIZE or self.width % GROUP_SIZE:
+            near = nearest_multiples(self.width, GROUP_SIZE)
+            raise ValueError(f"width {self.width} is not a multiple of {GROUP_SIZE}; use {near}")
+        if not self.layers or min(self.layers) < 1:
+            raise ValueError(f"layers {self.layers} is not possible; give at least one block for every stage")
+        for name in ("stem_stride", "image_size", "n_classes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)} is not possible; it must be at least 1")
+        if self.image_size < self.stride:
+            raise ValueError(
+                f"image_size {self.image_size} is too small for a total stride of {self.stride} "
+                f"(stem_stride {self.stem_stride}, {len(self.layers)} stages); use larger images, a smaller "
+                "stem_stride or fewer stages"
+            )
+
+    @property
+    def stride(self) -> int:
+        """Count the input pixels that one position of the last feature map stands for."""
+        return self.stem_stride * 2 ** (len(self.layers) - 1)
+
+
+class BiT(nn.Module):
+    """A small ResNet (BiT): images [B 3 H W], normalised, to logits [B n_classes].
+
+    As in the paper's baseline: GroupNorm in place of BatchNorm, weight-standardised convolutions and
+    pre-activation blocks. Unlike BiT, which is made for 224 px: blocks of two 3 × 3 convolutions (narrow
+    bottlenecks are slow on a CPU), a stem without max-pooling and, as for the ViT, a head that starts at
+    zero. Any image not smaller than the total stride will do. Activations are kept channels-last: faster.
+
+    Every weight is drawn from a generator seeded with `seed`; the global random state is neither used nor
+    changed.
+    """
+
+    def __init__(self, config: BiTConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        widths = [config.width * 2**i for i in range(len(config.layers))]
+        self.num_features = widths[-1]
+        with torch.random.fork_rng(devices=[]):  # the layers' constructors draw; those draws are thrown away
+            # 3 × 3 at stride 1 and 2, wider above so that fields overlap (7 × 7 at stride 4)
+            kernel_size = max(3, 2 * config.stem_stride - 1)
+            padding = (kernel_size - 1) // 2
+            self.stem = StdConv2d(3, config.width, kernel_size, stride=config.stem_stride, padding=padding)
+            self.stages = nn.Sequential()
+            for i, (width, depth) in enumerate(zip(widths, config.layers, strict=True)):
+                stage = ResNetStage(
+                    widths[max(i - 1, 0)],
+                    width,
+                    stride=1 if i == 0 else 2,
+                    dilation=1,
+                    depth=depth,
+                    bottle_ratio=1.0,
+                    block_fn=PreActBasic,
+                    act_layer=nn.ReLU,
+                    conv_layer=Conv2d,
+                    norm_layer=partial(GroupNormAct, group_size=GROUP_SIZE),
+                )
+                self.stages.append(stage)
+            self.norm = GroupNormAct(widths[-1], group_size=GROUP_SIZE)  # followed by ReLU
+            self.head: nn.Module = ClassifierHead(widths[-1], config.n_classes)  # mean over positions, then linear
+        if not self.stem.weight.is_meta:  # on the meta device there is nothing to fill: shapes and counts only
+            generator = torch.Generator().manual_seed(seed)
+            with torch.no_grad():
+                for name, parameter in self.named_parameters():
+                    if parameter.ndim == 4:  # He's normal as in timm; standardised, so the scale hardly matters
+                        nn.init.kaiming_normal_(parameter, mode="fan_out", nonlinearity="relu", generator=generator)
+                    else:  # GroupNorm's gains are 1; biases and the head are 0
+                        parameter.fill_(float(name.endswith("weight") and not name.startswith("head.")))
+
+    def forward_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        """Compute the last feature map, after the last norm and ReLU."""
+        height, width = images.shape[2:]
+        if images.shape[1] != 3 or min(height, width) < self.config.stride:
+            raise ValueError(
+                f"images of shape {tuple(images.shape)} given, but this model takes [batch, 3, H, W], "
+                f"{self.config.stride} pixels a side or more"
+            )
+        x = self.stem(images.contiguous(memory_format=torch.channels_last))
+        return self.norm(self.stages(x))
+
+    def forward_head(self, x: Float[Tensor, "B D h w"], pre_logits: bool = False) -> Float[Tensor, "B K"]:
+        """Compute logits from the mean over positions; with `pre_logits` give that mean itself, [B D]."""
+        return self.head(x, pre_logits=pre_logits)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
+        return self.forward_head(self.forward_features(images))
+
+
+class Conv2d(StdConv2d):
+    """timm's weight-standardised convolution; one of 1 × 1 with a stride looks at the pixels that it takes, no others.
+
+    The result is the same. What oneDNN does instead writes beyond its memory: the gradient of a channels-last 1 × 1
+    convolution of few channels with a stride, on a processor with AVX-512, where the threads do not divide the batch.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, **others) -> None:
+        self.every = stride if kernel_size == 1 else 1  # pixels from one that is taken to the next
+        super().__init__(in_channels, out_channels, kernel_size, stride=stride // self.every, **others)
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        return super().forward(x[:, :, :: self.every, :: self.every])
+
+
+@dataclass(frozen=True, kw_only=True)
+class HybridConfig(ViTConfig):
+    """A ViT's configuration and its ResNet's; `patch_size` is the ResNet's total stride, in pixels of the image.
+
+    Raises ValueError as `ViTConfig` and `BiTConfig`, and for a `patch_size` that is not the ResNet's stride.
+    """
+
+    width: int  # channels of the stem and the first stage
+    layers: tuple[int, ...]  # residual blocks per stage
+    stem_stride: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "layers", tuple(self.layers))  # a list, as read from JSON, will do
+        if self.patch_size != self.resnet.stride:
+            raise ValueError(
+                f"patch_size {self.patch_size} is not the total stride of a ResNet with stem_stride {self.stem_stride} "
+                f"and {len(self.layers)} stages; use patch_size={self.resnet.stride}"
+            )
+
+    @property
+    def resnet(self) -> BiTConfig:
+        """Configure the ResNet alone; its number of classes means nothing, for it has no head here."""
+        return BiTConfig(self.width, self.layers, self.stem_stride, self.image_size)
+
+
+def resnet_of_stride(stride: int) -> tuple[int, tuple[int, ...]]:
+    """Give stem stride and blocks per stage of the lab's ResNet of a total stride, in one of the paper's two kinds.
+
+    The paper's ResNet-50, with a stem of stride 4, has (i) four stages, total stride 32, or (ii) no stage 4, whose
+    layers are put into stage 3: stride 16, and a sequence four times as long. Here kind (i) has the multiples of 16
+    and kind (ii) the other multiples of 4; with a stem of stride 2, half the paper's, they are at 16 and 8. At a
+    total stride of 2 the layers of stage 3 are put into stage 2 as well.
+
+    Raises ValueError for any other stride.
+
+    >>> resnet_of_stride(16), resnet_of_stride(8), resnet_of_stride(2)
+    ((2, (1, 1, 1, 1)), (2, (1, 1, 2)), (1, (1, 3)))
+    """
+    if stride != 2 and (stride < 4 or stride % 4):
+        raise ValueError(f"no ResNet here has a total stride of {stride}; use 2, 4, 8, 12, 16 …")
+    n_stages = 2 if stride == 2 else 3 if stride % 16 else 4
+    return stride // 2 ** (n_stages - 1), (1,) * (n_stages - 1) + (5 - n_stages,)  # four blocks always
+
+
+class ResNetEmbed(nn.Module):
+    """Images [B 3 H W] to tokens [B N D]: the ResNet's last feature map, each position projected to D.
+
+    Its parts are named as in timm's HybridEmbed; `patch_size` is in pixels of the image.
+    """
+
+    def __init__(self, config: BiTConfig, dim: int, seed: int) -> None:
+        super().__init__()
+        side, stride = config.image_size, config.stride
+        self.img_size, self.patch_size = (side, side), (stride, stride)
+        self.grid_size = (side // stride, side // stride)
+        self.backbone = BiT(config, seed ^ RESNET_STREAM)
+        self.backbone.head = nn.Identity()
+        with torch.random.fork_rng(devices=[]):  # the constructor draws; those draws are thrown away
+            self.proj = nn.Conv2d(self.backbone.num_features, dim, kernel_size=1)
+        if not self.proj.weight.is_meta:
+            with torch.no_grad():
+                lecun_normal_(self.proj.weight, torch.Generator().manual_seed(seed ^ PROJECTION_STREAM))
+                self.proj.bias.zero_()  # type: ignore[union-attr]
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
+        check_images(images, self.img_size)
+        features = self.backbone.forward_features(images)
+        return self.proj(features).flatten(2).transpose(1, 2)  # [B D rows cols] -> [B N D], row by row
+
+
+class Hybrid(ViT):
+    """R+ViT (§3.1): images [B 3 H W], normalised, to logits [B n_classes], by way of a ResNet (BiT).
+
+    Every weight is drawn from generators seeded by `seed`; the global random state is neither used nor changed.
+    """
+
+    def __init__(self, config: HybridConfig, seed: int = 0) -> None:
+        super().__init__(config, seed, patch_embed=ResNetEmbed(config.resnet, config.dim, seed))
