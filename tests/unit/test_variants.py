@@ -20,6 +20,7 @@ from vitlab.models.variants import (
     RelativeAttention,
     Variant,
     VariantConfig,
+    transpose_grid,
 )
 from vitlab.models.vit import Attention, Block, ViT, ViTConfig
 from vitlab.training import session
@@ -109,7 +110,7 @@ def test_relative_gradients_of_the_training_step_are_those_of_finite_differences
     q, k, v = (torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True) for _ in range(3))
     for n_patches in (4, 5):
         table = torch.randn(2 * n_patches - 1, 3, dtype=torch.float64, requires_grad=True)
-        assert torch.autograd.gradcheck(relative._InChunks.apply, (q, k, v, table))
+        assert torch.autograd.gradcheck(variants._InChunks.apply, (q, k, v, table))
 
 
 @pytest.mark.parametrize("n_tokens", [16, 17])
