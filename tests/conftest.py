@@ -48,17 +48,6 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(_SCRATCH, ignore_errors=True)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The counts of the attacks in one line; here, because what starts other processes to test knows no other file."""
-    reports = [each for kind in ("passed", "failed") for each in terminalreporter.stats.get(kind, ())]
-    tallies = [tally for each in reports for name, tally in getattr(each, "user_properties", ()) if name == "attack"]
-    if tallies:
-        from attacks import outcomes
-
-        whole = {kind: sum(tally[kind] for tally in tallies) for kind in outcomes.KINDS}
-        terminalreporter.write_line(f"{outcomes.in_words('attacks', whole)} (seed {outcomes.SEED})")
-
-
 @pytest.fixture
 def figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A figures folder of the test's own."""

@@ -1,53 +1,39 @@
-"""Which notebooks there are, and the parameters that each one takes (every section of the paper)."""
+"""Finds notebooks, sets their parameters, and executes them in fresh kernels of this Python."""
 
 from __future__ import annotations
 
 import ast
+import concurrent.futures
 import contextlib
+import json
+import multiprocessing
+import os
 import re
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vitlab import paths
 
-_NAME = re.compile(r"(\d\d)_[a-z0-9_]+\.ipynb")
-_NO_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)  # as `ast.literal_eval` raises them
-
 
 def notebooks_dir() -> Path:
-    """Folder of the notebooks that are run: in the checkout, or in the copy of them that we are in (see `paths.home`).
-
-    >>> notebooks_dir().name
-    'notebooks'
-    """
+    """Return the folder of the notebooks that are run: in the checkout, or in the copy of them that we are in."""
     return paths.home() / "notebooks"
 
 
-def sources_dir() -> Path:
-    """Folder of the notebooks' sources, which hold the checks of the exercises: of those that come with vitlab.
-
-    >>> sources_dir().name
-    'source'
-    """
-    return paths.shipped() / "notebooks" / "source"
-
-
 def all_notebooks() -> list[Path]:
-    """Every notebook, in the order of the numbers.
-
-    >>> all(path.suffix == ".ipynb" for path in all_notebooks())
-    True
-    """
-    return sorted(path for path in notebooks_dir().glob("*.ipynb") if _NAME.fullmatch(path.name))
+    """List every notebook, in the order of the numbers."""
+    return sorted(
+        path for path in notebooks_dir().glob("*.ipynb") if re.fullmatch(r"(\d\d|[A-Z])_[a-z0-9_]+", path.stem)
+    )
 
 
 def find(which: str | int) -> Path:
-    """The notebook with a number ("08", "8", 8) or a name ("08_attention_distance", "attention_distance").
+    """Find the notebook with a number ("08", "8", 8) or a name ("08_attention_distance", "attention_distance").
 
-    Raises:
-        ValueError: there is no such notebook; the message lists those there are.
-        FileNotFoundError: there are no notebooks in or above the working directory.
+    Raises ValueError with those there are; FileNotFoundError where there are none in or above the working directory.
     """
     known = all_notebooks()
     if not known:
@@ -56,73 +42,36 @@ def find(which: str | int) -> Path:
         )
     wanted = str(which).removesuffix(".ipynb")
     for path in known:
-        number, _, slug = path.stem.partition("_")
-        if wanted in (path.stem, slug) or wanted.isdecimal() and int(wanted) == int(number):
+        number, _, name = path.stem.partition("_")
+        if wanted in (path.stem, name, number) or wanted.isdecimal() and wanted.zfill(2) == number:
             return path
     raise ValueError(f"unknown notebook {str(which)!r}: choose from {', '.join(path.stem for path in known)}")
 
 
-def parameters(path: Path | str) -> dict[str, Any]:
-    """Names and default values that a notebook's cell tagged `parameters` sets; empty without such a cell.
-
-    Raises:
-        ValueError: the file is no notebook, or a parameter is not set to a plain number, string or boolean.
-    """
-    values = {}
-    for node in _statements(path):
-        if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) or node.value is None:
-            continue
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if isinstance(target, ast.Name):
-            values[target.id] = _literal(node.value, target.id, path)
-    return values
-
-
-def has_cell(path: Path | str, tag: str) -> bool:
-    """Whether a notebook has a cell with this tag.
-
-    `vitlab run` knows two: a cell tagged `long` trains for a minute or more at `quick`; one tagged `timed` measures how
-    fast this machine is.
-
-    Raises:
-        ValueError: the file is no notebook.
-    """
-    return bool(_tagged(path, tag))
-
-
-def _tagged(path: Path | str, tag: str) -> list[str]:
-    """The sources of a notebook's cells with this tag."""
-    notebook = paths.read_json(path)
+def tagged(path: Path | str, tag: str) -> list[str]:
+    """Return the sources of a notebook's cells with a tag: `parameters`, `long` (training), `timed` (speed)."""
     try:
-        tags = [(cell, cell.get("metadata", {}).get("tags", ())) for cell in notebook.get("cells", ())]
-        return ["".join(cell["source"]) for cell, given in tags if tag in given]
+        cells = paths.read_json(path)["cells"]
+        return ["".join(cell["source"]) for cell in cells if tag in cell["metadata"].get("tags", ())]
     except (AttributeError, KeyError, TypeError):
         raise ValueError(f"{path} is no notebook: expected cells with a source and metadata (nbformat 4)") from None
 
 
-def _statements(path: Path | str) -> list[ast.stmt]:
-    """What stands in a notebook's cells tagged `parameters`."""
-    try:
-        return [node for source in _tagged(path, "parameters") for node in ast.parse(source, "cell").body]
-    except _NO_LITERAL as error:
-        raise ValueError(
-            f"{path}: the cell tagged parameters is no plain Python, {error}: expected assignments, such as SEED = 0"
-        ) from None
-
-
-def _literal(node: ast.expr, name: str, path: Path | str) -> Any:
-    with contextlib.suppress(*_NO_LITERAL):
-        value = ast.literal_eval(node)
-        if value is None or isinstance(value, str | bool | int | float):
-            return value
-    raise ValueError(f"{path}: parameter {name} must be set to a plain number, string, boolean or None")
+def parameters(path: Path | str) -> dict[str, Any]:
+    """Return names and default values that a notebook's cell tagged `parameters` sets; empty without such a cell."""
+    values = {}
+    for node in ast.parse("\n".join(tagged(path, "parameters"))).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            try:
+                values[node.targets[0].id] = ast.literal_eval(node.value)
+            except ValueError:
+                words = f"{path}: parameter {node.targets[0].id} must be set to a plain number, string, boolean or None"
+                raise ValueError(words) from None
+    return values
 
 
 def parse(name: str, text: str, default: Any) -> Any:
-    """A value given on the command line, as the type of its default.
-
-    Raises:
-        ValueError: the text is no such value.
+    """Read a value given on the command line as the type of its default.
 
     >>> parse("SEED", "3", 0), parse("RATE", "1e-3", 0.1), parse("RETRAIN", "yes", False)
     (3, 0.001, True)
@@ -130,38 +79,150 @@ def parse(name: str, text: str, default: Any) -> Any:
     Traceback (most recent call last):
     ValueError: SEED=three: expected a whole number, as its default 0
     """
+    if default is None:  # says nothing about the type
+        with contextlib.suppress(ValueError, SyntaxError):
+            return ast.literal_eval(text)
+        return text
     words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    kind = next((kind for kind in (bool, int, float, str) if isinstance(default, kind)), None)
     try:
-        if kind is bool:
-            return words[text.lower()]
-        if kind is not None:
-            return kind(text)
+        return words[text.lower()] if isinstance(default, bool) else type(default)(text)
     except (KeyError, ValueError):
-        expected: dict[type | None, str] = {bool: "true or false", int: "a whole number", float: "a number"}
-        raise ValueError(f"{name}={text}: expected {expected[kind]}, as its default {default!r}") from None
-    with contextlib.suppress(*_NO_LITERAL):  # a default of None says nothing about the type
-        return ast.literal_eval(text)
-    return text
+        expected = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
+        raise ValueError(f"{name}={text}: expected {expected}, as its default {default!r}") from None
 
 
-def check_settings(paths: Sequence[Path], settings: Mapping[str, str]) -> dict[Path, dict[str, Any]]:
-    """What to set in each notebook, from the texts given for all of them; checked before anything runs.
+def check_settings(chosen: Sequence[Path], settings: Mapping[str, str]) -> dict[Path, dict[str, Any]]:
+    """Return what to set in each notebook, from texts given for all of them; checked before anything runs.
 
-    A key may be written in lower case; a notebook that does not have it runs without.
+    A key may be written in lower case; a notebook that does not have it runs without. A file or folder (of weights,
+    of images) is given by its whole path, for kernels run in another folder.
 
-    Raises:
-        ValueError: a key that none of the notebooks has (the message lists what each has), or a value that
-            does not fit the default's type.
+    Raises ValueError for a key that none of the notebooks has, or a value that does not fit the default's type.
     """
-    known = {path: parameters(path) for path in paths}
-    chosen: dict[Path, dict[str, Any]] = {path: {} for path in paths}
+    known = {path: parameters(path) for path in chosen}
+    values: dict[Path, dict[str, Any]] = {path: {} for path in chosen}
     for key, text in settings.items():
         name = key.upper()
-        having = [path for path in paths if name in known[path]]
-        if not having:
-            there = "; ".join(f"{path.stem}: {', '.join(known[path]) or 'none'}" for path in paths)
-            raise ValueError(f"--set {key}={text}: no chosen notebook has a parameter {name}. There are {there}")
+        having = [path for path in chosen if name in known[path]]
+        if not having or name == "PRESET":
+            there = "; ".join(f"{path.stem}: {', '.join(known[path]) or 'none'}" for path in chosen)
+            why = "choose the preset with --preset" if having else f"no chosen notebook has a parameter {name}"
+            raise ValueError(f"--set {key}={text}: {why}. There are {there}")
+        head, at, file = text.rpartition("@")  # NAME@FILE
+        if file and Path(file).expanduser().exists():
+            text = f"{head}{at}{Path(file).expanduser().resolve()}"
         for path in having:
-            chosen[path][name] = parse(name, text, known[path][name])
-    return chosen
+            values[path][name] = parse(name, text, known[path][name])
+    return values
+
+
+def run(
+    chosen: Sequence[Path], preset: str, settings: Mapping[Path, Mapping[str, Any]], jobs: int | None = None
+) -> dict[str, str]:
+    """Execute notebooks into `paths.out_dir(preset)`; returns what went wrong, by the notebooks' names.
+
+    `jobs` at a time (default: two, where there are two processors), each in a process of its own with its share of
+    the processors. Those with a cell tagged `long` begin first; those with a cell tagged `timed` come last, alone.
+    A notebook that fails does not stop the others.
+    """
+    n_processors = int(os.environ.get("VITLAB_JOBS") or os.cpu_count() or 1)
+    jobs = jobs or min(2, n_processors)
+    timed = [path for path in chosen if tagged(path, "timed")]
+    others = sorted((path for path in chosen if path not in timed), key=lambda path: not tagged(path, "long"))
+    failures = {}
+    for group, n in ((others, min(jobs, len(others) or 1)), (timed, 1)):
+        share = str(max(1, n_processors // n))
+        threads = {"VITLAB_JOBS": share, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share)}
+        with concurrent.futures.ProcessPoolExecutor(n, multiprocessing.get_context("spawn")) as pool:
+            try:
+                waiting = {pool.submit(execute, path, settings.get(path, {}), preset, threads): path for path in group}
+                for future in concurrent.futures.as_completed(waiting):
+                    name = waiting[future].stem
+                    if (error := future.exception()) is None:
+                        print(f"{name}: {future.result():.1f} s", flush=True)
+                    else:
+                        failures[name] = str(error)
+                        print(f"{name}: failed\nvitlab: {error}", file=sys.stderr, flush=True)
+            except BaseException:  # an interrupt: kernels and what they have started end at once
+                import psutil
+
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in psutil.Process().children(recursive=True):
+                    with contextlib.suppress(psutil.Error):
+                        child.kill()
+                raise
+    return failures
+
+
+def execute(path: Path, values: Mapping[str, Any], preset: str, environment: Mapping[str, str] | None = None) -> float:
+    """Execute one notebook in a kernel of this Python, in the notebook's folder; returns the seconds it took.
+
+    The result, out/<preset>/<notebook>/notebook.ipynb, appears when the last cell has run. When a cell fails, it stays
+    what it was, and the partial execution is kept next to it as notebook.failed.ipynb. A second process waits.
+
+    Raises RuntimeError with notebook, cell, line and error where a cell failed or the kernel died.
+    """
+    from nbclient.exceptions import CellExecutionError
+    from papermill.iorw import load_notebook_node
+    from papermill.parameterize import parameterize_notebook
+
+    out, started = paths.out_dir(preset) / path.stem / "notebook.ipynb", time.perf_counter()
+    failed = out.with_suffix(".failed.ipynb")
+    values = dict(values) | ({"PRESET": preset} if "PRESET" in parameters(path) else {})
+    notebook = parameterize_notebook(load_notebook_node(str(path)), values)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    with paths.lock(out.parent):
+        try:
+            client(notebook, path.parent).execute(cleanup_kc=True, env=kernel_environment(environment or {}))
+        except (CellExecutionError, RuntimeError) as error:  # of a kernel that died, the latter
+            _clean(notebook, failed)
+            if not isinstance(error, CellExecutionError):
+                words = "its kernel was killed, most likely because memory ran out, or did not start"
+                raise RuntimeError(f"{path.stem} stopped: {words} ({error}); as far as it came: {failed}") from None
+            count = max(cell.get("execution_count") or 0 for cell in notebook.cells)
+            source = next(cell.source for cell in notebook.cells if cell.get("execution_count") == count).splitlines()
+            at = re.search(rf"Cell In\s?\[{count}\], line (\d+)", re.sub(r"\x1b\[[0-9;]*m", "", error.traceback))
+            line = f", line {at[1]} ({source[int(at[1]) - 1].strip()[:80]})" if at else ""
+            message = " ".join(f"{error.ename}: {error.evalue}".split())
+            raise RuntimeError(
+                f"{path.stem} stopped in cell [{count}]{line}: {message}; as far as it came: {failed}"
+            ) from None
+        _clean(notebook, out)
+    failed.unlink(missing_ok=True)
+    return time.perf_counter() - started
+
+
+def client(notebook: Any, folder: Path | str, **options: Any) -> Any:
+    """Return nbclient's client for a notebook, whose kernel is this very Python and runs in `folder`."""
+    from jupyter_client.kernelspec import KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+
+    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
+    resources = {"metadata": {"path": str(folder)}}
+    quiet = ["--IPKernelApp.log_level=50"]
+    return NotebookClient(
+        notebook, km=manager, resources=resources, extra_arguments=quiet, record_timing=False, timeout=None, **options
+    )
+
+
+def kernel_environment(more: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a kernel that imports this vitlab."""
+    path = os.pathsep.join(filter(None, [str(paths.ROOT), os.environ.get("PYTHONPATH")]))
+    fixed = {"PYTHONPATH": path, "MPLBACKEND": "module://matplotlib_inline.backend_inline", "TQDM_DISABLE": "1"}
+    return {**os.environ, **fixed, "PYDEVD_DISABLE_FILE_VALIDATION": "1", **more}
+
+
+def _clean(notebook: Any, path: Path) -> None:
+    """Write an execution without what differs between two though nothing else does."""
+    import nbformat
+
+    notebook.metadata.pop("papermill", None)
+    for cell in notebook.cells:
+        cell.metadata.pop("papermill", None)
+    if "application/vnd.jupyter.widget-view+json" not in json.dumps(notebook.cells):
+        notebook.metadata.pop("widgets", None)
+    with paths.writing(path) as temporary:
+        nbformat.write(notebook, temporary)

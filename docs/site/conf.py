@@ -1,5 +1,6 @@
-"""Sphinx's settings for the site; `python -m vitlab.publish.site` gathers the pages and calls it."""
+"""Sphinx's settings for the site: `sphinx-build -c docs/site . docs/_build/html` (`make site`)."""
 
+import json
 import re
 
 from docutils import nodes
@@ -12,7 +13,11 @@ author = "The vitlab authors"
 release = vitlab.__version__
 language = "en"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["originals", "notebooks/exercises", "notebooks/source", "figures"]
+root_doc = "docs/site/index"
+include_patterns = ["*.md", "docs/*.md", "docs/site/index.md", "docs/api/*.rst", "notebooks/*.ipynb", "data/*.md"]
+html_extra_path = ["index.html"]  # leads to the first page
+suppress_warnings = ["myst.xref_missing", "toc.not_included"]  # links to folders of the checkout; model cards
+linkcheck_timeout = 20
 
 nb_execution_mode = "off"  # the notebooks come executed
 nb_render_markdown_format = "myst"
@@ -42,7 +47,6 @@ html_domain_indices = False
 html_context = {"default_mode": "light"}  # as the figures are
 html_theme_options = {
     "home_page_in_toc": True,
-    "use_download_button": False,  # each notebook has its links under the title
     "show_toc_level": 2,
     "navbar_persistent": [],  # a second field for search
     "pygments_light_style": "a11y-high-contrast-light",
@@ -70,13 +74,18 @@ def _displayed(translator, node):
     raise nodes.SkipNode
 
 
-def words_for_pictures(_, document):
-    """Give the pictures of a code cell the words that `vitlab.publish.site.pages` found for them."""
-    for cell in (node for node in document.findall(nodes.container) if node.get("nb_element") == "cell_code"):
-        shown = [node for node in cell.findall(nodes.container) if node.get("mime_type") == "image/png"]
-        for picture, words in zip(shown, cell["cell_metadata"]["alt"], strict=True):
-            for image in picture.findall(nodes.image):
-                image["alt"] = words
+def words_for_pictures(app, document):
+    """Give the pictures of a notebook's cells the words that were given with the figures."""
+    path = app.env.doc2path(app.env.docname)
+    if not path.endswith(".ipynb"):
+        return
+    outputs = [each for cell in json.loads(open(path).read())["cells"] for each in cell.get("outputs", ())]
+    shown = [each for each in outputs if "image/png" in each.get("data", {})]
+    words = [each["metadata"].get("image/png", {}).get("alt", "A figure of this notebook.") for each in shown]
+    pictures = [node for node in document.findall(nodes.container) if node.get("mime_type") == "image/png"]
+    for picture, alt in zip(pictures, words, strict=True):
+        for image in picture.findall(nodes.image):
+            image["alt"] = alt
 
 
 def setup(app):

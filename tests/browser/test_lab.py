@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from tools.notebooks import from_source, sources
 from vitlab import notebooks, paths
-from vitlab.publish.source import from_source, sources
 from vitlab.viewer import attention_view
 
 from .conftest import notebook_of

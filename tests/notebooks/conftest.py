@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from vitlab import paths
-from vitlab.cli import execute
+from vitlab import notebooks, paths
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +19,7 @@ def at_smoke(tmp_path_factory):
         with paths.lock(figures), pytest.MonkeyPatch.context() as patch:
             if not (out / "notebook.ipynb").exists():
                 patch.setenv("VITLAB_FIGURES", str(figures))
-                assert execute.run([path], "smoke", {path: {"SEED": 1}}) == {}
+                notebooks.execute(path, {"SEED": 1}, "smoke")
         return out
 
     return folder

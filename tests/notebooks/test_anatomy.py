@@ -5,8 +5,8 @@ import re
 import nbformat
 import pytest
 
+from tools.notebooks import check
 from vitlab import notebooks, paths
-from vitlab.publish.source import problems
 
 ALL = notebooks.all_notebooks()
 EACH = pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
@@ -17,7 +17,7 @@ def read(path):
 
 
 def test_pairs_and_exercises_are_in_step():
-    assert problems(notebooks.notebooks_dir()) == []
+    assert check() == []
 
 
 @EACH
@@ -54,7 +54,7 @@ def test_a_notebook_that_measures_this_machines_speed_says_so(path):
     """So that `vitlab run` has nothing beside it."""
     code = [cell.source for cell in read(path).cells if cell.cell_type == "code"]
     measures = any(re.search(r"speed\.speed\(|forward_times\(", source) for source in code)
-    assert measures == notebooks.has_cell(path, "timed")
+    assert measures == bool(notebooks.tagged(path, "timed"))
 
 
 @EACH

@@ -1,13 +1,14 @@
 """`jupyter nbconvert --execute` of a copy made for Colab finds, on this machine, what papermill finds."""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import nbformat
 
+from tools.notebooks import colab
 from vitlab import notebooks, paths
-from vitlab.publish import colab
 
 TIMED = {"C20"}  # claims whose numbers are times
 
@@ -45,7 +46,9 @@ def findings(result):
 def test_nbconvert_finds_what_papermill_finds(at_smoke, tmp_path):
     """One notebook stands for all, in its copy for Colab: what nbconvert does otherwise, it does to each."""
     path = notebooks.find("06")
-    copy = colab.with_setup(nbformat.read(path, as_version=4), "owner/vitlab", path.name)
+    (tmp_path / "source").mkdir()
+    shutil.copy(path.parent / "source" / f"{path.stem}.py", tmp_path / "source")
+    copy = nbformat.read(colab("owner/vitlab", tmp_path)[0], as_version=4)
     copy = with_parameters(copy, PRESET=("quick", "smoke"), SEED=(0, 1))
     copy, result = executed(copy, path.name, tmp_path)
     by_papermill = paths.read_json(at_smoke(path) / "result.json")

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from weights import apart
 
-from vitlab.cli.main import main
+from vitlab.cli import main
 from vitlab.data.loader import batches, to_float
 from vitlab.data.world import World
 from vitlab.models import zoo

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from vitlab import paths
-from vitlab.cli.main import main
+from vitlab.cli import main
 from vitlab.models import zoo
 from vitlab.training import cost, paper, session
 from vitlab.training.recipe import Recipe
@@ -285,7 +285,7 @@ OF_ANOTHER_TYPE = {
     "aspect=True": "aspect is True; expected two ratios",
 }
 EACH = (
-    "import sys; from vitlab.cli.main import main\n"
+    "import sys; from vitlab.cli import main\n"
     "for setting in sys.argv[1:]:\n"
     "    for more in (['--plan'], []): main(['train', 'Lab-Ti/8', 'digits', '--set', setting, *more])"
 )

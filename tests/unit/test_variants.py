@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from vitlab.analysis import capture, distance, filters, positions, rollout
-from vitlab.cli.main import main
+from vitlab.cli import main
 from vitlab.models import variants, weights, zoo
 from vitlab.models.adapt import resize_positions, with_new_head
 from vitlab.models.variants import (

@@ -19,9 +19,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from traitlets import TraitError
 
-from vitlab import widgets
+from vitlab import notebooks, widgets
 from vitlab.analysis.rollout import overlay, rollout_from_maps
-from vitlab.cli import execute
 from vitlab.models import zoo
 from vitlab.models.adapt import CONVENTIONS, resize_positions
 from vitlab.models.vit import ViT, ViTConfig
@@ -159,7 +158,7 @@ class TestOutputs:
         assert knobs_module.somebody_is_there() is allowed
 
     @pytest.mark.slow
-    def test_under_papermill_a_still_picture_and_nothing_else(self, tmp_path):
+    def test_under_papermill_a_still_picture_and_nothing_else(self, tmp_path, monkeypatch):
         cell = (
             "from matplotlib.figure import Figure\nfrom vitlab import widgets\n"
             "widgets.knobs(lambda n: (Figure((2, 1)), f'{n}.'), 'Empty', n=widgets.Knob('n', (1, 2), 1))"
@@ -167,8 +166,9 @@ class TestOutputs:
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
         notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
         nbformat.write(notebook, tmp_path / "00_knobs.ipynb")
-        execute.execute(tmp_path / "00_knobs.ipynb", {}, tmp_path / "out.ipynb")
-        done = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+        monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path))
+        notebooks.execute(tmp_path / "00_knobs.ipynb", {}, "smoke")
+        done = nbformat.read(tmp_path / "smoke" / "00_knobs" / "notebook.ipynb", as_version=4)
         outputs = done.cells[-1].outputs
         assert [(out.output_type, sorted(out.data)) for out in outputs] == [
             ("display_data", ["image/png", "text/plain"])
