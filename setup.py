@@ -6,7 +6,8 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHARED = ("notebooks", "data", "figures/reference", "figures/evidence")  # of the checkout; `vitlab.paths.shipped` finds them
+# Of the checkout; `vitlab.paths.shipped` finds them.
+SHARED = ("notebooks", "data", "figures/reference", "figures/evidence")
 LEFT_OUT = shutil.ignore_patterns("downloads", "colab", "__pycache__", ".*")
 
 

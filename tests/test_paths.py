@@ -114,7 +114,8 @@ def test_hash_is_the_start_of_sha256(tmp_path):
 
 
 def test_a_lock_excludes_other_processes_and_dies_with_its_holder(tmp_path):
-    code = "import sys, time; from vitlab import paths\nwith paths.lock(sys.argv[1]):\n print(1, flush=True); time.sleep(60)"
+    code = "import sys, time; from vitlab import paths\n"
+    code += "with paths.lock(sys.argv[1]):\n print(1, flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code, tmp_path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=paths.ROOT) as other:
         assert other.stdout.readline() == b"1\n"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -79,7 +80,7 @@ def words_for_pictures(app, document):
     path = app.env.doc2path(app.env.docname)
     if not path.endswith(".ipynb"):
         return
-    outputs = [each for cell in json.loads(open(path).read())["cells"] for each in cell.get("outputs", ())]
+    outputs = [each for cell in json.loads(Path(path).read_text())["cells"] for each in cell.get("outputs", ())]
     shown = [each for each in outputs if "image/png" in each.get("data", {})]
     words = [each["metadata"].get("image/png", {}).get("alt", "A figure of this notebook.") for each in shown]
     pictures = [node for node in document.findall(nodes.container) if node.get("mime_type") == "image/png"]

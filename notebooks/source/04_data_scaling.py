@@ -132,7 +132,7 @@ assert (
     len(seen) == 100 and len(seen.images.flatten(1).unique(dim=0)) == 100
 )  # of a million, none twice
 sizes = ", ".join(f"{size:,}" for size in sorted(sizes_here))
-print(f"at most {base["steps"] * base["batch_size"]:,} samples a run; sizes: {sizes} images")
+print(f"at most {base['steps'] * base['batch_size']:,} samples a run; sizes: {sizes} images")
 
 # %% [markdown]
 # ### Matched compute

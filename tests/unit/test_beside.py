@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitlab import ledger, plots
+from vitlab import ledger, paths, plots
 from vitlab.ledger import beside
 
 
@@ -23,7 +23,7 @@ def picture(path, colour, size):
 @pytest.fixture
 def study(figures, monkeypatch, tmp_path):
     """An execution with a picture and a result, and a reference of ImageNet beside it."""
-    monkeypatch.setattr(files, "reference_dir", lambda preset: tmp_path / "reference" / preset)
+    monkeypatch.setattr(paths, "reference_dir", lambda preset: tmp_path / "reference" / preset)
     there = tmp_path / "reference" / "imagenet" / "08_distance"
     study = ledger.begin("08_distance", "smoke", 0, weights="lab")
     here = [entry(0.75, "inconclusive"), entry(-12.4, "inconclusive", metric="spread", unit="px of 96")]
@@ -50,7 +50,7 @@ def test_what_more_is_told_is_told_of_both(study):
 
 
 def test_without_a_reference_the_words_say_how_to_make_it(study, monkeypatch, tmp_path):
-    monkeypatch.setattr(files, "reference_dir", lambda preset: tmp_path / "nothing" / preset)
+    monkeypatch.setattr(paths, "reference_dir", lambda preset: tmp_path / "nothing" / preset)
     pictures, words = ledger.beside_imagenet(study, "dots")
     assert pictures == {} and "vitlab.publish imagenet" in words
     plots.show_pictures(pictures)  # draws nothing, and does not fail

@@ -6,7 +6,7 @@ import re
 import matplotlib.pyplot as plt
 import pytest
 
-from vitlab import ledger
+from vitlab import ledger, paths
 from vitlab.ledger import report
 
 
@@ -48,7 +48,7 @@ def make(notebook: str, claim: str = "C12", value: float = 0.5, **parameters):
 @pytest.fixture
 def reference(tmp_path, monkeypatch):
     folder = tmp_path / "reference"
-    monkeypatch.setattr(files, "reference_dir", lambda preset: folder / preset)
+    monkeypatch.setattr(paths, "reference_dir", lambda preset: folder / preset)
     return folder
 
 

@@ -189,7 +189,7 @@ def test_what_another_process_did_to_a_corrupt_result_is_left_as_it_is(tmp_path,
         path.write_bytes(good) if meanwhile == "stored" else path.unlink()
         return content
 
-    monkeypatch.setattr(files, "read_json", read_and_overtaken)
+    monkeypatch.setattr(paths, "read_json", read_and_overtaken)
     assert results.read(path, wanted) == (written if meanwhile == "stored" else None)
     assert [each.read_bytes() for each in (tmp_path / "runs").iterdir()] == [good] * (meanwhile == "stored")
     assert capsys.readouterr().err == ""
@@ -197,7 +197,7 @@ def test_what_another_process_did_to_a_corrupt_result_is_left_as_it_is(tmp_path,
 
 def test_a_corrupt_result_that_is_gone_when_it_is_to_be_moved_is_no_error(tmp_path, monkeypatch, capsys):
     path = tmp_path / "run.json"
-    monkeypatch.setattr(files, "read_json", lambda path: {})  # as both looks found it
+    monkeypatch.setattr(paths, "read_json", lambda path: {})  # as both looks found it
     assert results.read(path, {"size": 1}) is None
     assert capsys.readouterr().err == ""
 

@@ -18,7 +18,7 @@ def hybrid(tmp_path, monkeypatch):
     """A bundled hybrid of 32 pixels that was trained by masked prediction on photographs, then with their labels."""
     model, about = zoo.create("R+Lab-Mu/8"), trained_on(("imagenette", "masked"), ("imagenette", "labels"))
     zoo.save(tmp_path / zoo.BUNDLED[subjects.HYBRID], model, "R+Lab-Mu/8", about)
-    monkeypatch.setattr(files, "bundled_dir", lambda: tmp_path)
+    monkeypatch.setattr(paths, "bundled_dir", lambda: tmp_path)
 
 
 def vit(*steps, name="Lab-Mu/8", size=32):
