@@ -16,7 +16,7 @@ ALLOCATOR = MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000
 KEY := $(shell { pwd -P; cat requirements.lock pyproject.toml; } | cksum | tr -cd 0-9)
 READY = .venv/.installed-$(KEY)
 BIN = .venv/bin
-# A file's tests stay in one process, so that what they share is made once; files go in their order, the slow ones first.
+# A file's tests stay in one process, so that what they share is made once.
 # Three processes keep two cores busy: tests often wait for a browser, a kernel or a process that they have started.
 PYTEST = $(ALLOCATOR) $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
@@ -24,7 +24,7 @@ PYTEST = $(ALLOCATOR) $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --
 unexport PYTHONDONTWRITEBYTECODE
 
 help:
-	@echo "usage: make TARGET [PRESET=smoke|quick|full|gpu|paper] [JOBS=n] [ARGS='...'] [PYTHON=python3.12]"
+	@echo "usage: make TARGET [PRESET=smoke|quick|full] [JOBS=n] [ARGS='...'] [PYTHON=python3.12]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
 $(READY):
@@ -40,25 +40,24 @@ test: $(READY) ## the whole test suite (ARGS go to pytest; TEST_JOBS processes, 
 
 test-fast: TEST_JOBS = 2
 test-fast: $(READY) ## the tests that are quick: no notebooks, browsers or other processes (ARGS go to pytest)
-	@$(PYTEST) -m "not slow" tests/unit vitlab $(ARGS)
+	@$(PYTEST) -m "not slow" $(ARGS)
 
 lint: $(READY) ## ruff, its formatting and mypy, as the tests ask for them
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check vitlab tests benchmarks && $(BIN)/python -m mypy
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check vitlab tests tools benchmarks && $(BIN)/python -m mypy
 
 lab: $(READY) ## JupyterLab on the first notebook (ARGS go to JupyterLab)
 	@$(BIN)/jupyter lab $(ARGS) notebooks/00_*.ipynb
 
-site: $(READY) ## the notebooks and docs as web pages, links checked: docs/_build/html (REPOSITORY=owner/name: Colab)
-	@$(BIN)/python -m vitlab.publish.site $(if $(REPOSITORY),--repository $(REPOSITORY)) $(ARGS)
+site: $(READY) ## the notebooks and docs as web pages: docs/_build/html/index.html (ARGS='-b linkcheck': their links)
+	@$(BIN)/python -m sphinx -q --keep-going -c docs/site $(ARGS) . docs/_build/html
 
-notebooks: $(READY) ## maintainers: execute the sources at quick, renew reference, exercises and README
-	@$(BIN)/python -m vitlab.publish sync
+notebooks: $(READY) ## maintainers: execute the sources at quick, renew reference, exercises, README and docs/ledger.md
+	@$(BIN)/python -m tools.notebooks sync
 	@$(ALLOCATOR) $(BIN)/vitlab run --preset quick $(if $(JOBS),--jobs $(JOBS))
-	@$(ALLOCATOR) $(BIN)/vitlab run 00 --preset quick # once more: it shows the ledger of all the others
-	@$(BIN)/python -m vitlab.publish reference
-	@$(BIN)/python -m vitlab.publish exercises
-	@$(BIN)/python -m vitlab.publish readme
-	@$(BIN)/python -m vitlab.publish check
+	@$(BIN)/python -m tools.notebooks reference
+	@$(BIN)/python -m tools.notebooks exercises
+	@$(BIN)/python -m tools.pages
+	@$(BIN)/python -m tools.notebooks check
 
 lock: $(READY) ## maintainers: requirements.lock and environment.yml from pyproject.toml (ARGS=--upgrade)
 	@UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url \

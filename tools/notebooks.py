@@ -1,10 +1,10 @@
 """For maintainers: notebooks, exercises, references and Colab copies from notebooks/source.
 
-python tools/notebooks.py sync         notebooks/source/*.py → notebooks/*.ipynb, where a source has changed
-python tools/notebooks.py check        is every notebook its source's?
-python tools/notebooks.py exercises    the same without solutions → notebooks/exercises
-python tools/notebooks.py reference    figures/out/quick → figures/reference, and outputs into the notebooks
-python tools/notebooks.py colab OWNER/NAME    copies for Google Colab → notebooks/colab
+python -m tools.notebooks sync         notebooks/source/*.py → notebooks/*.ipynb, where a source has changed
+python -m tools.notebooks check        is every notebook its source's?
+python -m tools.notebooks exercises    the same without solutions → notebooks/exercises
+python -m tools.notebooks reference    figures/out/quick → figures/reference, and outputs into the notebooks
+python -m tools.notebooks colab OWNER/NAME    copies for Google Colab → notebooks/colab
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def main(arguments: list[str]) -> int:
     try:
         made = commands[arguments[0]](*arguments[1:])
     except (ValueError, OSError) as error:
-        print(f"tools/notebooks.py: {error}", file=sys.stderr)
+        print(f"tools.notebooks: {error}", file=sys.stderr)
         return 2
     print("\n".join(map(str, made)) or "nothing to do")
     return 1 if arguments[0] == "check" and made else 0

@@ -1,6 +1,6 @@
 """For maintainers: what README, the site's first page and docs/ledger.md say of the results.
 
-python tools/pages.py    between the markers of README.md and docs/site/index.md; docs/ledger.md whole
+python -m tools.pages    between the markers of README.md and docs/site/index.md; docs/ledger.md whole
 """
 
 from __future__ import annotations
