@@ -1,7 +1,8 @@
-"""Weights where researchers have them: the authors' .npz files, timm's folders, the paper's own on the hub."""
+"""Weight files in every dialect: the authors' .npz, timm's and others' safetensors, folders, the hub; bad files."""
 
 import io
 import json
+import pickle
 import socket
 import time
 import zipfile
@@ -18,42 +19,19 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from vitlab.models import weights, zoo
+from vitlab.models.vit import ViT, ViTConfig
 
-P, D, HEADS, SIDE, CLASSES = 8, 12, 3, 4, 5  # heads are 4 wide: no rule of thumb finds them
-SHAPE = {"img_size": P * SIDE, "patch_size": P, "embed_dim": D, "num_heads": HEADS, "num_classes": CLASSES, "depth": 2}
-
-
-def released(depth: int = 2, *, pre_logits: bool = False, head: bool = True) -> dict[str, np.ndarray]:
-    """A small ViT as the authors' code lays it out, every number random."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "cls": (1, 1, D),
-        "embedding/kernel": (P, P, 3, D),
-        "embedding/bias": (D,),
-        "Transformer/posembed_input/pos_embedding": (1, 1 + SIDE**2, D),
-        "Transformer/encoder_norm/scale": (D,),
-        "Transformer/encoder_norm/bias": (D,),
-    }
-    for i in range(depth):
-        block = f"Transformer/encoderblock_{i}"
-        for norm in ("LayerNorm_0", "LayerNorm_2"):
-            shapes |= {f"{block}/{norm}/scale": (D,), f"{block}/{norm}/bias": (D,)}
-        attention = f"{block}/MultiHeadDotProductAttention_1"
-        for part in ("query", "key", "value"):
-            shapes |= {f"{attention}/{part}/kernel": (D, HEADS, D // HEADS)}
-            shapes |= {f"{attention}/{part}/bias": (HEADS, D // HEADS)}
-        shapes |= {f"{attention}/out/kernel": (HEADS, D // HEADS, D), f"{attention}/out/bias": (D,)}
-        for layer, wide in (("Dense_0", (D, 20)), ("Dense_1", (20, D))):
-            shapes |= {f"{block}/MlpBlock_3/{layer}/kernel": wide, f"{block}/MlpBlock_3/{layer}/bias": wide[1:]}
-    if pre_logits:
-        shapes |= {"pre_logits/kernel": (D, D), "pre_logits/bias": (D,)}
-    if head:
-        shapes |= {"head/kernel": (D, CLASSES), "head/bias": (CLASSES,)}
-    return random_arrays(shapes)
+D, HEADS = 12, 3  # heads are 4 wide: no rule of thumb finds them
+SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": D, "num_heads": HEADS, "num_classes": 5, "depth": 2}
 
 
-def random_arrays(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(0)
-    return {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+def vit(**changes) -> VisionTransformer:
+    return randomise(VisionTransformer(**{**SHAPE, "mlp_ratio": 20 / 12, **changes}))
+
+
+def released() -> dict[str, np.ndarray]:
+    """A small ViT as the authors' code lays it out."""
+    return as_released(vit())
 
 
 def saved(path: Path, arrays: dict[str, np.ndarray]) -> Path:
@@ -61,24 +39,15 @@ def saved(path: Path, arrays: dict[str, np.ndarray]) -> Path:
     return path
 
 
-def pictures(side: int = P * SIDE) -> torch.Tensor:
+def pictures(side: int = 32) -> torch.Tensor:
     return torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
-
-
-def timms_own(path: Path, **changes) -> VisionTransformer:
-    """The independent reading of the file: timm's, by timm's converter."""
-    model = VisionTransformer(**{**SHAPE, "mlp_ratio": 20 / 12, **changes})
-    model.load_pretrained(str(path))
-    return model.eval()
-
-
-# the authors' files
 
 
 @pytest.mark.parametrize("prefix", ["", "opt/target/"])
 def test_a_released_file_is_read_as_timm_reads_it(tmp_path, prefix):
     path = saved(tmp_path / "ViT.npz", {prefix + name: array for name, array in released().items()})
-    found, theirs = zoo.load(path), timms_own(path)
+    found, theirs = zoo.load(path), VisionTransformer(**SHAPE, mlp_ratio=20 / 12).eval()
+    theirs.load_pretrained(str(path))  # the independent reading of the file
     state, expected = found.model.state_dict(), theirs.state_dict()
     assert state.keys() == expected.keys()
     assert all(torch.equal(state[key], expected[key]) for key in expected)
@@ -88,20 +57,14 @@ def test_a_released_file_is_read_as_timm_reads_it(tmp_path, prefix):
 
 
 def test_the_pre_training_head_comes_along(tmp_path):
-    arrays = released(pre_logits=True)
+    kernel, bias = np.random.default_rng(0).normal(size=(D, D)).astype(np.float32), np.ones(D, np.float32)
+    arrays = released() | {"pre_logits/kernel": kernel, "pre_logits/bias": bias}
     found = zoo.load(saved(tmp_path / "ViT.npz", arrays))
     assert found.model.config.head == "tanh"
     y = found.model.forward_features(pictures())[:, 0].detach().double().numpy()
     z = np.tanh(y @ arrays["pre_logits/kernel"] + arrays["pre_logits/bias"])
     logits = z @ arrays["head/kernel"] + arrays["head/bias"]
     np.testing.assert_allclose(found.model(pictures()).detach().numpy(), logits, atol=1e-4)
-
-
-def test_the_control_of_a_released_file_is_fresh(tmp_path):
-    path = saved(tmp_path / "ViT.npz", released())
-    found, control = zoo.load(path), zoo.load(path, untrained=True)
-    assert control.model.config == found.model.config
-    assert not torch.equal(control.model.pos_embed, found.model.pos_embed)
 
 
 def as_released(model: nn.Module) -> dict[str, np.ndarray]:
@@ -134,7 +97,8 @@ def as_released(model: nn.Module) -> dict[str, np.ndarray]:
     return arrays
 
 
-def randomised(model: nn.Module) -> nn.Module:
+def randomise(model: nn.Module) -> nn.Module:
+    """The model with noise on every weight, so that no two models or files are the same by chance."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -151,7 +115,7 @@ def randomised(model: nn.Module) -> nn.Module:
     ],
 )
 def test_a_released_file_of_a_named_model(tmp_path, name, settings):
-    model = randomised(zoo.create(name, **settings))
+    model = randomise(zoo.create(name, **settings))
     path = saved(tmp_path / "ViT.npz", as_released(model))
     found = zoo.load(f"{name}@{path}")
     side = settings.get("image_size", 32)
@@ -166,7 +130,7 @@ def test_a_name_of_other_heads_is_refused(tmp_path):
 
 
 def test_a_file_without_a_head_has_a_zero_one_in_our_models(tmp_path):
-    model = randomised(zoo.create("Lab-Ti/8"))
+    model = randomise(zoo.create("Lab-Ti/8"))
     arrays = {name: array for name, array in as_released(model).items() if not name.startswith("head/")}
     path = saved(tmp_path / "ViT.npz", arrays)
     found = zoo.load(f"Lab-Ti/8@{path}")
@@ -178,8 +142,9 @@ def test_a_file_without_a_head_has_a_zero_one_in_our_models(tmp_path):
 
 
 def test_timms_models_take_the_pre_training_head_only_where_it_does_nothing(tmp_path):
-    model = randomised(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5))
-    arrays = as_released(model) | random_arrays({"pre_logits/kernel": (192, 192), "pre_logits/bias": (192,)})
+    model = randomise(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5))
+    ones = {"pre_logits/kernel": np.ones((192, 192), np.float32), "pre_logits/bias": np.ones(192, np.float32)}
+    arrays = as_released(model) | ones
     with pytest.raises(ValueError, match=r"pre_logits.*timm's models have no such layer.*ViT-B/16@"):
         zoo.load(f"vit_tiny_patch16_224@{saved(tmp_path / 'a.npz', arrays)}")
     arrays["head/kernel"] = np.zeros((192, 5), np.float32)  # as in the authors' ImageNet-21k files
@@ -212,7 +177,7 @@ def hybrid_arrays(model: nn.Module) -> dict[str, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "side"), [("vit_tiny_r_s16_p8_224", 64), ("vit_small_r26_s32_224", 64)])
 def test_a_released_hybrid_is_read_as_timm_reads_it(tmp_path, name, side):
-    model = randomised(timm.create_model(name, img_size=side, num_classes=5))
+    model = randomise(timm.create_model(name, img_size=side, num_classes=5))
     path = saved(tmp_path / "R.npz", hybrid_arrays(model))
     found = zoo.load(f"{name}@{path}")
     theirs = timm.create_model(name, img_size=side, num_classes=5).eval()
@@ -223,29 +188,6 @@ def test_a_released_hybrid_is_read_as_timm_reads_it(tmp_path, name, side):
     assert torch.equal(found.model(pictures(side)), theirs(pictures(side)))
     with pytest.raises(ValueError, match=r"is a hybrid.*NAME@.*vit_base_r50_s16_224"):
         zoo.load(path)
-
-
-# files that are no such thing
-
-
-def test_damaged_and_foreign_archives(tmp_path):
-    path = saved(tmp_path / "ViT.npz", released())
-    whole = path.read_bytes()
-    for damaged in (
-        whole[:-100],
-        whole[: len(whole) // 2],
-        b"",
-        b"not weights",
-        whole[:500] + b"\xff" * 500 + whole[1000:],
-    ):
-        path.write_bytes(damaged)
-        for given in (path, f"Lab-Ti/8@{path}"):
-            with pytest.raises(ValueError, match=r"ViT.npz cannot be read.*corrupt.*again"):
-                zoo.load(given)
-    with pytest.raises(ValueError, match=r"no ViT under the names of the authors' release.*found b, w"):
-        zoo.load(saved(tmp_path / "arrays.npz", {"w": np.zeros(2), "b": np.zeros(2)}))
-    with pytest.raises(FileNotFoundError, match="there is no file"):
-        zoo.load(tmp_path / "none.npz")
 
 
 def test_an_archive_whose_list_of_entries_hides_some_is_refused(tmp_path):
@@ -263,25 +205,6 @@ def test_an_archive_whose_list_of_entries_hides_some_is_refused(tmp_path):
         assert archive.namelist() == names[:head] and len(names) > head  # as Python reads it, without a word
     with pytest.raises(ValueError, match=r"ViT.npz cannot be read.*corrupt.*entries.*again"):
         zoo.load(path)
-
-
-def test_pickled_objects_are_never_opened(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    class Bomb:
-        def __reduce__(self):
-            return Path.touch, (Path("exploded"),)
-
-    np.savez("objects.npz", **released(), bomb=np.array([Bomb()], dtype=object))
-    np.save("one.npy", np.array([Bomb()], dtype=object))
-    Path("one.npy").rename("one.npz")
-    for name in ("objects.npz", "one.npz"):
-        with pytest.raises(ValueError, match=r"pickles, which can run code and are never opened here"):
-            zoo.load(name)
-    torch.save({"w": torch.zeros(2)}, "torch.npz")
-    with pytest.raises(ValueError, match="torch.npz cannot be read.*a zip of other things than arrays"):
-        zoo.load("torch.npz")
-    assert not Path("exploded").exists()
 
 
 @pytest.mark.parametrize(
@@ -338,13 +261,185 @@ def test_missing_arrays_are_named(tmp_path):
         weights.from_release(arrays)
 
 
-# folders that timm wrote
+def foreign_vit(**changes) -> VisionTransformer:
+    return vit(**{"embed_dim": 128, "num_heads": 2, "mlp_ratio": 4, "num_classes": 7, **changes})
+
+
+def written(path: Path, model: nn.Module) -> Path:
+    save_file(model.state_dict(), path)
+    return path
+
+
+def test_a_foreign_vit_is_told_from_its_shapes(tmp_path):
+    theirs = foreign_vit()
+    found = zoo.load(written(tmp_path / "vit.safetensors", theirs))
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(found.model(x), theirs(x), atol=1e-5, rtol=0)
+    assert (found.image_size, found.mean, found.std) == ((32, 32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert "2 heads of 64 (assumed)" in found.source
+    control = zoo.load(tmp_path / "vit.safetensors", untrained=True)
+    assert not torch.equal(control.model.pos_embed, found.model.pos_embed)
+    assert control.model.config == found.model.config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"embed_dim": 96}, "dim 96, which is not a multiple of 64.*NAME@"),
+        ({"reg_tokens": 4}, "21 position embeddings, which is no square grid.*NAME@"),
+        ({"init_values": 1e-5}, r"not expected: blocks.0.ls1.gamma.*NAME@"),
+        ({"qkv_bias": False}, r"missing: blocks.0.attn.qkv.bias.*NAME@"),
+        ({"img_size": (32, 64)}, "33 position embeddings, which is no square grid.*NAME@"),
+        ({"num_classes": 0}, "holds no ViT under timm's names: no head.weight.*NAME@"),
+    ],
+)
+def test_a_foreign_vit_that_is_not_the_papers(tmp_path, changes, message):
+    path = written(tmp_path / "vit.safetensors", foreign_vit(**changes))
+    with pytest.raises(ValueError, match=message):
+        zoo.load(path)
+
+
+@pytest.mark.parametrize("name", ["test_vit", "Lab-Ti/8", "BiT-Lab-Ti/8", "resnet10t"])
+def test_a_named_file(tmp_path, name):
+    model = randomise(zoo.create(name, n_classes=6))
+    path = written(tmp_path / "a@b.safetensors", model)
+    found = zoo.load(f"{name}@{path}")
+    assert (found.name, found.source) == (name, str(path))
+    x = torch.randn(2, 3, *found.image_size, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(found.model(x), model(x))
+    control = zoo.load(f"{name}@{path}", untrained=True, seed=4)
+    fresh = zoo.create(name, n_classes=6, seed=4).state_dict()
+    assert all(torch.equal(value, fresh[key]) for key, value in control.model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["test_vit", "Lab-Ti/16"])
+def test_a_named_file_of_another_image_size(tmp_path, name):
+    model = randomise(zoo.create(name, image_size=64))
+    found = zoo.load(f"{name}@{written(tmp_path / 'm.safetensors', model)}")
+    assert found.image_size == (64, 64)
+    assert torch.equal(found.model.pos_embed, model.pos_embed)
+
+
+def test_keys_of_another_project_are_translated_where_timm_can(tmp_path):
+    model = randomise(timm.create_model("test_vit"))
+    for prefix, known in (("visual.trunk.", True), ("somebody.", False)):
+        path = tmp_path / "m.safetensors"
+        save_file({prefix + key: value for key, value in model.state_dict().items()}, path)
+        if known:
+            assert torch.equal(zoo.load(f"test_vit@{path}").model.pos_embed, model.pos_embed)
+        else:
+            with pytest.raises(ValueError, match=r"does not fit test_vit: missing: .*; not expected: somebody"):
+                zoo.load(f"test_vit@{path}")
+
+
+def test_a_named_file_that_does_not_fit(tmp_path):
+    path = written(tmp_path / "vit.safetensors", foreign_vit())
+    with pytest.raises(ValueError, match=r"vit.safetensors does not fit Lab-Ti/8: .*of another shape: cls_token"):
+        zoo.load(f"Lab-Ti/8@{path}")
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        zoo.load(f"Lab-Ti/8@{tmp_path}/none.safetensors")
+
+
+def test_shapes_without_numbers_bear_nothing_out(tmp_path):
+    state = zoo.create("test_vit").state_dict()
+    state["head.weight"], state["head.bias"] = torch.zeros(10**9, 0), torch.zeros(10**9, 0)
+    save_file(state, tmp_path / "m.safetensors")
+    for given in (tmp_path / "m.safetensors", f"test_vit@{tmp_path}/m.safetensors"):
+        with pytest.raises(ValueError, match=r"holds tensors without a number in them, head.bias \[1000000000, 0\]"):
+            zoo.load(given)
+
+
+class Bomb:
+    def __reduce__(self):
+        return Path.touch, (Path("exploded"),)
+
+
+def test_pickles_are_never_opened(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"w": torch.zeros(2), "bomb": Bomb()}, "zip.pt")
+    Path("raw.bin").write_bytes(pickle.dumps(Bomb()))
+    Path("lies.safetensors").write_bytes(pickle.dumps(Bomb()))
+    for name in ("zip.pt", "raw.bin", "lies.safetensors"):
+        for given in (name, f"Lab-Ti/8@{name}"):
+            with pytest.raises(ValueError, match=f"{name} cannot be read.*never opened here.*look for a .safetensors"):
+                zoo.load(given)
+    np.savez("objects.npz", **released(), bomb=np.array([Bomb()], dtype=object))
+    np.save("one.npy", np.array([Bomb()], dtype=object))
+    Path("one.npy").rename("one.npz")
+    for name in ("objects.npz", "one.npz"):
+        with pytest.raises(ValueError, match="pickles, which can run code and are never opened here"):
+            zoo.load(name)
+    torch.save({"w": torch.zeros(2)}, "torch.npz")
+    with pytest.raises(ValueError, match="torch.npz cannot be read.*a zip of other things than arrays"):
+        zoo.load("torch.npz")
+    assert not Path("exploded").exists()
+
+
+def test_damaged_and_foreign_files(tmp_path):
+    ours, archive = tmp_path / "model.safetensors", saved(tmp_path / "ViT.npz", released())
+    zoo.save(ours, zoo.create("Lab-Ti/8"), "Lab-Ti/8", {})
+    for path in (ours, archive):
+        whole = path.read_bytes()
+        for damaged in (whole[:-100], whole[: len(whole) // 2], b"", b"not weights", b"\xff" + whole[1:500]):
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError, match=rf"{path.name} cannot be read.*corrupt.*again"):
+                zoo.load(f"Lab-Ti/8@{path}")
+    ours.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ValueError, match="git lfs pull"):
+        zoo.load(ours)
+    with pytest.raises(ValueError, match=r"no ViT under the names of the authors' release.*found b, w"):
+        zoo.load(saved(tmp_path / "arrays.npz", {"w": np.zeros(2), "b": np.zeros(2)}))
+    for name in (tmp_path / "none.npz", "nowhere.safetensors"):
+        with pytest.raises(FileNotFoundError, match="there is no file"):
+            zoo.load(name)
+
+
+def trained(**changes) -> ViT:
+    config = {"image_size": 48, "patch_size": 8, "dim": 128, "depth": 3, "n_heads": 2, "mlp_dim": 320, "n_classes": 7}
+    return randomise(ViT(ViTConfig(**config | changes)))
+
+
+@pytest.mark.parametrize("pool", ["class", "gap"])
+def test_our_files_and_folders_are_timms_with_the_same_logits_to_the_bit(tmp_path, pool):
+    model, x = trained(pool=pool), pictures(48)
+    logits = model(x)
+    assert torch.equal(weights.as_timm(model)(x), logits)
+    zoo.save(tmp_path / "model.safetensors", model, "ViT-B/8", {})
+    settings = {"checkpoint_path": str(tmp_path / "model.safetensors"), **weights.timm_arguments(model)}
+    assert torch.equal(timm.create_model("vit_base_patch16_224", **settings).eval()(x), logits)
+    folder = weights.save_for_hf(tmp_path / "folder", model)
+    assert torch.equal(timm.create_model(f"local-dir:{folder}", pretrained=True).eval()(x), logits)
+    found = zoo.load(folder)
+    assert torch.equal(found.model(x), logits)
+    assert found.image_size == (48, 48) and {*found.mean, *found.std} == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("Lab-Mu/8", {"head": "tanh"}, "no hidden layer before its head"),
+        ("R+Lab-Mu/8", {}, "a Hybrid has no counterpart in timm"),
+        ("Lab-Mu/8", {"positions": "2d"}, "a Variant has no counterpart in timm"),
+    ],
+)
+def test_what_timm_has_no_class_for_is_refused(tmp_path, name, settings, words):
+    with pytest.raises(ValueError, match=words):
+        weights.save_for_hf(tmp_path / "folder", zoo.create(name, **settings))
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_damaged_description_of_a_shared_model_is_refused_with_the_folder(tmp_path):
+    folder = weights.save_for_hf(tmp_path / "shared", zoo.create("Lab-Mu/8"))
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"token"', '"tokem"'))
+    with pytest.raises(ValueError, match=r"shared does not take these settings.*pooling"):
+        zoo.load(folder)
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """A model of timm's, its classes and normalisation changed, as timm saves it to share."""
-    model = randomised(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=7))
+    model = randomise(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=7))
     with torch.no_grad():
         model.head.bias.copy_(torch.arange(7.0))
     save_for_hf(
@@ -366,11 +461,6 @@ def test_a_folder_of_timms(folder):
         control = zoo.load(name, untrained=True, seed=2)
         assert (control.image_size, control.mean, control.model.num_classes) == ((32, 32), (0.1, 0.2, 0.3), 7)
         assert not torch.equal(control.model.pos_embed, found.model.pos_embed)
-
-
-def test_a_folder_by_a_relative_path_and_as_a_path(folder, monkeypatch):
-    monkeypatch.chdir(folder.parent)
-    assert zoo.load("mine").model.num_classes == zoo.load(Path("mine")).model.num_classes == 7
 
 
 def test_folders_that_are_not_timms(folder):
@@ -398,71 +488,94 @@ def test_folders_that_are_not_timms(folder):
         zoo.load(f"local-dir:{folder}/nowhere")
 
 
-# the hub
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Path:
-    """An empty Hugging Face cache of the test's own."""
+    """An empty Hugging Face cache of the test's own, online."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     return tmp_path / "hub"
+
+
+def publish(cache: Path, repository: str, model: nn.Module) -> Path:
+    """Put a model into the cache, as if it had been downloaded."""
+    folder = cache / f"models--{repository.replace('/', '--')}"
+    snapshot = folder / "snapshots" / "0123456789abcdef"
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(snapshot.name)
+    written(snapshot / "model.safetensors", model)
+    config = {"architecture": "test_vit", "num_classes": model.num_classes, "pretrained_cfg": model.pretrained_cfg}
+    (snapshot / "config.json").write_text(json.dumps(config))
+    return snapshot
 
 
 @pytest.mark.slow
 def test_the_papers_names_are_its_own_imagenet_21k_weights(cache):
-    assert set(weights.PAPERS_OWN.values()) <= set(timm.list_pretrained("vit*orig_in21k"))
     tag = weights.PAPERS_OWN["ViT-B/32"]
-    snapshot = cache / f"models--timm--{tag}" / "snapshots" / "0123456789abcdef"
-    snapshot.mkdir(parents=True)
-    (cache / f"models--timm--{tag}" / "refs").mkdir()
-    (cache / f"models--timm--{tag}" / "refs" / "main").write_text(snapshot.name)
     model = timm.create_model(tag)  # as timm publishes it: no head, no layer before it
-    save_file(model.state_dict(), snapshot / "model.safetensors")
+    publish(cache, f"timm/{tag}", model)
     found = zoo.load("vit-b/32")
     x = pictures(224)[:1]
     torch.testing.assert_close(found.model.forward_features(x), model.eval().forward_features(x), atol=1e-4, rtol=1e-4)
     assert found.model.config == zoo.load("ViT-B/32", untrained=True).model.config and not found.model.head.weight.any()
     assert "the paper's own weights, pre-trained on ImageNet-21k" in found.source and "it is zero" in found.source
-
-
-@pytest.mark.parametrize(
-    ("name", "size"), [("ViT-B/16", 768), ("ViT-L/16", 1024), ("ViT-L/32", 1024), ("ViT-H/14", 1280)]
-)
-def test_the_papers_names_and_timms_are_the_same_architectures(name, size):
-    with torch.device("meta"):
-        ours, theirs = zoo.create(name), timm.create_model(weights.PAPERS_OWN[name])
-    shapes = {key: value.shape for key, value in ours.state_dict().items() if not key.startswith("head.")}
-    assert shapes == {key: value.shape for key, value in theirs.state_dict().items()}
-    assert ours.config.n_heads == theirs.blocks[0].attn.num_heads
+    for name, published in weights.PAPERS_OWN.items():
+        with torch.device("meta"):
+            ours, theirs = zoo.create(name), timm.create_model(published)
+        shapes = {key: value.shape for key, value in ours.state_dict().items() if not key.startswith("head.")}
+        assert shapes == {key: value.shape for key, value in theirs.state_dict().items()}
+        assert ours.config.n_heads == theirs.blocks[0].attn.num_heads
 
 
 @pytest.mark.parametrize(
     ("name", "alternative"),
     [
         ("ViT-B/16", "ViT-B/16@FILE"),
-        ("vit_base_patch16_224.orig_in21k", "vit_base_patch16_224.orig_in21k@FILE"),
+        ("test_vit.r160_in1k", "test_vit.r160_in1k@FILE"),
         ("hf-hub:nobody/nothing", "local folder with its config.json and model.safetensors, or NAME@FILE"),
     ],
 )
 def test_an_unreachable_hub_is_said_within_three_seconds(cache, monkeypatch, name, alternative):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    def fail():
+        start = time.monotonic()
+        with pytest.raises(ConnectionError, match=rf"HF_HUB_OFFLINE.*HF_HOME.*HF_ENDPOINT.*{alternative}"):
+            zoo.load(name)
+        assert time.monotonic() - start < 3
+
     with socket.socket() as silent:  # takes the connection and never says a word
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        for endpoint in ("http://192.0.2.1", f"http://127.0.0.1:{silent.getsockname()[1]}"):  # the first: RFC 5737
+        for endpoint in ("no address", f"http://127.0.0.1:{silent.getsockname()[1]}"):
             monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
-            start = time.monotonic()
-            with pytest.raises(ConnectionError, match=rf"HF_HUB_OFFLINE.*HF_HOME.*HF_ENDPOINT.*{alternative}"):
-                zoo.load(name)
-            assert time.monotonic() - start < 3
+            fail()
+    with monkeypatch.context() as slow:  # a name server that does not answer
+        slow.setattr(weights.urllib.request, "urlopen", lambda *args, **kwargs: time.sleep(4) or io.BytesIO())
+        fail()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    fail()
 
 
-def test_a_hub_folder_of_another_library_is_refused(cache):
-    snapshot = cache / "models--somebody--vit" / "snapshots" / "0123456789abcdef"
-    snapshot.mkdir(parents=True)
-    (cache / "models--somebody--vit" / "refs").mkdir()
-    (cache / "models--somebody--vit" / "refs" / "main").write_text(snapshot.name)
-    save_file({"w": torch.zeros(1)}, snapshot / "model.safetensors")
-    (snapshot / "config.json").write_text(json.dumps({"model_type": "vit"}))
-    with pytest.raises(ValueError, match=r"config.json is no description of a model that timm wrote.*NAME@"):
-        zoo.load("hf-hub:somebody/vit")
+def test_weights_in_the_cache_need_no_network(cache, tmp_path, monkeypatch):
+    model = randomise(timm.create_model("test_vit"))
+    snapshot = publish(cache, "timm/test_vit.r160_in1k", model)
+    for name in ("test_vit.r160_in1k", "test_vit", "hf-hub:timm/test_vit.r160_in1k", f"local-dir:{snapshot}"):
+        found = zoo.load(name)
+        assert found.name == name and found.image_size == (160, 160) and not found.model.training
+        assert torch.equal(found.model.head.weight, model.head.weight)
+    control = zoo.load("test_vit.r160_in1k", untrained=True, seed=2)
+    assert torch.equal(control.model.pos_embed, zoo.create("test_vit", seed=2).pos_embed)
+    path = tmp_path / "mine.safetensors"
+    zoo.save(path, model, "hf-hub:somebody/vit", {})  # of which no network is asked
+    monkeypatch.setattr(weights, "is_reachable", lambda *arguments: pytest.fail("asked"))
+    with pytest.raises(ValueError, match="mine.safetensors .*it is hf-hub:somebody/vit, which is not in the local"):
+        zoo.load(path)
+    publish(cache, "somebody/vit", model)
+    assert torch.equal(zoo.load(path).model.head.weight, model.head.weight)
+
+
+def test_names_without_published_weights():
+    with pytest.raises(ValueError, match="no published weights for Lab-Ti/8: use 'lab', a file .*ViT-B/16.*orig_in21k"):
+        zoo.load("Lab-Ti/8")
+    with pytest.raises(ValueError, match="for vit_base_patch16_224 it has vit_base_patch16_224.orig_in21k"):
+        zoo.load("vit_base_patch16_224.nope")
+    assert zoo.load("ViT-B/32", untrained=True).image_size == (224, 224)

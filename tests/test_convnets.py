@@ -1,0 +1,207 @@
+"""ResNet (BiT) and hybrid: compute matched to the ViT's, BiT's ingredients, timm's patch embedding, errors."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from timm.layers import GroupNormAct, HybridEmbed, StdConv2d
+from torch import nn
+
+from vitlab.analysis import filters
+from vitlab.models import zoo
+from vitlab.models.convnets import BiT, BiTConfig, Hybrid, HybridConfig, resnet_of_stride
+from vitlab.models.vit import ViT
+from vitlab.models.zoo import forward_flops, multiply_adds
+
+RESNET = BiTConfig(width=8, layers=(1, 2), stem_stride=2, image_size=16, n_classes=4)
+BODY = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 2, "n_heads": 2, "mlp_dim": 32, "n_classes": 4}
+HYBRID = HybridConfig(**BODY, width=8, layers=(1, 2), stem_stride=2)
+
+
+def images(side: int = 16, count: int = 4) -> torch.Tensor:
+    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+
+def randomise(model: nn.Module) -> nn.Module:
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+# compute
+
+
+@pytest.mark.parametrize(("patch", "pixels"), [(4, 32), (8, 32), (8, 64), (2, 8)])
+def test_the_resnets_compute_is_the_vits(patch, pixels):
+    for size in ("Lab-Ti", "Lab-S", "Lab-M", "Lab-B"):
+        ours, vits = (multiply_adds(f"{family}{size}/{patch}", pixels) for family in ("BiT-", ""))
+        assert ours == pytest.approx(vits, rel=0.15)
+
+
+def test_the_resnets_share_of_a_hybrids_compute_is_the_papers():
+    # Table 6, exaFLOPs of R50+ViT-B and ViT-B after 7 epochs: it adds 93 % at a stride of 32 and 22 % at 16
+    for size in ("Lab-Ti", "Lab-S", "Lab-B"):
+        for stride, of_paper, factor in ((16, 106 / 55 - 1, 1.4), (8, 274 / 224 - 1, 1.7)):
+            added = multiply_adds(f"R+{size}/{stride}", 32) / multiply_adds(f"{size}/{stride}", 32) - 1
+            assert of_paper / factor < added < of_paper * factor
+
+
+def test_flops_by_hand():
+    model = BiT(BiTConfig(width=8, layers=(1,), stem_stride=1, image_size=8, n_classes=2))
+    stem, block, head = 64 * 9 * 3 * 8, 2 * 64 * 9 * 8 * 8, 8 * 2
+    assert forward_flops(model, torch.zeros(1, 3, 8, 8)) == 2 * (stem + block + head)
+    stem, stage_1 = 16**2 * 9 * 3 * 8, 16**2 * 2 * 9 * 8 * 8
+    stage_2 = 8**2 * (9 * 8 * 16 + 9 * 16 * 16 + 8 * 16)  # two convolutions and the 1 × 1 next to them
+    stage_3 = 4**2 * (9 * 16 * 32 + 9 * 32 * 32 + 16 * 32) + 4**2 * 2 * 9 * 32 * 32  # two blocks: stage 4's is here
+    embed = zoo.create("R+Lab-Ti/8").patch_embed
+    assert forward_flops(embed, torch.zeros(1, 3, 32, 32)) == 2 * (stem + stage_1 + stage_2 + stage_3 + 4**2 * 32 * 64)
+
+
+# the ResNet
+
+
+def test_it_is_made_of_bits_parts():
+    model = zoo.create("BiT-Lab-S/8")
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    norms = [module for module in model.modules() if isinstance(module, nn.GroupNorm)]
+    assert all(isinstance(conv, StdConv2d) for conv in convolutions)
+    assert all(isinstance(norm, GroupNormAct) and norm.num_channels == 8 * norm.num_groups for norm in norms)
+    assert not [m for m in model.modules() if isinstance(m, nn.MaxPool2d | nn.modules.batchnorm._BatchNorm)]
+
+
+def test_neither_the_scale_of_weights_nor_the_batch_nor_the_layout_matters():
+    model = randomise(BiT(RESNET)).train()  # GroupNorm, not BatchNorm
+    before = model(images())
+    torch.testing.assert_close(model(images()[:1]), before[:1], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(model(images().contiguous(memory_format=torch.channels_last)), before)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, StdConv2d):
+                module.weight.mul_(3).add_(1)
+    torch.testing.assert_close(model(images()), before, atol=1e-3, rtol=1e-3)
+
+
+def test_a_1_x_1_convolution_with_a_stride_equals_timms():
+    from vitlab.models.convnets import Conv2d
+
+    ours, theirs = Conv2d(8, 16, kernel_size=1, stride=2), StdConv2d(8, 16, kernel_size=1, stride=2)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(5, 8, 7, 7)
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_features_head_and_forward_belong_together():
+    model = randomise(BiT(RESNET))
+    features = model.forward_features(images())
+    assert features.shape == (4, 16, 4, 4)
+    representation = model.forward_head(features, pre_logits=True)
+    torch.testing.assert_close(representation, features.mean(dim=(2, 3)))
+    torch.testing.assert_close(model(images()), model.head.fc(representation))
+
+
+@pytest.mark.parametrize("model", [BiT(RESNET), Hybrid(HYBRID)], ids=["resnet", "hybrid"])
+def test_a_new_model_gives_zero_logits_and_learns(model):
+    labels, losses = torch.arange(4), []
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(40):
+        loss = nn.functional.cross_entropy(model(images()), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(math.log(4), abs=1e-5) and losses[-1] < 0.2 * losses[0]
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+# the hybrid
+
+
+@pytest.mark.parametrize(
+    ("stride", "stem_stride", "layers"),
+    [(32, 4, (1, 1, 1, 1)), (16, 2, (1, 1, 1, 1)), (8, 2, (1, 1, 2)), (12, 3, (1, 1, 2)), (2, 1, (1, 3))],
+)
+def test_the_resnet_of_a_stride(stride, stem_stride, layers):
+    assert resnet_of_stride(stride) == (stem_stride, layers)
+    assert BiTConfig(width=8, layers=layers, stem_stride=stem_stride, image_size=stride).stride == stride
+
+
+def test_tokens_are_timms_hybrid_embeddings():
+    ours = randomise(Hybrid(HYBRID)).patch_embed
+
+    class Features(BiT):
+        forward = BiT.forward_features
+
+    backbone = Features(HYBRID.resnet)
+    backbone.head = nn.Identity()
+    theirs = HybridEmbed(backbone, img_size=16, embed_dim=16, feature_size=(4, 4), feature_ratio=4).eval()
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    assert torch.equal(theirs(images()), ours(images()))
+    assert (theirs.grid_size, theirs.feat_ratio()) == (ours.grid_size, ours.patch_size[0])
+
+
+def test_after_the_embedding_it_is_the_vit():
+    model = randomise(Hybrid(HYBRID))
+    tokens = model.patch_embed(images())
+
+    class Given(nn.Module):
+        grid_size, patch_size = (4, 4), (4, 4)
+
+        def forward(self, x):
+            return tokens
+
+    vit = ViT(HYBRID, patch_embed=Given()).eval()
+    vit.load_state_dict({k: v for k, v in model.state_dict().items() if not k.startswith("patch_embed.")})
+    assert torch.equal(vit(images()), model(images())) and model(images()).any()
+
+
+def test_the_seed_alone_determines_the_weights_and_each_part_draws_its_own():
+    before = torch.get_rng_state()
+    first = zoo.create("R+Lab-B/8", seed=3).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        second, other = (zoo.create("R+Lab-B/8", seed=seed).state_dict() for seed in (3, 4))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    parts = ["patch_embed.backbone.stem.weight", "patch_embed.proj.weight", "pos_embed"]
+    assert not any(torch.equal(first[part], other[part]) for part in parts)
+    drawn = torch.stack([first[part].flatten()[:800] for part in parts])
+    assert (torch.corrcoef(drawn) - torch.eye(3)).abs().max() < 0.15
+    assert first["patch_embed.proj.weight"].std().item() == pytest.approx(128**-0.5, rel=0.02)  # LeCun's
+
+
+def test_a_hybrid_has_no_rgb_filters():
+    with pytest.raises(ValueError, match="Hybrid's patch embedding is a ResNetEmbed: it projects features, not pixels"):
+        filters.embedding_filters(zoo.create("R+Lab-Ti/8"))
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (RESNET, {"width": 20}, "width 20 is not a multiple of 8; use 16 or 24"),
+        (RESNET, {"width": 4}, "width 4 is not a multiple of 8; use 8"),
+        (RESNET, {"layers": (1, 0)}, "at least one block for every stage"),
+        (RESNET, {"n_classes": 0}, "n_classes 0 is not possible"),
+        (RESNET, {"image_size": 7, "layers": (1, 1, 1, 1)}, "image_size 7 is too small for a total stride of 16"),
+        (HYBRID, {"patch_size": 8}, "patch_size 8 is not the total stride of a ResNet .*use patch_size=4"),
+        (HYBRID, {"image_size": 18}, "image_size 18 is not divisible by patch_size 4; use 16 or 20"),
+        (HYBRID, {"width": 12}, "width 12 is not a multiple of 8"),
+    ],
+)
+def test_configurations_that_are_not_possible(config, changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(config, **changes)
+
+
+def test_strides_and_images_that_do_not_fit():
+    with pytest.raises(ValueError, match="no ResNet here has a total stride of 6; use 2, 4, 8"):
+        zoo.create("R+Lab-Ti/6")
+    with pytest.raises(ValueError, match=r"\(4, 3, 20, 20\) given, but this model takes \[batch, 3, 16, 16\]"):
+        Hybrid(HYBRID)(images(20))
+    with pytest.raises(ValueError, match=r"this model takes \[batch, 3, H, W\], 4 pixels a side or more"):
+        BiT(RESNET)(torch.zeros(2, 3, 3, 32))

@@ -1,0 +1,290 @@
+"""Models by name: names, settings, seeds, sizes; what is saved comes back; preparing photographs."""
+
+import json
+import resource
+import time
+
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from vitlab import paths
+from vitlab.models import zoo
+from vitlab.models.zoo import Pretrained
+
+
+def randomise(model: nn.Module) -> nn.Module:
+    """The model with noise on every weight, so that no two models or files are the same by chance."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+def photographs(height: int, width: int, count: int = 2) -> torch.Tensor:
+    """Random pictures with detail down to a few pixels, uint8 [B 3 H W]."""
+    generator = torch.Generator().manual_seed(2)
+    coarse = torch.rand(count, 3, height // 3, width // 3, generator=generator) * 255
+    return nn.functional.interpolate(coarse, (height, width), mode="bilinear").to(torch.uint8)
+
+
+def test_every_name_can_be_built_in_any_case():
+    for name in zoo.names():
+        with torch.device("meta"):
+            models = [zoo.create(spelling) for spelling in (name, name.upper(), name.lower())]
+        assert len({str(model) for model in models}) == 1
+        large = name.startswith("ViT")
+        assert models[0].config.image_size == (224 if large else 32)
+        assert models[0].config.n_classes == (1000 if large else 10)
+
+
+def test_sizes_by_hand():
+    """Lab-Ti/8 at 32 px: 16 patches of 192 numbers, D = 64, four blocks with M = 4 D, ten classes."""
+    size = zoo.size_of("Lab-Ti/8")
+    embedding, positions, norm, head = 192 * 64 + 64, 64 + 17 * 64, 2 * 64, 64 * 10 + 10
+    assert size.parameters == embedding + positions + 4 * (12 * 64**2 + 13 * 64) + norm + head
+    dense, attention = 2 * 17 * 12 * 64**2, 2 * 2 * 17**2 * 64
+    assert size.flops == 2 * 16 * 192 * 64 + 4 * (dense + attention) + 2 * 64 * 10
+    assert (size.dim, size.depth, size.n_heads, size.resnet_widths, size.resnet_depth) == (64, 4, 4, (), 0)
+    resnet, hybrid = zoo.size_of("BiT-Lab-Ti/8"), zoo.size_of("R+Lab-Ti/8")
+    assert (resnet.resnet_widths, resnet.resnet_depth, resnet.dim) == ((16, 32, 64, 128), 4, 0)
+    assert (hybrid.resnet_widths, hybrid.resnet_depth, hybrid.dim) == ((8, 16, 32), 4, 64)
+    with pytest.raises(ValueError, match="expected a name of ours"):
+        zoo.size_of("vit_tiny_patch16_224", image_size=224)
+
+
+@pytest.mark.parametrize(
+    ("model", "giga"), [("ViT-B/16", 17.58), ("ViT-B/32", 4.41), ("vit_small_patch16_224", 4.6), ("resnet50", 4.1)]
+)
+def test_multiply_adds_of_known_models(model, giga):
+    assert zoo.multiply_adds(model, 224, 1000) == pytest.approx(giga * 1e9, rel=0.02)
+
+
+def test_settings_reach_the_model():
+    config = zoo.create("Lab-Ti/4", n_classes=3, image_size=16, head="tanh", dropout=0.1).config
+    assert (config.n_classes, config.image_size, config.head, config.dropout) == (3, 16, "tanh", 0.1)
+    assert zoo.create("BiT-Lab-Ti", n_classes=3, image_size=16, head="linear", dropout=0.0).config.n_classes == 3
+    model = zoo.create("test_vit", n_classes=3, image_size=32, dropout=0.1)
+    assert model.num_classes == 3 and model.patch_embed.img_size == (32, 32) and model.pos_drop.p == 0.1
+
+
+@pytest.mark.parametrize("name", ["Lab-Ti/8", "BiT-Lab-Ti/8", "test_vit"])
+def test_the_seed_alone_determines_the_weights(name):
+    before = torch.get_rng_state()
+    first = zoo.create(name, seed=3).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        second, other = zoo.create(name, seed=3).state_dict(), zoo.create(name, seed=4).state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert any(not torch.equal(first[key], other[key]) for key in first)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("Lab-Ty/8", "Lab-Ti/8"),
+        ("Lab-Ti", "Lab-Ti/8"),
+        ("vit_tinny_patch16_224", "vit_tiny_patch16_224"),
+        ("ViT-B", "ViT-B/"),
+    ],
+)
+def test_an_unknown_name_is_told_its_neighbours(name, nearest):
+    for function in (zoo.create, zoo.load):
+        with pytest.raises(ValueError, match=nearest):
+            function(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("Lab-Ti/8", {"image_size": 30}, "image_size 30 is not divisible by patch_size 8"),
+        ("BiT-Lab-Ti/5", {}, "no stem to match a ViT's patch of 5"),
+        ("BiT-Lab-Ti/8", {"image_size": 8}, "too small for a total stride of 16"),
+        ("BiT-Lab-Ti/8", {"dropout": 0.1}, "no dropout"),
+        ("BiT-Lab-Ti/8", {"head": "tanh"}, "linear head"),
+        ("test_vit", {"head": "tanh"}, "head 'tanh' is not for timm's models"),
+        ("resnet10t", {"dropout": 0.1}, "timm's resnet10t does not take these settings .dropout."),
+    ],
+)
+def test_settings_a_model_does_not_have(name, settings, message):
+    with pytest.raises(ValueError, match=message):
+        zoo.create(name, **settings)
+
+
+@pytest.mark.parametrize("name", ["Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8", "test_vit"])
+@pytest.mark.parametrize("size", [4104, 99999999999999999999])
+def test_images_too_large_for_any_model(name, size):
+    with pytest.raises(ValueError, match=f"image_size {size} is too large; models here take up to 4096 pixels a side"):
+        zoo.create(name, image_size=size)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Lab-Ti/" + "9" * 5000, "model 'Lab-Ti/999.* is unknown"),
+        ("x" * 5000, "model 'xxx.* is unknown"),
+        ("hf-hub:", "model 'hf-hub:' names no repository: expected hf-hub:OWNER/MODEL"),
+        ("hf-hub:a/b/c", "model 'hf-hub:a/b/c' names no repository: expected hf-hub:OWNER/MODEL"),
+        ("local-dir:/etc", "there is no config.json, as timm's save_for_hf writes it, in /etc|no model.safetensors"),
+        ("local-dir:" + "x" * 5000, "there is no folder xxx"),
+        ("a\0b", "model .* is unknown"),
+    ],
+)
+def test_names_that_are_none(name, message):
+    for function in (zoo.create, zoo.load):
+        with pytest.raises((ValueError, FileNotFoundError), match=message) as error:
+            function(name)
+        assert len(str(error.value)) < 1200
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("Lab-Ti/8", {"n_classes": 5, "image_size": 64, "head": "tanh", "dropout": 0.1}),
+        ("BiT-Lab-Ti/4", {"n_classes": 5}),
+        ("test_vit", {"n_classes": 5, "image_size": 32}),
+    ],
+)
+def test_what_is_saved_comes_back(tmp_path, name, settings):
+    path, model = tmp_path / "model.safetensors", randomise(zoo.create(name, **settings))
+    zoo.save(path, model, name, {"steps": 12, "data": "digits"})
+    found = zoo.load(path)
+    assert (found.name, found.about, found.source) == (name, {"steps": 12, "data": "digits"}, str(path))
+    assert found.image_size == (settings.get("image_size", 32),) * 2
+    assert not found.model.training
+    size = found.image_size[0]
+    assert torch.equal(found.model(torch.ones(1, 3, size, size)), model(torch.ones(1, 3, size, size)))
+    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_a_file_of_version_0_1_with_stochastic_depth_is_read(tmp_path):
+    path, model = tmp_path / "new.safetensors", randomise(zoo.create("Lab-Ti/8"))
+    zoo.save(path, model, "Lab-Ti/8", {})
+    with safe_open(path, "pt") as file:
+        record = json.loads(file.metadata()["vitlab"])
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dictionary)
+    record["config"]["drop_path"] = 0.1
+    save_file(state, tmp_path / "old.safetensors", {"vitlab": json.dumps(record)})
+    old = zoo.load(tmp_path / "old.safetensors").model
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(old(images), model(images))
+
+
+def test_the_untrained_control_is_fresh_everywhere(tmp_path):
+    path = tmp_path / "model.safetensors"
+    zoo.save(path, randomise(zoo.create("Lab-Ti/8", n_classes=5)), "Lab-Ti/8", {"steps": 12})
+    control = zoo.load(path, untrained=True, seed=3)
+    fresh = zoo.create("Lab-Ti/8", n_classes=5, seed=3).state_dict()
+    assert all(torch.equal(value, fresh[key]) for key, value in control.model.state_dict().items())
+    assert control.about == {} and control.source.startswith("fresh weights, seed 3")
+
+
+def test_bundled_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "bundled_dir", lambda: tmp_path)
+    with pytest.raises(FileNotFoundError, match="'lab' should be at .*safetensors"):
+        zoo.load("lab")
+    zoo.save(tmp_path / zoo.BUNDLED["lab"], zoo.create("Lab-S/8", image_size=64), "Lab-S/8", {})
+    assert zoo.load("Lab").image_size == (64, 64)
+
+
+@pytest.mark.parametrize("record", ["{", "[]", "{}", '{"model": "x", "class": "ViT", "config": {"a": 1}, "about": {}}'])
+def test_a_description_that_cannot_be_used(tmp_path, record):
+    path = tmp_path / "model.safetensors"
+    save_file(zoo.create("Lab-Ti/8").state_dict(), path, {"vitlab": record})
+    with pytest.raises(ValueError, match=r"model.safetensors says it is vitlab's, but its description cannot be used"):
+        zoo.load(path)
+
+
+GIANT = {"dim": 64, "depth": 4, "n_heads": 4, "mlp_dim": 256, "image_size": 32, "patch_size": 8, "n_classes": 10}
+RESNET = {"width": 8, "layers": (1, 1), "stem_stride": 2, "image_size": 32, "n_classes": 10}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "config"),
+    [
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1_000_000}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "dim": 2**22}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "mlp_dim": 10**11}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "mlp_dim": 10**30}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "n_classes": 10**12}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "image_size": 8 * 10**6}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": "many"}),
+        ("BiT", "BiT-Lab-Ti/8", RESNET | {"layers": (10**6,)}),
+        ("BiT", "BiT-Lab-Ti/8", RESNET | {"layers": (1,), "width": 2**20}),
+        ("Hybrid", "R+Lab-Ti/8", GIANT | RESNET | {"layers": (1, 1, 10**6)}),
+        ("timm", "vit_gigantic_patch14_clip_224", {"n_classes": 10}),
+        ("timm", "test_vit", {"n_classes": 10**13}),
+        ("timm", "test_vit", {"n_classes": 10, "image_size": (160_000, 160_000)}),
+    ],
+)
+def test_a_small_file_that_describes_a_giant_is_refused_before_it_is_built(tmp_path, kind, name, config):
+    path, record = tmp_path / "model.safetensors", {"model": name, "class": kind, "config": config, "about": {}}
+    save_file({"pos_embed": torch.zeros(1)}, path, {"vitlab": json.dumps(record)})
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(ValueError, match=r"model\.safetensors (says it is vitlab's, but|does not fit the model)"):
+        zoo.load(path)
+    assert time.process_time() - start < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
+
+
+def prepared(images: torch.Tensor, size: tuple[int, int], **changes) -> torch.Tensor:
+    return Pretrained(nn.Identity(), "none", "nowhere", size, **changes).prepare(images)
+
+
+def test_images_of_the_right_size_are_only_scaled():
+    images = photographs(20, 30)
+    assert torch.equal(prepared(images, (20, 30)), (images.float() / 255 - 0.5) / 0.5)
+    mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+    expected = (images[0, 2, 3, 4].item() / 255 - 0.3) / 0.6
+    assert prepared(images, (20, 30), mean=mean, std=std)[0, 2, 3, 4].item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(300, 400), (512, 300), (1000, 260)])
+def test_large_images_are_resized_and_cropped_as_timm_does(shape):
+    images = photographs(*shape, count=1)
+    picture = Image.fromarray(images[0].permute(1, 2, 0).numpy())
+    half = (0.5, 0.5, 0.5)
+    transform = timm.data.create_transform(
+        (3, 224, 224), interpolation="bicubic", crop_pct=224 / 256, mean=half, std=half
+    )
+    torch.testing.assert_close(prepared(images, (224, 224))[0], transform(picture), atol=2.5 / 127.5, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(10, 10), (10, 17), (33, 32), (32, 90), (36, 36), (37, 37), (500, 31), (64, 64)])
+def test_any_size_becomes_the_models(shape):
+    assert prepared(photographs(*shape), (32, 32)).shape == (2, 3, 32, 32)
+    assert prepared(photographs(*shape), (24, 48)).shape == (2, 3, 24, 48)
+
+
+def test_what_is_cropped():
+    def ramp(width: int) -> torch.Tensor:  # grey value = column, 0 at the left edge and 250 at the right
+        columns = torch.linspace(0, 250, width).round().to(torch.uint8)
+        return columns.expand(1, 3, width, width).contiguous()
+
+    def span(width: int) -> float:  # share of the picture's width that is left
+        values = (prepared(ramp(width), (32, 32)) * 0.5 + 0.5) * 255 / 250
+        return (values.max() - values.min()).item()
+
+    assert span(36) == pytest.approx(1, abs=0.05)  # a little larger: all of it
+    assert span(64) == pytest.approx(224 / 256, abs=0.05)  # much larger: its middle
+    middle = prepared(ramp(64), (32, 32)).mean().item()
+    assert middle == pytest.approx(125 / 127.5 - 1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        torch.zeros(2, 3, 8, 8),
+        torch.zeros(2, 1, 8, 8, dtype=torch.uint8),
+        torch.zeros(3, 8, 8, dtype=torch.uint8),
+    ],
+)
+def test_only_uint8_colour_images_are_taken(images):
+    with pytest.raises(ValueError, match=r"but uint8 \[batch, 3, height, width\] with values 0 to 255 is expected"):
+        prepared(images, (8, 8))
