@@ -40,7 +40,7 @@ SEED = 0
 
 # %% [markdown]
 # One cell of imports. `study` is this execution: its figures and its verdicts go to
-# `figures/<preset>/`.
+# `figures/out/<preset>/`.
 
 # %%
 import math
@@ -50,14 +50,14 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab import ledger, plots, widgets
+from vitlab import claims, plots, widgets
 from vitlab.data.loader import to_float
 from vitlab.data.world import World, scene
+from vitlab.studies import checks
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig
-from vitlab.studies import checks
 
-study = ledger.begin("01_vit_from_scratch", PRESET, SEED)
+study = claims.begin("01_vit_from_scratch", PRESET, SEED)
 
 # %% [markdown]
 # ## Prediction
@@ -446,24 +446,7 @@ with plots.figure(study, "logits", alt=alt, figsize=(8, 4.2)) as ax:
 # The rule from above.
 
 # %%
-counts = table[table["check"] == "parameters"].set_index(["model", "against"])
-equal, rounded, metrics = [], [], {}
-for name in SIZES:
-    row = counts.loc[name]
-    ours, paper = row.loc["paper", ["ours", "theirs"]]
-    exact = row.loc["formula", "difference"] == row.loc["timm", "difference"] == 0
-    equal.append(exact and abs(ours / paper - 1) <= 0.01)
-    is_paper = round(ours / 1e6) == paper / 1e6
-    rounded.append(ledger.given(is_paper, f"{paper / 1e6:.0f}M for {name}"))
-    metrics[f"parameters of {name}"] = ledger.Estimate.exact(int(ours))
-is_16 = (table["check"] == "tokens") & (table["model"] == "ViT-B/16")
-n_tokens = int(table.loc[is_16, "ours"].item())
-metrics["tokens at 224 px, patch 16"] = ledger.Estimate.exact(n_tokens)
-
-must = ledger.given(all(equal), "equality"), ledger.given(n_tokens == 197, "length")
-ruling = ledger.judge(*rounded, must=must)
-note = "224 px, 1000 classes, linear head; Table 1 does not say which patch size and head it counts"
-ledger.conclude(study, "C01", ruling, metrics, note=note, table=table)
+claims.show(study, "C01")
 
 # %% [markdown]
 # ### C02: the equations
@@ -471,19 +454,11 @@ ledger.conclude(study, "C01", ruling, metrics, note=note, table=table)
 # The rule from above, with the smallest of the controls' largest differences.
 
 # %%
-logits = table[table["check"] == "logits"].groupby("against")["difference"]
-largest, n_draws = logits.max(), logits.count()
-control = table[table["check"] == "deviation"].groupby("part")["difference"].max().min()
-must = [ledger.given(largest[against] <= 1e-5, against) for against in ("timm", "equations")]
-ruling = ledger.judge(ledger.given(control > 1e-5, "control"), must=must)
-metrics = {
-    "largest logit difference to timm's class": largest["timm"],
-    "largest logit difference to Equations 1–8 in float64 numpy": largest["equations"],
-    "the same for the control that differs least": control,
-}
-metrics = {name: ledger.Estimate.exact(value) for name, value in metrics.items()}
-note = f"random weights, not trained ones; {n_draws['timm']} and {n_draws['equations']} draws"
-ledger.conclude(study, "C02", ruling, metrics, note=note, table=table)
+logits = table[table["check"] == "logits"].groupby("against")["difference"].max()
+names = {"timm": "timm's class", "equations": "Equations 1–8 in float64 numpy"}
+claims.show(study, "C02", live={
+    f"largest logit difference to {words}": claims.Estimate.exact(logits[name]) for name, words in names.items()
+})
 
 # %% [markdown]
 # The model is the paper's; the weights are random, and the paper's own code was not run. The ε in

@@ -19,7 +19,6 @@
 # | `smoke` | a handful of steps | seconds |
 # | `quick` | two data sets × three models × three seeds | about three minutes, once; then under a minute |
 # | `full` | 600 and 450 training steps instead of 400 and 270, five seeds | about 10 min |
-# | `gpu` | larger models, a million images of the world, five seeds | for a GPU, not run yet |
 
 # %% [markdown]
 # ## What you will learn
@@ -38,12 +37,14 @@ SEED = 0
 
 # %% [markdown]
 # One cell of imports. `study` is this execution: its figures and its result go to
-# `figures/<preset>/`.
+# `figures/out/<preset>/`.
 
 # %%
 import dataclasses
 import math
 import shutil
+
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -52,9 +53,12 @@ from IPython.display import Markdown, display
 from torch import nn
 from torch.nn import functional as F
 
-from vitlab import ledger, plots
+from vitlab import claims, plots
 from vitlab.data.loader import batches, to_float
-from vitlab.experiments import cifar10_best, training_curves, trials
+from vitlab.studies import runner, tables
+from vitlab.studies import table as studies
+from vitlab.studies.run import recipe_of
+from vitlab.studies.statistics import failed_starts
 from vitlab.models import zoo
 from vitlab.models.zoo import multiply_adds
 from vitlab.training.evaluate import evaluate
@@ -64,7 +68,7 @@ from vitlab.training.schedule import learning_rate
 from vitlab.training.splits import digits_splits
 from vitlab.widgets.live import watched
 
-study = ledger.begin("02_training", PRESET, SEED)
+study = claims.begin("02_training", PRESET, SEED)
 
 # %% [markdown]
 # ## Prediction
@@ -107,7 +111,14 @@ study = ledger.begin("02_training", PRESET, SEED)
 # labels, the head's initialization or the way the loss is averaged.
 
 # %%
-tasks = {task.data: task for task in training_curves.CONFIGS[PRESET].tasks}
+def task_of(data):
+    runs = [run for run in studies.runs("training_curves", PRESET) if run["data"] == data]
+    models = {run["model"]: (run["learning_rate"], run["weight_decay"]) for run in runs}
+    about = {name: runs[0][name] for name in ("n_train", "n_test", "image_size")}
+    return SimpleNamespace(data=data, models=models, recipe=recipe_of(runs[0]), **about)
+
+
+tasks = {data: task_of(data) for data in ("digits", "world")}
 digits = digits_splits(n_train=256)
 vit_name, bit_name, hybrid_name = tasks["digits"].models
 model = zoo.create(vit_name, image_size=8, n_classes=10, seed=SEED)
@@ -322,12 +333,12 @@ for task in tasks.values():
 # families, on validation images that are not in the test set, with a seed that no experiment uses.
 # The sweep on the digits had two weight decays, the one on the world a single one. Both were made
 # on 2026-11-21, with 600 steps on the digits, 450 on the world, and smaller objects in the world;
-# `training_curves.sweep` makes the same trials with today's world and a preset's steps. The table
+# The table
 # shows validation accuracy in %, the chosen trial bold. If the best rate lay at the edge of the
 # grid, a better one might lie beyond it; the line above the table names any such case:
 
 # %%
-sweep, of_each = trials.stored_trials("training_curves"), ["data", "model"]
+sweep, of_each = tables.trials("training_curves", "quick"), ["data", "model"]
 n_trials = sweep.groupby(of_each).size()
 assert n_trials.groupby("data").nunique().eq(1).all()  # as many trials for each model
 settings = {"index": [*of_each, "weight_decay"], "columns": "learning_rate"}
@@ -366,8 +377,8 @@ pd.DataFrame(settings, columns=columns).style.format(digits_shown).hide()
 # One call. Every run is stored when it ends; called again, it reads what is stored.
 
 # %% tags=["long"]
-table = training_curves.training_curves(PRESET, seed=SEED)
-curves, finals = training_curves.curves(table), training_curves.finals(table)
+table = runner.run("training_curves", PRESET, SEED)
+curves, finals = tables.curves(table), tables.curve_ends(table)
 curves.head()
 
 # %% [markdown]
@@ -448,7 +459,7 @@ with plots.figure(study, "accuracy_by_seconds", 1, 2, alt=alt, **size) as axes:
 # accuracy on a tenth of the training images that was held out:
 
 # %%
-trials.stored_trials("cifar10_best").style.format({"held_out_accuracy": "{:.1%}"}).hide()
+tables.trials("cifar10_best").style.format({"held_out_accuracy": "{:.1%}"}).hide()
 
 # %% [markdown]
 # Both are committed, and drawn here at every preset. Nothing was chosen by the test images. The hours of
@@ -456,14 +467,12 @@ trials.stored_trials("cifar10_best").style.format({"held_out_accuracy": "{:.1%}"
 # one of a quiet core that is the budget.
 
 # %%
-best, where_from = ledger.published_runs("cifar10_best", SEED)
-print(where_from)
-if len(best):
-    alt = "Test accuracy on CIFAR-10 of small ViTs against hours of one core; where there is a masked "
-    alt += "pre-training, the line begins when it is over."
-    with plots.figure(study, "cifar10_best", alt=alt, figsize=(7, 3.6)) as ax:
-        plots.plot_accuracy_by_hours(cifar10_best.curves(best), ax)
-        ax.set_title("CIFAR-10, 10,000 test images")
+print(tables.about("cifar10_best"))
+alt = "Test accuracy on CIFAR-10 of small ViTs against hours of one core; where there is a masked "
+alt += "pre-training, the line begins when it is over."
+with plots.figure(study, "cifar10_best", alt=alt, figsize=(7, 3.6)) as ax:
+    plots.plot_accuracy_by_hours(tables.cifar10_curves(tables.evidence("cifar10_best")), ax)
+    ax.set_title("CIFAR-10, 10,000 test images")
 
 # %% [markdown]
 # The hybrid ends at 85.7 %, the plain ViT at 83.1 %, with one seed each. In the same budget the hybrid
@@ -483,7 +492,7 @@ alt = "Confusion matrices of ViT, BiT and hybrid on the world: shares of each tr
 wider = {"figsize": (13.5, 4.6), "sharey": True}
 with plots.figure(study, "confusion", 1, 3, alt=alt, **wider) as axes:
     for ax, name in zip(axes, tasks["world"].models, strict=True):
-        counts = training_curves.confusion(table, "world", name)
+        counts = tables.confusion(table, "world", name)
         plots.plot_confusion(counts, [str(k) for k in range(10)], ax)
         ax.set_title(f"{name}: {np.trace(counts) / counts.sum():.0%} correct")
         ax.label_outer()
@@ -494,7 +503,7 @@ with plots.figure(study, "confusion", 1, 3, alt=alt, **wider) as axes:
 # that the ViT classified wrongly, in the order of seeds and then of test images, each shown once:
 
 # %%
-wrong = training_curves.mistakes(table, "digits", vit_name)
+wrong = tables.mistakes(table, "digits", vit_name)
 wrong = wrong.drop_duplicates("image").head(8)
 captions = [f"is {row.label}\nsaid {row.predicted}" for row in wrong.itertuples()]
 pictures = [digits.test.images[row.image].permute(1, 2, 0).numpy() for row in wrong.itertuples()]
@@ -523,19 +532,19 @@ def percent(rows, data, model):
 
 
 def estimate(data, model):
-    return ledger.Estimate.of(percent(finals, data, model), "%", failed=failed(data, model))
+    return claims.Estimate.of(percent(finals, data, model), "%", failed=failed(data, model))
 
 
 def lead(rows, data, first, second):
     difference = percent(rows, data, first) - percent(rows, data, second)  # paired by seed
-    return ledger.Estimate.of(difference, "points", failed=failed(data, first, second))
+    return claims.Estimate.of(difference, "points", failed=failed(data, first, second))
 
 
 def failed(data, *models):
     """In how many seeds one of the models never left chance while it did in others."""
     n_test = tasks[data].n_test
-    at_chance = [ledger.failed_starts(percent(finals, data, m) / 100, n_test, 0.1) for m in models]
-    return np.any(at_chance, axis=0).sum()
+    at_chance = [failed_starts(percent(finals, data, m) / 100, n_test, 0.1) for m in models]
+    return int(np.any(at_chance, axis=0).sum())
 
 
 # %% [markdown]
@@ -558,15 +567,15 @@ numbers = [
 # %%
 (on_digits,), on_world, (bit_lead,), (hybrid_lead,) = (each.values() for each in numbers)
 conditions = {
-    "ViT reaches 95 % on the digits": ledger.above(on_digits, 95),
-    "All three reach 50 % on the world": ledger.all_of(*(ledger.above(e, 50) for e in on_world)),
-    "BiT is ahead on the digits at the first evaluation": ledger.above(bit_lead, margin=1),
-    "The hybrid ends ahead of the ViT on the world": ledger.above(hybrid_lead, margin=1),
+    "ViT reaches 95 % on the digits": claims.above(on_digits, 95),
+    "All three reach 50 % on the world": claims.all_of(*(claims.above(e, 50) for e in on_world)),
+    "BiT is ahead on the digits at the first evaluation": claims.above(bit_lead, margin=1),
+    "The hybrid ends ahead of the ViT on the world": claims.above(hybrid_lead, margin=1),
 }
-ledger.finish(study, table=finals)
+claims.finish(study)
 for words, condition, measured in zip(conditions, conditions.values(), numbers, strict=True):
     measured = "; ".join(f"{name}: {each}" for name, each in measured.items())
-    advice = ledger.judge(condition).advice
+    advice = claims.judge(condition).advice
     more = f" {advice[0].upper()}{advice[1:]}." if advice else ""
     answer = condition.answer.removeprefix("is ")
     display(Markdown(f"**{words}: {answer}.** {measured}.{more}"))

@@ -17,7 +17,6 @@
 # | `smoke` | a handful of steps | seconds |
 # | `quick` | two models × three seeds: pre-trained, fine-tuned, probed | two to three minutes, once; then seconds |
 # | `full` | photographs: two models × two sources of pre-training, nine seeds | about two hours; what is finished of it is committed, and shown at every preset |
-# | `gpu` | larger models, a million images of the world, five seeds | for a GPU, not run yet |
 
 # %% [markdown]
 # ## What you will learn
@@ -33,14 +32,11 @@
 # **Prerequisites.** Notebook 02 (training, ViT and BiT of matched compute); least squares.
 
 # %% [markdown]
-# `DATA` names the target data set; empty, it is the preset's own: the digits, at `full`
-# photographs. Others are `"cifar10"`, where the folder that `VITLAB_DATA` names has it, or
-# `"world"`: images of the world, our synthetic images, of classes that no pre-training has.
+# The target is the preset's own: the digits, at `full` photographs.
 
 # %% tags=["parameters"]
 PRESET = "quick"
 SEED = 0
-DATA = ""
 
 # %% [markdown]
 # One cell of imports.
@@ -52,15 +48,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vitlab import ledger, plots
+from vitlab import claims, plots
 from vitlab.data.loader import to_float
 from vitlab.data.world import World
 from vitlab.evaluation import fewshot
 from vitlab.evaluation.features import features
-from vitlab.experiments import frozen, scaling, transfer, transfer_images, transfer_runs
-from vitlab.experiments import world_classes
-from vitlab.experiments import transfer_rules as rules
-from vitlab.experiments import transfer_tables as tables
 from vitlab.models import zoo
 from vitlab.models.adapt import resize_positions
 from vitlab.models.adapt import with_new_head
@@ -70,20 +62,21 @@ from vitlab.training.splits import world_splits
 
 # %% [markdown]
 # The settings of this preset: the pair of equal compute, what it is pre-trained on, and the target.
-# `study` is this execution: its figures and its verdicts go to `figures/<preset>/`.
+# `study` is this execution: its figures and its verdicts go to `figures/out/<preset>/`.
 #
 # `Lab-Ti` is a ViT small enough for a laptop, `BiT-Lab-Ti` the ResNet (BiT) of about equal compute.
 # The number after the slash is the patch size in pixels, or the stride that matches it. Legends
 # call them ViT-Ti and ResNet; notebook 00 lists all sizes.
 
 # %%
-config, full = transfer.CONFIGS[PRESET], transfer.CONFIGS["full"]
-source, target = config.source, DATA or config.targets[0]
-study = ledger.begin("03_transfer", PRESET, SEED, data=target)
-vit, bit = config.models
-side = config.image_size  # pixels, of pre-training
-sizes = {"train": config.n_train, "test": config.n_test}
-train_set, test_set = (transfer_images.target(target, split, side, n) for split, n in sizes.items())
+base, cases = (getattr(studies.preset("transfer", PRESET), name) for name in ("base", "cases"))
+config = base | cases[0]
+source, target, side = config["source"], config["targets"].split()[0], config["image_size"]
+study = claims.begin("03_transfer", PRESET, SEED)
+vit, bit = (case["model"] for case in cases[:2])
+train_set, test_set = (
+    functions.resized_target(target, part, side, config[f"n_{part}"]) for part in ("train", "test")
+)
 n_classes = len(train_set.classes)
 
 # %% [markdown]
@@ -202,7 +195,7 @@ opened = new_task_in_the_open(model, n_classes, side // patch, 2 * side // patch
 assert opened.keys() == ours.state_dict().keys()
 for name, value in ours.state_dict().items():
     assert torch.allclose(opened[name], value, atol=1e-6)
-larger = to_float(transfer_images.target(target, "train", 2 * side, config.n_train).images[:8])
+larger = to_float(functions.resized_target(target, "train", 2 * side, config["n_train"]).images[:8])
 loss = F.cross_entropy(ours(larger), train_set.labels[:8]).item()
 print(f"position embeddings: {tuple(model.pos_embed.shape)} → {tuple(ours.pos_embed.shape)}")
 print(f"first loss {loss:.6f}, ln K = {np.log(n_classes):.6f}")
@@ -268,9 +261,9 @@ assert open_accuracy == accuracy
 # we try all lie above those of Table 4.
 
 # %%
-lab = transfer_runs.lab_recipe(len(train_set), config.batch_size, config.epochs, learning_rate=1.0)
-published = transfer_runs.TABLE_4
-tried = config.grid
+lab = functions.lab_recipe(len(train_set), config["finetuning_batch"], config["epochs"], learning_rate=1.0)
+published = functions.TABLE_4
+tried = sorted(tables.trials("transfer", "quick")["learning_rate"].unique())
 columns = ["", "optimizer", "batch", "steps", "learning rates at batch 512", "decay"]
 columns += ["weight decay", "clip", "px"]
 theirs = (f"Table 4, {published.data}", "SGD, momentum 0.9", published.batch_size)
@@ -296,10 +289,10 @@ pd.DataFrame(both, columns=columns).style.format(precision=1).hide()
 # One chosen rate is at the edge of the grid: BiT's on CIFAR-10, 3.0.
 
 # %% tags=["long"]
-table = transfer.transfer(PRESET, seed=SEED, data=DATA)
-takes = (tables.accuracies, tables.evaluations)
+table = runner.run("transfer", PRESET, SEED)
+takes = (tables.finals, tables.evaluations)
 runs, curves = (tables.of_pair(take(table), source, target) for take in takes)
-means = tables.summary(runs, ["model", "arm", "image_size"])
+means = summary(runs, ["model", "arm", "image_size"])
 shown = means.assign(**{column: 100 * means[column] for column in ("mean", "low", "high")})
 shown.style.format(precision=1).hide()
 
@@ -311,13 +304,13 @@ shown.style.format(precision=1).hide()
 
 
 # %%
-def paired(rows, *columns_and_arms):
+def in_points(rows, *columns_and_arms):
     """Differences in percentage points, a value for each seed, as an estimate."""
-    return ledger.Estimate.of(100 * tables.differences(rows, *columns_and_arms), "points")
+    return claims.Estimate.of(100 * paired(rows, *columns_and_arms), "points")
 
 
 for name in (vit, bit):
-    effect = paired(runs[runs["model"] == name], "arm", "1x", "scratch")
+    effect = in_points(runs[runs["model"] == name], "arm", "1x", "scratch")
     print(f"{name}, pre-trained − from scratch: {effect}")
 
 # %% [markdown]
@@ -328,13 +321,14 @@ for name in (vit, bit):
 # with the notebook and read here.
 
 # %%
-by_full, where_from = ledger.published_runs("transfer", SEED)
+by_full, where_from = tables.evidence("transfer"), tables.about("transfer")
 print(where_from)
+SOURCES, TARGETS, MODELS = ("imagenette", "world-300"), ("imagenette", "cifar10"), ("Lab-Ti/8", "BiT-Lab-Ti/8")
 
 
 def on_photographs(rows):
     """The rows that decide both claims: of the first source and the first target of `full`."""
-    return tables.of_pair(rows, full.source, full.targets[0])
+    return tables.of_pair(rows, SOURCES[0], TARGETS[0])
 
 
 # %% [markdown]
@@ -346,78 +340,67 @@ def on_photographs(rows):
 # at 64 pixels, and fine-tuned on the same photographs.
 
 # %%
-if by_full.empty:
-    print(where_from)
-else:
-    full_runs, full_curves = (take(by_full) for take in takes)
-    there = [name for name in full.sources if name in set(full_runs["source"])]
-    alt = "Runs of full: test accuracy on photographs against the side in fine-tuning, a thin line "
-    alt += "for each seed, means with 95 % intervals; a panel for each source of pre-training."
-    shape = {"figsize": (6.0 * len(there), 4.2), "squeeze": False, "sharey": True}
-    with plots.figure(study, "full", 1, len(there), alt=alt, **shape) as axes:
-        for ax, name in zip(axes[0], there, strict=True):
-            rows = tables.of_pair(full_runs, name, full.targets[0]).query("source == @name")
-            plots.plot_resolutions(rows, tables.summary(rows, ["model", "image_size"]), ax, patch)
-            ax.set_title(f"Pre-trained on {name}, fine-tuned on {full.targets[0]}")
-        axes[0, 0].figure.suptitle(where_from)
+full_runs, full_curves = (take(by_full) for take in takes)
+alt = "Runs of full: test accuracy on photographs against the side in fine-tuning, a thin line "
+alt += "for each seed, means with 95 % intervals; a panel for each source of pre-training."
+shape = {"figsize": (6.0 * len(SOURCES), 4.2), "squeeze": False, "sharey": True}
+with plots.figure(study, "full", 1, len(SOURCES), alt=alt, **shape) as axes:
+    for ax, name in zip(axes[0], SOURCES, strict=True):
+        rows = tables.of_pair(full_runs, name, TARGETS[0]).query("source == @name")
+        plots.plot_resolutions(rows, summary(rows, ["model", "image_size"]), ax, patch)
+        ax.set_title(f"Pre-trained on {name}, fine-tuned on {TARGETS[0]}")
+    axes[0, 0].figure.suptitle(where_from)
 
 # %% [markdown]
 # What matters for C08 is whether the thin lines rise together, in the panel of the photographs.
 # What pre-training was worth at 64 pixels, on both targets:
 
 # %%
-if not by_full.empty:
-    at_side = full_runs[full_runs["arm"].isin(["1x", transfer_runs.SCRATCH])]
-    order = [transfer_runs.SCRATCH, *reversed(full.sources)]  # from no pre-training to the nearest
-    at_side = at_side.assign(weights=at_side["source"])
-    by_order = {"key": lambda names: names.map(order.index), "kind": "stable"}
-    at_side = at_side.sort_values("weights", **by_order)
-    panels = list(at_side.groupby("target", sort=False))
-    alt = "Runs of full: accuracy from scratch and after each pre-training, for ViT and BiT, with "
-    alt += "95 % intervals; a panel for each target."
-    shape = {"figsize": (5.2 * len(panels), 4.2), "squeeze": False}
-    with plots.figure(study, "full_sources", 1, len(panels), alt=alt, **shape) as axes:
-        for ax, (name, rows) in zip(axes[0], panels, strict=True):
-            plots.plot_pretrainings(tables.summary(rows, ["model", "weights"]), ax)
-            ax.set_title(f"Fine-tuned on {name} at {full.image_size} px")
+at_side = full_runs[full_runs["arm"].isin(["1x", "scratch"])]
+order = ["scratch", *reversed(SOURCES)]  # from no pre-training to the nearest
+at_side = at_side.assign(weights=at_side["source"])
+by_order = {"key": lambda names: names.map(order.index), "kind": "stable"}
+panels = list(at_side.sort_values("weights", **by_order).groupby("target", sort=False))
+alt = "Runs of full: accuracy from scratch and after each pre-training, for ViT and BiT, with "
+alt += "95 % intervals; a panel for each target."
+shape = {"figsize": (5.2 * len(panels), 4.2), "squeeze": False}
+with plots.figure(study, "full_sources", 1, len(panels), alt=alt, **shape) as axes:
+    for ax, (name, rows) in zip(axes[0], panels, strict=True):
+        plots.plot_pretrainings(summary(rows, ["model", "weights"]), ax)
+        ax.set_title(f"Fine-tuned on {name} at 64 px")
 
 # %% [markdown]
 # And how soon fine-tuning on photographs is done, which C21 is about:
 
 # %%
-if not by_full.empty:
-    of_photographs = on_photographs(full_curves)
-    full_1x = of_photographs[of_photographs["arm"] == "1x"]
-if not by_full.empty and len(full_1x):
-    alt = "Runs of full: test accuracy on photographs by epoch of fine-tuning for ViT and BiT, and "
-    alt += "the same as a share of the final accuracy, with a line at 90 %. Bands for 95 % "
-    alt += "intervals over the seeds."
-    with plots.figure(study, "full_epochs", 1, 2, alt=alt, figsize=(9.8, 4.0)) as (left, right):
-        plots.plot_epochs(of_photographs[of_photographs["arm"].isin(["1x", "scratch"])], left)
-        plots.plot_epochs(full_1x, right, y="share")
-        right.axhline(0.9, color=plots.MUTED, linestyle="--", linewidth=1.2)
-        left.set_title("Accuracy")
-        right.set_title("Share of the final accuracy")
+of_photographs = on_photographs(full_curves)
+full_1x = of_photographs[of_photographs["arm"] == "1x"]
+alt = "Runs of full: test accuracy on photographs by epoch of fine-tuning for ViT and BiT, and "
+alt += "the same as a share of the final accuracy, with a line at 90 %. Bands for 95 % "
+alt += "intervals over the seeds."
+with plots.figure(study, "full_epochs", 1, 2, alt=alt, figsize=(9.8, 4.0)) as (left, right):
+    plots.plot_epochs(of_photographs[of_photographs["arm"].isin(["1x", "scratch"])], left)
+    plots.plot_epochs(full_1x, right, y="share")
+    right.axhline(0.9, color=plots.MUTED, linestyle="--", linewidth=1.2)
+    left.set_title("Accuracy")
+    right.set_title("Share of the final accuracy")
 
 # %% [markdown]
 # In points, paired by seed: what a larger side brings, and what pre-training brings at 64 pixels.
 
 
 # %%
-def in_points(rows, model):
+def in_words(rows, model):
     """Paired differences of one model, source and target, in words."""
     rows = rows[rows["model"] == model]
-    pairs = {"1.5x − 1x": ("1.5x", "1x"), "2x − 1x": ("2x", "1x")}
-    pairs["pre-trained − from scratch"] = ("1x", transfer_runs.SCRATCH)
-    found = {name: tables.differences(rows, "arm", *arms) for name, arms in pairs.items()}
-    return {k: str(ledger.Estimate.of(100 * v, "points")) for k, v in found.items() if len(v)}
+    pairs = {"1.5x − 1x": ("1.5x", "1x"), "2x − 1x": ("2x", "1x"), "1x − from scratch": ("1x", "scratch")}
+    found = {name: paired(rows, "arm", *arms) for name, arms in pairs.items()}
+    return {k: str(claims.Estimate.of(100 * v, "points")) for k, v in found.items() if len(v)}
 
 
-if not by_full.empty:
-    for name, on in ((name, on) for name in full.sources for on in full.targets):
-        for model in full.models:
-            told = in_points(tables.of_pair(full_runs, name, on), model)
-            print(f"{name} → {on}, {model}: {told or 'no run is committed yet'}")
+for name, on in ((name, on) for name in SOURCES for on in TARGETS):
+    for model in MODELS:
+        print(f"{name} → {on}, {model}: {in_words(tables.of_pair(full_runs, name, on), model)}")
 
 # %% [markdown]
 # What these runs say, nine seeds each. Photographs are the better pre-training for photographs: they
@@ -450,7 +433,7 @@ with plots.figure(study, "resolution", alt=alt, figsize=(6.8, 4.0)) as ax:
 # ### The learning rate
 
 # %%
-trials = tables.trials(table, PRESET)
+trials = tables.transfer_trials(table, PRESET)
 trials = trials[(trials["source"] == source) & trials["target"].isin(trials["target"].head(1))]
 alt = "Held-out accuracy against the learning rate of fine-tuning, a line for each model and "
 alt += "resolution, dashed from scratch; the best rates are ringed, the paper's shaded."
@@ -495,11 +478,11 @@ with plots.figure(study, "epochs", 1, 2, alt=alt, figsize=(9.8, 4.0)) as (left, 
 
 # %%
 of_each = ["target", "model", "weights"]
-frozen_rows = (tables.few_shots(table), tables.probes(table))
+frozen_rows = (tables.transfer_frozen(table, kind) for kind in ("few shot", "probe"))
 few, probe = (rows[rows["source"] == source] for rows in frozen_rows)
-few = tables.summary(few, [*of_each, "shots"], "accuracy")
+few = summary(few, [*of_each, "shots"], "accuracy")
 targets = list(few["target"].unique())
-words = {frozen.OTHER_CLASSES: "the world's other classes"}
+words = {"world": "the world's other classes"}
 alt = "Few-shot accuracy against images per class, pre-trained weights as full lines and "
 alt += "untrained ones dashed, on the target and on the other classes of the world; chance in grey."
 shape = {"figsize": (4.9 * len(targets), 4.0), "squeeze": False}
@@ -517,7 +500,7 @@ with plots.figure(study, "few_shot", 1, len(targets), alt=alt, **shape) as axes:
 # regression on all training images (the linear probe):
 
 # %%
-probe = tables.summary(probe, of_each, "accuracy")
+probe = summary(probe, of_each, "accuracy")
 both = pd.concat([few, probe.assign(shots="probe, all images")])
 percent = 100 * both[["mean", "low", "high"]]
 both["accuracy"] = [f"{mean:.1f} [{low:.1f}, {high:.1f}]" for mean, low, high in percent.to_numpy()]
@@ -526,81 +509,19 @@ both.pivot(index=of_each, columns="shots", values="accuracy")
 # %% [markdown]
 # ## Verdict
 #
-# The rules from above are two functions of `transfer_rules`. The runs of `full` go through them
-# where they are committed, and the live run: the verdict is that of photographs, what the digits
-# alone would say is beside it. Where no seed of `full` has all that a rule asks for, the live run
-# decides.
-
+# By the rules from above, from all seeds of the committed runs on photographs; what this run says of the
+# digits stands under it.
 
 # %%
-def at_full(judged):
-    """What a rule says of the runs of `full`, with their names; None where it cannot judge them."""
-    return judged and (*judged, f"photographs, {full.source} → {full.targets[0]}")
-
-
-if not by_full.empty:
-    full_runs_of = {name: tables.of_pair(full_runs, name, full.targets[0]) for name in full.sources}
-
-# %% [markdown]
-# **C08**, accuracy at the larger sides minus accuracy at the side of pre-training. Recorded beside
-# it, where they are there: the same for BiT, and for the ViT that was pre-trained on the world.
-
-# %%
-by_photographs, beside = None, {}
-if not by_full.empty:
-    full_vit, full_bit = full.models
-    by_photographs = rules.resolution_rule(full_runs_of[full.source], full_vit)
-    others = {"BiT's": (full.source, full_bit), "from the world, ViT's": ("world-300", full_vit)}
-    for words, (name, model) in others.items():
-        judged = rules.resolution_rule(full_runs_of[name], model)
-        found = judged[1] if judged else {}
-        beside |= {k.replace("ViT's", words) + ", full": value for k, value in found.items()}
-times = cost[cost["model"] == vit]["times 1x"].to_numpy()
-note = (
-    f"{config.epochs} epochs at {side}, {1.5 * side:.0f} and {2 * side} px; {times[1]:.1f} and "
-    f"{times[2]:.1f} times the multiply-adds; each side with its own learning rate"
-)
-live = (*rules.resolution_rule(runs, vit), f"{source} → {target}: {note}")
-ledger.conclude_by_full(study, "C08", live, at_full(by_photographs), where_from, beside=beside, table=runs)
-
-# %% [markdown]
-# **C21**, the share of the final accuracy after the second epoch.
-
-# %%
-by_photographs = None if by_full.empty else rules.epochs_rule(of_photographs, *full.models)
-second = curves[(curves["epoch"] == 2) & (curves["arm"] == "1x")]
-of_bit = 100 * second[second["model"] == bit]["share"].mean()
-note = f"{config.epochs} epochs of {len(train_set):,} images in all; BiT {of_bit:.0f} %"
-live = (*rules.epochs_rule(curves, vit, bit), f"{source} → {target}: {note}")
-ledger.conclude_by_full(study, "C21", live, at_full(by_photographs), where_from, table=runs)
+live = {}
+for arm in ("2x", "1.5x"):
+    gain = paired(runs[runs["model"] == vit], "arm", arm, "1x")
+    live |= {f"ViT's accuracy at {arm} − at 1x": claims.Estimate.of(100 * gain, "points")} if len(gain) else {}
+claims.show(study, "C08", live=live)
+second = curves[(curves["epoch"] == 2) & (curves["arm"] == "1x") & (curves["model"] == vit)]
+claims.show(study, "C21", live={"share after 2 epochs": claims.Estimate.of(100 * second["share"], "%")})
 if PRESET == "smoke":
-    print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
-
-# %% [markdown]
-# The seeds of all committed draws, at the learning rates that the first has chosen, say by the same
-# rules how large both are. `more_transfers` adds seeds of the fine-tuning that C21 asks for.
-
-
-# %%
-def c08_of_all(rows):
-    return at_full(rules.resolution_rule(on_photographs(tables.accuracies(rows)), full.models[0]))
-
-
-def c21_of_all(rows):
-    return at_full(rules.epochs_rule(on_photographs(tables.evaluations(rows)), *full.models))
-
-
-ledger.conclude_together(study, "C08", "transfer", c08_of_all)
-ledger.conclude_together(study, "C21", "transfer", c21_of_all, more=["more_transfers"])
-
-# %% [markdown]
-# The further seeds of C21 alone, of which nobody had looked at one when their number was settled.
-
-# %%
-further, words = ledger.published_runs("more_transfers")
-if len(further):
-    ruling, numbers, _ = c21_of_all(further)
-    print(words, *(f"{name}: {each}" for name, each in numbers.items()), ruling, sep="\n")
+    print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
 
 # %% [markdown]
 # ### What is pre-training on the world worth?
@@ -613,21 +534,17 @@ if len(further):
 # and the title says how many of those planned they are.
 
 # %%
-worth, where_from = ledger.live_or_published(world_classes.world_classes, PRESET, SEED, world_classes.CONFIGS)
-if worth.empty:
-    print(where_from)
-else:
-    real = world_classes.accuracies(worth).query("target != @frozen.OTHER_CLASSES")
-    panels = list(real.groupby(["target", "measure"], sort=False))
-    alt = "Accuracy on real images by the number of classes of pre-training, untrained weights "
-    alt += "first; a panel for each set and measure, with intervals."
-    shape = {"figsize": (4.8 * len(panels), 4.0), "squeeze": False}
-    with plots.figure(study, "pretrainings", 1, len(panels), alt=alt, **shape) as axes:
-        for ax, ((target, measure), rows) in zip(axes[0], panels, strict=True):
-            means = tables.summary(rows, ["model", "weights"], "accuracy")
-            plots.plot_pretrainings(means, ax)
-            ax.set_title(f"{target}, {measure}")
-        axes[0, 0].figure.suptitle(where_from)
+worth, where_from = tables.evidence("world_classes"), tables.about("world_classes")
+real = tables.by_classes(worth).query("target != 'world'")
+panels = list(real.groupby(["target", "measure"], sort=False))
+alt = "Accuracy on real images by the number of classes of pre-training, untrained weights "
+alt += "first; a panel for each set and measure, with intervals."
+shape = {"figsize": (4.8 * len(panels), 4.0), "squeeze": False}
+with plots.figure(study, "pretrainings", 1, len(panels), alt=alt, **shape) as axes:
+    for ax, ((on, measure), rows) in zip(axes[0], panels, strict=True):
+        plots.plot_pretrainings(summary(rows, ["model", "weights"], "accuracy"), ax)
+        ax.set_title(f"{on}, {measure}")
+    axes[0, 0].figure.suptitle(where_from)
 
 # %% [markdown]
 # What pre-training is worth, in points: accuracy after it minus that of untrained weights, paired by
@@ -636,15 +553,14 @@ else:
 
 # %%
 def gain(values):
-    return str(ledger.Estimate.of(100 * values)).split(", n = ")[0]
+    return str(claims.Estimate.of(100 * values)).split(", n = ")[0]
 
 
-if not worth.empty:
-    real["family"] = real["model"].map(plots.family)
-    of_seed = ["target", "measure", "family", "seed"]
-    gains = real.pivot(index=of_seed, columns="weights", values="accuracy")[real["weights"].unique()]
-    gains = gains.sub(gains.pop("untrained"), axis=0).groupby(level=of_seed[:-1])
-    display(gains.agg(gain).rename_axis(columns=None))
+real["family"] = real["model"].map(plots.family)
+of_seed = ["target", "measure", "family", "seed"]
+gains = real.pivot(index=of_seed, columns="weights", values="accuracy")[real["weights"].unique()]
+gains = gains.sub(gains.pop("untrained"), axis=0).groupby(level=of_seed[:-1])
+gains.agg(gain).rename_axis(columns=None)
 
 # %% [markdown]
 # In the published runs a hundred classes are worth most on CIFAR-10. Fine-tuned on 5,000 of its
@@ -656,9 +572,8 @@ if not worth.empty:
 # hardly begun to learn them. Accuracy on held-out images of the classes of pre-training:
 
 # %%
-if not worth.empty:
-    own = scaling.accuracies(worth).groupby(["model", "n_classes"])[["test_accuracy"]].mean()
-    display((100 * own).unstack().style.format("{:.1f} %"))
+own = tables.accuracies(worth).groupby(["model", "n_classes"])[["test_accuracy"]].mean()
+(100 * own).unstack().style.format("{:.1f} %")
 
 # %% [markdown]
 # **How we differ from the paper.** Models hundreds to thousands of times smaller; few seeds;

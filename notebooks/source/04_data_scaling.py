@@ -116,7 +116,7 @@ assert len(together.unique(dim=0)) == len(together)  # no picture in two sets, n
 
 shown = [image.permute(1, 2, 0).numpy() for image in small.train.images[:8]]
 alt = "Eight painted images of the world, each over its class."
-with plots.figure(study, "pictures", alt=alt, figsize=(9, 1.6)) as ax:
+with plots.figure(page, "pictures", alt=alt, figsize=(9, 1.6)) as ax:
     plots.plot_captioned(shown, [small.train.classes[k] for k in small.train.labels[:8]], ax)
     ax.set_title("The first images of every training set of this seed")
 

@@ -18,8 +18,7 @@
 # |---|---|---|
 # | `smoke` | six models, a handful of steps | seconds |
 # | `quick` | three families × two sizes × two lengths × three seeds, then speed | a minute or two, once; then seconds |
-# | `full` | the same ViTs and ResNets, hybrids with as many tokens as the ViTs, three lengths, 256,000 images of 100 classes, nine seeds | about two hours, after notebook 04's; what is finished of it is committed, and shown at every preset |
-# | `gpu` | larger models, ten thousand steps | for a GPU, not run yet |
+# | `full` | the same ViTs and ResNets, hybrids with as many tokens as the ViTs, three lengths, 256,000 images of 100 classes, nine seeds | about two hours, after notebook 04's; the committed evidence, shown at every preset |
 
 # %% [markdown]
 # ## What you will learn
@@ -37,8 +36,7 @@ PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures and its verdicts go to
-# `figures/<preset>/`.
+# One cell of imports. `page` is this execution: its figures and numbers go to `figures/out/<preset>/`.
 
 # %%
 import math
@@ -47,17 +45,18 @@ import numpy as np
 import pandas as pd
 import torch
 
-from vitlab import ledger, plots
-from vitlab.experiments import compute_scaling, data_scaling, scaling, speed
-from vitlab.experiments.largest_batch import largest
-from vitlab.experiments.scaling_statistics import advantages, compute_factor
-from vitlab.experiments.scaling_statistics import fitted_frontier, frontier
+from vitlab import claims, plots
+from vitlab.claims import Estimate
+from vitlab.claims.rules import as_factor
 from vitlab.models import zoo
+from vitlab.studies import runner, speed, table, tables
+from vitlab.studies.speed import largest
+from vitlab.studies.statistics import advantages, compute_factor, fit_frontier, frontier
 from vitlab.models.zoo import forward_flops, multiply_adds
 
-study = ledger.begin("05_compute_scaling", PRESET, SEED, real=scaling.real_sets())
-config = compute_scaling.CONFIGS[PRESET]
-side = data_scaling.CONFIGS[PRESET].run.image_size
+page = claims.begin("05_compute_scaling", PRESET, SEED)
+models = table.axis("compute_scaling", PRESET, "model")
+side = table.preset("compute_scaling", PRESET).base["image_size"]
 
 # %% [markdown]
 # ## Prediction
@@ -139,9 +138,9 @@ def n_parameters(name):
 
 costs = pd.DataFrame(
     {
-        "family": {name: plots.family(name) for name in config.models},
-        "million multiply-adds": {name: multiply_adds(name, side) / 1e6 for name in config.models},
-        "parameters": {name: n_parameters(name) for name in config.models},
+        "family": {name: plots.family(name) for name in models},
+        "million multiply-adds": {name: multiply_adds(name, side) / 1e6 for name in models},
+        "parameters": {name: n_parameters(name) for name in models},
     }
 )
 layer = torch.nn.Linear(3, 5)
@@ -178,7 +177,7 @@ assert frontier_in_the_open(*made_up) == frontier(*made_up).tolist() == [True, T
 # %%
 flops = np.array([1e12, 1e13, 1e14])
 accuracy = 1 / (1 + np.exp(-(np.log10(flops) - 13)))
-line_a, line_b = fitted_frontier(flops, accuracy), fitted_frontier(3 * flops, accuracy)
+line_a, line_b = fit_frontier(flops, accuracy), fit_frontier(3 * flops, accuracy)
 assert math.isclose(line_a.slope, 1.0) and math.isclose(line_a.at(1e13), 0.5)
 assert math.isclose(compute_factor(line_a, line_b), 3.0)  # B is three times as expensive everywhere
 print(f"B needs {compute_factor(line_a, line_b):.1f} times the compute of A")
@@ -218,24 +217,22 @@ for limit in (0, 1, 37, 1000):
 # set, and are made once for both. The hybrids of `full` have as many tokens as the ViTs; those of
 # `quick` have a quarter of them, and take a third of the time.
 
-
 # %%
-def with_family(table):
-    points = compute_scaling.points(table)
+def with_family(rows):
+    points = tables.compute_points(rows)
     return points.assign(family=points["model"].map(plots.family))
 
 
-points = with_family(compute_scaling.compute_scaling(PRESET, seed=SEED))
+points = with_family(runner.run("compute_scaling", PRESET, SEED))
 measured = ["flops", "test_accuracy", "few_shot"]
 points.groupby(["model", "steps"], sort=False)[measured].mean()
 
 # %% [markdown]
-# The runs of `full` take two hours. Those that are finished are committed with the notebook and read
-# here: what can be decided is decided by them, and the live runs show how it is done.
+# The runs of `full` take two hours. They are committed as evidence and read here, all seeds together: the claims are
+# judged by them, and the live runs show how it is done.
 
 # %%
-table_of_full, where_from = ledger.published_runs("compute_scaling", SEED)
-of_full = points.iloc[:0] if table_of_full.empty else with_family(table_of_full)
+of_full, where_from = with_family(tables.evidence("compute_scaling")), tables.about("compute_scaling")
 print(where_from)
 of_full.groupby(["model", "steps"], sort=False)[measured].mean()
 
@@ -246,15 +243,14 @@ of_full.groupby(["model", "steps"], sort=False)[measured].mean()
 # %%
 def lines(points, value="few_shot"):
     groups = points.groupby(["family", "seed"])
-    return {key: fitted_frontier(rows["flops"], rows[value]) for key, rows in groups}
+    return {key: fit_frontier(rows["flops"].to_numpy(), rows[value].to_numpy()) for key, rows in groups}
 
 
 # %% [markdown]
 # ## Figure
 #
 # Left the measure of the verdicts: transfer to classes that were not trained on. Right, for
-# comparison, accuracy on unseen images of the classes that were. First the runs of `full`, where
-# they are committed.
+# comparison, accuracy on unseen images of the classes that were. First the evidence of `full`.
 
 
 # %%
@@ -270,19 +266,16 @@ def draw(points, left, right):
     plots.plot_compute_scaling(points, drawn(lines(points)), left)
     by_test = drawn(lines(points, "test_accuracy"))
     plots.plot_compute_scaling(points, by_test, right, y="test_accuracy")
-    left.set(title="Other classes, few-shot", ylabel=f"{scaling.SHOTS}-shot accuracy (%)")
+    left.set(title="Other classes, few-shot", ylabel="10-shot accuracy (%)")
     right.set(title="Trained classes, unseen images", ylabel="test accuracy (%)")
 
 
 alt = "Accuracy against training FLOPs on a log axis for each family: runs, means and fitted "
 alt += "frontiers with bands over the seeds; few-shot left, test accuracy right."
 size = {"figsize": (11, 4.4)}
-if of_full.empty:
-    print(where_from)
-else:
-    with plots.figure(study, "full", 1, 2, alt=alt, **size) as axes:
-        draw(of_full, *axes)
-        axes[0].figure.suptitle(where_from)
+with plots.figure(page, "full", 1, 2, alt=alt, **size) as axes:
+    draw(of_full, *axes)
+    axes[0].figure.suptitle(where_from)
 
 # %% [markdown]
 # In the committed runs the ViT's line lies left of the ResNet's where few-shot accuracy is measured.
@@ -302,7 +295,7 @@ else:
 # Now the live run.
 
 # %%
-with plots.figure(study, "compute_scaling", 1, 2, alt=alt, **size) as axes:
+with plots.figure(page, "compute_scaling", 1, 2, alt=alt, **size) as axes:
     draw(points, *axes)
     axes[0].figure.suptitle(f"live, {PRESET}")
 
@@ -330,10 +323,8 @@ def leads(points):
     return 100 * np.array(paired(points, advantages, "hybrid", "ViT")).reshape(-1, 2)
 
 
-for name, runs in {"full": of_full, PRESET: points}.items():
-    if len(runs):
-        print(f"{name}: ResNet's compute over ViT's, a seed each: {np.round(10 ** factors(runs), 2)}")
-        print(f"{name}: hybrid − ViT, least and most compute, points:\n{leads(runs).round(1)}")
+print(f"{PRESET}: ResNet's compute over ViT's, a seed each: {np.round(10 ** factors(points), 2)}")
+print(f"{PRESET}: hybrid − ViT, least and most compute, points:\n{leads(points).round(1)}")
 
 # %% [markdown]
 # Speed on one core of this device: all models by turns in every round, so that a slow moment
@@ -343,11 +334,13 @@ for name, runs in {"full": of_full, PRESET: points}.items():
 # above (R+Lab-Mu/16 and R+Lab-Ti/16).
 
 # %% tags=["timed"]
-timings = speed.speed(PRESET, seed=SEED)
+timings = speed.measure(**speed.SIZES[PRESET], seed=SEED)
 speeds, batches = speed.speeds(timings), speed.batches(timings)
-alt = "Left: images per second of inference against input size for ViT, ResNet and hybrid, log axes, "
+alt = (
+    "Left: images per second of inference against input size for ViT, ResNet and hybrid, log axes, "
+)
 alt += "with the range of the rounds. Right: largest batch against input size."
-with plots.figure(study, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, right):
+with plots.figure(page, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, right):
     plots.plot_speeds(speeds, left)
     plots.plot_largest_batches(batches, right)
     left.set_title("Speed")
@@ -361,107 +354,19 @@ with plots.figure(study, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, ri
 #
 # ## Verdict
 #
-# **C07**, the horizontal distance. The rule is applied to the factor's logarithm: to that of the
-# runs of `full`, where they are committed, and to that of the live run.
-
-
-# %%
-def as_factor(log10s, counted):
-    """The geometric mean with its interval, of logarithms to the base 10."""
-    mean = ledger.Estimate.of(log10s, counted=counted)
-    low, high = (None if end is None else 10**end for end in (mean.low, mean.high))
-    return ledger.Estimate(10**mean.value, low, high, mean.n, "×", counted)
-
-
-def told(points):
-    models, steps = (list(dict.fromkeys(points[name])) for name in ("model", "steps"))
-    return f"{', '.join(models)}; {', '.join(map(str, sorted(steps)))} steps"
-
-
-def apply_c07(points):
-    if not len(logs := factors(points)):
-        ruling = ledger.not_testable("no seed has accuracies that both families reach")
-        return ruling, {"seeds of ResNet and ViT": ledger.Estimate.exact(0)}, told(points)
-    mean = ledger.Estimate.of(logs)
-    cheaper = ledger.above(mean, name="above 1")
-    ruling = ledger.judge(ledger.above(mean, math.log10(2), name="above 2"), must=[cheaper])
-    factor = as_factor(logs, "seeds")
-    numbers = {"compute of ResNet over that of ViT for equal accuracy": factor}
-    return ruling, numbers, told(points)
-
-
-# %% [markdown]
-# Both go into the ledger; the verdict is that of `full`, where there is one.
+# **C07**, the horizontal distance, and **C06**, the hybrid's lead at the least compute that both families spent: by the rules
+# from above, from the evidence of all seeds. This run's own numbers stand under them.
 
 # %%
-note = "Few-shot accuracy on the world's other classes. The paper: up to thousands of exaFLOPs on JFT"
-judged = apply_c07(of_full) if {"ViT", "ResNet"} <= set(of_full["family"]) else None
-ledger.conclude_by_full(study, "C07", apply_c07(points), judged, where_from, note=note, table=points)
+logs, gaps = factors(points), leads(points)
+live = {"compute of ResNet over that of ViT": as_factor(logs)} if len(logs) else {}
+claims.show(page, "C07", live=live)
+ends = zip(("least", "most"), gaps.T, strict=True) if len(gaps) else ()
+claims.show(page, "C06", live={f"hybrid − ViT at the {name} compute": Estimate.of(each, "points") for name, each in ends})
 
 # %% [markdown]
-# What two draws leave open, or differ about, the seeds of all draws decide as one, by the same rule
-# and margin. Only settings that every draw has are taken. `more_seeds` repeats ViTs, ResNets and
-# hybrids with further seeds; its trainings on fewer images, for notebook 04, are left out.
-
-
-# %%
-def on_most_images(runs):
-    return with_family(runs[runs["n_train"] == runs["n_train"].max()])
-
-
-def c07_of_all(runs):
-    return apply_c07(on_most_images(runs))
-
-
-ledger.conclude_together(study, "C07", "compute_scaling", c07_of_all, more=["more_seeds"])
-
-# %% [markdown]
-# The further seeds alone, which nobody had looked at when it was decided to run so many.
-
-# %%
-further, words = ledger.published_runs("more_seeds")
-if len(further):
-    ruling, numbers, _ = c07_of_all(further)
-    print(words, *(f"{name}: {each}" for name, each in numbers.items()), ruling, sep="\n")
-
-# %% [markdown]
-# **C06**, the hybrid's lead at the least compute that both families spent, and its decline.
-
-
-# %%
-def apply_c06(points):
-    if not len(differences := leads(points)):
-        ruling = ledger.not_testable("no seed in which both families spent as much")
-        return ruling, {"seeds of hybrid and ViT": ledger.Estimate.exact(0)}, told(points)
-    least, most = (ledger.Estimate.of(column, "points") for column in differences.T)
-    fall = ledger.Estimate.of(differences[:, 0] - differences[:, 1], "points")
-    lead = ledger.above(least, margin=1, name="lead")
-    ruling = ledger.judge(ledger.above(fall, margin=1, name="decline"), must=[lead])
-    numbers = {
-        "hybrid − ViT at the least compute both spent": least,
-        "hybrid − ViT at the most compute both spent": most,
-    }
-    return ruling, numbers, told(points)
-
-
-judged = apply_c06(of_full) if {"ViT", "hybrid"} <= set(of_full["family"]) else None
-ledger.conclude_by_full(study, "C06", apply_c06(points), judged, where_from, note=note, table=points)
-
-# %% [markdown]
-# The seeds of all draws, and those that `more_seeds` has with ViT and hybrid at every length, say
-# how wide the gap is, by the same rule.
-
-
-# %%
-def c06_of_all(runs):
-    return apply_c06(on_most_images(runs))
-
-
-ledger.conclude_together(study, "C06", "compute_scaling", c06_of_all, more=["more_seeds"])
-
-# %% [markdown]
-# **C20**, the first ViT of the timings beside the ResNet of its compute. The ratio of speeds is
-# taken within each round.
+# **C20**, the first ViT of the timings next to the ResNet of its compute; the ratio of speeds is taken within each round. The
+# verdict is of the committed timings, on one core of another machine; the numbers of this one stand under it.
 
 # %%
 families = {plots.family(name): name for name in reversed(speeds["model"].unique())}
@@ -470,47 +375,14 @@ rate = speeds.pivot(index=["round", "image_size"], columns="model", values="imag
 ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
 batch = batches.pivot(index="image_size", columns="model", values="largest_batch")
 memory = batch[vit] / batch[resnet] if len(batch) else pd.Series(dtype=float)
-close = [ledger.within(ledger.Estimate.of(ratio[px], counted="rounds"), math.log10(1.5)) for px in ratio]
-larger = ledger.given(bool(len(memory) and (memory > 1).all()), "memory")
-ruling = ledger.judge(ledger.all_of(*close, name="speed"), larger)
-by_px = [
-    ", ".join(f"{each:.2f} at {px} px" for px, each in of_sizes.items()) for of_sizes in (10 ** ratio.mean(), memory)
-]
-print("ViT / ResNet, images per second: {}\nViT / ResNet, largest batch: {}".format(*by_px))
-
-# %% [markdown]
-# Both numbers go into the ledger: for speed a mean with an interval over the rounds, for memory the
-# mean of the input sizes, which has none.
-
-# %%
-metric = "ViT over ResNet, geometric mean over input sizes"
-numbers = {f"images per second, {metric}": as_factor(ratio.mean(axis=1), "rounds")}
-if len(memory):
-    mean = round(float(10 ** np.log10(memory).mean()), 2)
-    numbers[f"largest batch, {metric}"] = ledger.Estimate.exact(mean, "×")
-note = f"{vit} and {resnet}, inference on one core or one GPU; "
-note += f"ratio of images per second, ViT over ResNet: {by_px[0]}"
-ledger.conclude(study, "C20", ruling, numbers, note=note, table=points)
+for name, of_sizes in {"images per second": 10 ** ratio.mean(), "largest batch": memory}.items():
+    print(f"ViT / ResNet, {name}: " + ", ".join(f"{each:.2f} at {px} px" for px, each in of_sizes.items()))
+claims.show(page, "C20", live={"images per second, ViT over ResNet": as_factor(ratio.mean(axis=1), "rounds")})
 if PRESET == "smoke":
-    print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
+    print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
 
 # %% [markdown]
-# **Why nine seeds, and then more.** Five were planned. They left open whether the factor is above 2,
-# and the ledger said that about nine would decide; so four more of every ViT and ResNet were run, on
-# 2026-11-23. The nine narrow the interval and leave the same question open: what is decided is that
-# the factor is above 1. So do a second draw of nine, planned beforehand, and both draws together.
-# `more_seeds`, on 2026-11-26, has as many more as the ledger then asked for: the interval of all is
-# less than half as wide as that of the nine, and still has 2 in it, for the factor has come nearer to
-# 2. The nearer it is, the more seeds it takes to tell on which side it lies. Whoever looks at a result
-# and then goes on has an interval that covers a little less often than its 95 %; that of the further
-# seeds alone does not have this fault, and says the same.
-#
-# The hybrids' further seeds decide nothing, for the nine did. They make C06's numbers more precise, and
-# with the least compute at once. With the most, many are needed: in one of six further seeds the
-# smaller hybrid ends ahead of the larger. From its compute on the line is then level, below the runs,
-# and in about half of these seeds it puts the hybrid some thirty points or more behind the ViT.
-#
-# **How we differ from the paper.** A painted world and classes of the same kind instead of
+# **How we differ from the paper.** A synthetic world and classes of the same kind instead of
 # photographs and five transfer sets; two sizes of each family over a factor of nearly thirty in
 # compute at `quick` (the hybrids: seven to nine) and of more than two hundred at `full` (the
 # hybrids: nearly a hundred), where the paper has 85; the frontier of a seed is two or three points

@@ -46,7 +46,7 @@ WEIGHTS = "lab"
 
 # %% [markdown]
 # One cell of imports. `study` is this execution: its figures and its verdict go to
-# `figures/<preset>/`.
+# `figures/out/<preset>/`.
 
 # %%
 import numpy as np
@@ -54,12 +54,12 @@ import torch
 from IPython.display import Markdown
 from sklearn.decomposition import PCA
 
-from vitlab import ledger, plots
+from vitlab import claims, plots
 from vitlab.analysis import filters
-from vitlab.experiments import embedding_filters
+from vitlab.studies import measure
 from vitlab.models import zoo
 
-study = ledger.begin("06_embedding_filters", PRESET, SEED, weights=WEIGHTS)
+study = claims.begin("06_embedding_filters", PRESET, SEED, weights=WEIGHTS)
 
 # %% [markdown]
 # ## Prediction
@@ -114,7 +114,7 @@ print(f"{trained.name}: {D} filters of {P} × {Q} pixels")
 # $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad \text{explained}_k = \frac{s_k^2}{\sum_j s_j^2}.$$
 
 # %%
-n = embedding_filters.n_components(W)
+n = measure.n_components(W)
 samples = W.flatten(1).double()  # [D, 3·P·P]: one filter a row
 centred = samples - samples.mean(dim=0)  # minus the mean filter
 _, s, Vt = torch.linalg.svd(centred, full_matrices=False)
@@ -216,7 +216,7 @@ assert flatness > 0.99 > 0.1 > flatness_turned
 # row is one component of one model; `replicate` 0 is the trained model as it is.
 
 # %%
-table = embedding_filters.embedding_filters(PRESET, seed=SEED, weights=WEIGHTS)
+table = measure.filters(WEIGHTS, **measure.SIZES[PRESET]["filters"], seed=SEED)
 table.head()
 
 # %% [markdown]
@@ -268,47 +268,24 @@ with plots.figure(study, "spectrum", 1, 2, alt=alt, figsize=(9, 3.8)) as (left, 
 # The rule from above, in code.
 
 # %%
-measures = embedding_filters.compare(table)
+measures = measure.compare_filters(table)
 limits = measures.control_high.clip(lower=[white_noise, 0])
-numbers = {
-    name: ledger.Estimate(row.value, row.low, row.high, D, counted="filters")
+claims.show(study, "C11", live={
+    f"{name}, {trained.name}": claims.Estimate(row.value, row.low, row.high, D, counted="filters")
     for name, row in measures.iterrows()
-}
-names = dict(zip(measures.index, ("smoothness", "low dimension"), strict=True))
-conditions = [
-    ledger.above(estimate, limits[name], name=names[name]) for name, estimate in numbers.items()
-]
-spans_all = n >= 0.8 * min(D - 1, 3 * P * Q)  # then there is nothing left to be explained
-too_few = ledger.not_testable(f"{n} components span nearly all of the {D} filters")
-ruling = too_few if spans_all else ledger.judge(*conditions)
+})
 measures.assign(limit=limits).round(4)
 
 # %% [markdown]
-# Both measures go into the ledger. Where the verdict is inconclusive, the number of filters says
-# how wide a model would have to be.
-
-# %%
-n_controls = int(table.loc[table.model == "untrained", "replicate"].max())
-note = (
-    f"{trained.name}, first {n} components, against {n_controls} untrained models; interval by "
-    "jackknife over the filters of one model. The paper shows ViT-L/32's components, no number"
-)
-numbers = {f"{name} of the first components": estimate for name, estimate in numbers.items()}
-ledger.conclude(study, "C11", ruling, numbers, note=note, table=measures.reset_index())
-
-# %% [markdown]
-# ## Beside a ViT that was trained on ImageNet
+# ## Next to a ViT that was trained on ImageNet
 #
 # The same notebook, run once with the weights of a ViT-Ti/16: its figure, committed with the
-# project, under this run's, and what the ledger has of both. Patches of 16 pixels have room for
-# longer waves than patches of 8, and for more different ones. The explained variances do not
-# compare: 28 components are a larger share of fewer, smaller filters. Each belongs beside its own
-# untrained models.
+# project, under this run's. Patches of 16 pixels have room for longer waves than patches of 8, and
+# for more different ones. The explained variances do not compare: 28 components are a larger share
+# of fewer, smaller filters. Each belongs next to its own untrained models.
 
 # %%
-pictures, words = ledger.beside_imagenet(study, "components")
-plots.show_pictures(pictures, under=True)
-Markdown(words)
+plots.show_pictures(claims.imagenet(study, "components"), under=True)
 
 # %% [markdown]
 # ## Exercises

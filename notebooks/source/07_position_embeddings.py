@@ -45,7 +45,7 @@ WEIGHTS = "lab"
 
 # %% [markdown]
 # One cell of imports. `study` is this execution: its figures and its verdict go to
-# `figures/<preset>/`.
+# `figures/out/<preset>/`.
 
 # %%
 import numpy as np
@@ -55,14 +55,14 @@ import torch.nn.functional as F
 from IPython.display import Markdown, display
 from scipy import ndimage
 
-from vitlab import ledger, plots, widgets
+from vitlab import claims, plots, widgets
 from vitlab.analysis import positions
-from vitlab.experiments import position_similarity, position_trainings
-from vitlab.experiments.watching import position_map
+from vitlab.studies import measure, tables
+from vitlab.studies.tables import position_map
 from vitlab.models import zoo
 from vitlab.models.adapt import CONVENTIONS, resize_positions
 
-study = ledger.begin("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
+study = claims.begin("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
 
 # %% [markdown]
 # ## Prediction
@@ -153,7 +153,9 @@ untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
 random = positions.position_similarity(positions.position_embeddings(untrained.model), (rows, cols))
 maps = {"Trained": S, "Untrained": random, "Made by hand:\nrow and column codes": cross}
 names = list(maps)
-alt = "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, and a "
+alt = (
+    "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, and a "
+)
 alt += "cross in every tile."
 size = {"mosaic": [[names[0], names[1]], [names[0], names[2]]], "width_ratios": [2.3, 1]}
 with plots.figure(study, "similarity", alt=alt, figsize=(10.5, 7.2), **size) as axes:
@@ -236,7 +238,7 @@ with plots.figure(study, "wrong", 1, 2, alt=alt, figsize=(11, 3.3), width_ratios
 # 06), and for the three kinds of control. A row is one number.
 
 # %%
-table = position_similarity.position_similarity(PRESET, seed=SEED, weights=WEIGHTS)
+table = measure.positions(WEIGHTS, **measure.SIZES[PRESET]["positions"], seed=SEED)
 table.head()
 
 # %% [markdown]
@@ -252,9 +254,13 @@ def with_limit(measures):
     return measures.assign(limit=measures.control_high.combine(least, np.fmax))
 
 
-measures = with_limit(position_similarity.compare(table))
-alt = "Left: mean cosine similarity against the distance between patches in one row, one column and "
-alt += "neither. Right: rank correlation, row and column excess with intervals beside their controls."
+measures = with_limit(measure.compare_positions(table))
+alt = (
+    "Left: mean cosine similarity against the distance between patches in one row, one column and "
+)
+alt += (
+    "neither. Right: rank correlation, row and column excess with intervals beside their controls."
+)
 with plots.figure(study, "distance", 1, 2, alt=alt, figsize=(11, 4.6)) as (left, right):
     plots.plot_similarity_curves(table, left)
     plots.plot_measures(measures, right)
@@ -279,10 +285,10 @@ with plots.figure(study, "distance", 1, 2, alt=alt, figsize=(11, 4.6)) as (left,
 # different photographs it has. The maps at the end, of the first seed of each kind:
 
 # %%
-published, where_from = ledger.published_runs("local_heads", SEED)
+published, where_from = tables.evidence("local_heads"), tables.about("local_heads")
 print(where_from)
-evaluations = position_trainings.on_photographs(published)
-counts = sorted(evaluations["n_train"].unique()) if len(evaluations) else []
+evaluations = published[(published["kind"] == "evaluation") & (published["data"] != "photographs")]
+counts = sorted(evaluations["n_train"].unique())
 if counts:
     ends = evaluations[evaluations["samples"] == evaluations["samples"].max()].sort_values("seed")
     firsts = ends.drop_duplicates(["objective", "n_train"]).set_index(["objective", "n_train"])
@@ -304,7 +310,7 @@ if counts:
 
 # %%
 if counts:
-    several = position_trainings.of_trainings(evaluations)
+    several = measure.position_trainings(published)
     alt = "Rank correlation, row excess and column excess of the position maps against the number "
     alt += "of training photographs, for masked prediction and for labels, beside their controls."
     with plots.figure(study, "trainings", 1, 3, alt=alt, figsize=(11, 4)) as axes:
@@ -324,65 +330,25 @@ if counts:
 # %% [markdown]
 # ## Verdict
 #
-# The rule from above, in code, for both tables of measures.
-
+# By the rule from above, over the trainings by masked prediction on all photographs. Under it what the
+# one table of this run measures, with intervals over its dimensions.
 
 # %%
-def apply_c10(measures, n, counted, words):
-    """The ruling, the numbers it rests on by name, and in words what they are of."""
-    names = {"rank correlation": "rank correlation of similarity with nearness"}
-    numbers, conditions = {}, []
-    for name, row in measures.iterrows():
-        interval = (row.low, row.high) if np.isfinite(row.low) else (None, None)
-        number = ledger.Estimate(row.value, *interval, int(n), counted=counted)
-        numbers[names.get(name, f"{name} of cosine similarity")] = number
-        conditions.append(ledger.above(number, row.limit, name=name))
-    line_of_patches = ledger.not_testable("a single row or column of patches")
-    all_measured = len(measures) == len(position_similarity.MEASURES)
-    return ledger.judge(*conditions) if all_measured else line_of_patches, numbers, words
-
-
-of_full = None
-if WEIGHTS == "lab" and position_trainings.ALL in counts:
-    whole = several[several["n_train"] == position_trainings.ALL]
-    means = with_limit(position_trainings.compare(whole[whole["objective"] == "masked"]))
-    words = "4 blocks, 10 × 10 patches, masked prediction on all photographs; interval over trainings"
-    of_full = apply_c10(means, means["n"].iloc[0], "trainings", words)
-    display(means.round(4))
+claims.show(study, "C10", live={
+    f"{name}, {trained.name}": claims.Estimate(row.value, row.low, row.high, D, counted="dimensions")
+    for name, row in measures.iterrows()
+    if np.isfinite(row.low)
+})
 measures.round(4)
 
 # %% [markdown]
-# The quantities go into the ledger. Where the verdict is inconclusive, the advice says how many
-# dimensions, or trainings, would decide at this spread.
-
-# %%
-controls = table[table.model != "trained"].groupby("model").replicate.max()
-words = (
-    f"{trained.name}, {rows} × {cols} patches, against {controls['untrained']} untrained models "
-    f"and the table shuffled {controls['shuffled']} times, and as often within rings around the "
-    "middle; interval by jackknife over the dimensions"
-)
-ruling, numbers, note = apply_c10(measures, D, "dimensions", words)
-if of_full is not None:
-    alone, ruling = ruling, of_full[0]
-    over = {f"{name}, over trainings": number for name, number in of_full[1].items()}
-    numbers = over | numbers
-    note = f"{where_from}: {of_full[2]}. One table, {note}; by it alone: {alone}"
-note += ". The paper shows ViT-L/32's map, no number"
-ledger.conclude(study, "C10", ruling, numbers, note=note, table=measures.reset_index())
-
-# %% [markdown]
-# ### Beside a ViT that was trained on ImageNet
+# ### Next to a ViT that was trained on ImageNet
 #
 # The same notebook, run once with the weights of a ViT-Ti/16 on its grid of 14 × 14 patches: its
-# figure, committed with the project, under this run's, and what the ledger has of both. The numbers
-# are of the two tables that are drawn. Where this run's verdict rests on several trainings, it is
-# not that of its one table: by itself that may decide less (see the note under the verdict).
+# figure, committed with the project, under this run's.
 
 # %%
-pictures, words = ledger.beside_imagenet(study, "similarity")
-plots.show_pictures(pictures, under=True)
-Markdown(words)
+plots.show_pictures(claims.imagenet(study, "similarity"), under=True)
 
 # %% [markdown]
 # Whether position embeddings help, and in which form (none, 1-D, 2-D, relative; Table 8, claim

@@ -57,7 +57,7 @@ HYBRID = "auto"
 
 # %% [markdown]
 # One cell of imports. `study` is this execution: its figures and its verdict go to
-# `figures/<preset>/`.
+# `figures/out/<preset>/`.
 
 # %%
 import itertools
@@ -68,18 +68,18 @@ import torch
 from IPython.display import Markdown, display
 from scipy.stats import spearmanr
 
-from vitlab import ledger, plots, viewer, widgets
+from vitlab import claims, plots, viewer, widgets
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_stride
 from vitlab.analysis.distance import attention_distance, local_share
 from vitlab.data import datasets
-from vitlab.experiments import attention_distances, local_heads, local_rules, subjects
+from vitlab.studies import measure, tables
 from vitlab.models import zoo
 
 chosen = {"weights": WEIGHTS, "images": IMAGES, "hybrid": HYBRID}
-study = ledger.begin("08_attention_distance", PRESET, SEED, **chosen)
+study = claims.begin("08_attention_distance", PRESET, SEED, **chosen)
 pretrained = zoo.load(WEIGHTS)
-HYBRID = subjects.twin(pretrained) if HYBRID == "auto" else HYBRID
-IMAGES = subjects.image_source(pretrained) if IMAGES == "auto" else IMAGES
+HYBRID = measure.hybrid_of(pretrained) if HYBRID == "auto" else HYBRID
+IMAGES = measure.image_source(pretrained) if IMAGES == "auto" else IMAGES
 print(f"{pretrained.name}, input {pretrained.image_size} px, images: {IMAGES}")
 print(f"hybrid to compare with: {HYBRID or 'none was trained like this model'}")
 
@@ -173,7 +173,7 @@ print(f"attention to oneself alone, either mode:  {oneself:.2f} px")
 # package's function.
 
 # %%
-picture = subjects.picture_of(pretrained, IMAGES, SEED)
+picture = measure.picture_of(pretrained, IMAGES, SEED)
 x = pretrained.prepare(picture[None])  # [1 3 height width]
 with torch.inference_mode():
     maps = attention_maps(pretrained.model, x)
@@ -196,7 +196,7 @@ print(f"{grid[0]} × {grid[1]} patches, {n_prefix} prefix token(s)")
 # square-root scale of each picture's own; the picture below it is darkened.
 
 # %%
-shown = subjects.views(pretrained, [picture])[0].numpy()
+shown = measure.view(pretrained, [picture])[0].numpy()
 query = (grid[0] // 3, grid[1] // 3)
 first, last = (attention_distance(maps[b], grid, stride, n_prefix)[0] for b in (0, -1))
 heads_shown = {
@@ -236,7 +236,7 @@ viewer.view(pretrained, picture, title=f"{pretrained.name}: attention of every h
 # then the same for models of this architecture that were never trained.
 
 # %%
-table = attention_distances.attention_distances(PRESET, seed=SEED, weights=WEIGHTS, images=IMAGES)
+table = measure.distances(WEIGHTS, IMAGES, **measure.SIZES[PRESET]["distances"], seed=SEED)
 table[["model", "image", "block", "head", "distance_px", "renormalized_px", "prefix_mass"]].head()
 
 # %% [markdown]
@@ -247,8 +247,8 @@ table[["model", "image", "block", "head", "distance_px", "renormalized_px", "pre
 # uniform attention in the same mode. The axis begins at 0 unless all dots lie in its upper half.
 
 # %%
-heads, image_px = attention_distances.head_summary(table), pretrained.image_size[1]
-uniform_px = attention_distances.uniform_distance(pretrained)  # mode "renormalized"
+heads, image_px = measure.head_summary(table), pretrained.image_size[1]
+uniform_px = measure.uniform_distance(pretrained)  # mode "renormalized"
 uniform_paper = uniform_px * (n_tokens - n_prefix) / n_tokens
 alt = (
     "Mean attention distance of every head over its block's number, mode 'paper', for the trained "
@@ -305,48 +305,17 @@ widgets.distance_modes(heads, image_px)
 #
 # ### C12: growth and variety
 #
-# The rule from above. The table shows its four conditions and the spread of the first block, in
-# mode "paper", in pixels but for the trend; each is a mean over images with its 95 % interval.
-
+# The table shows the four quantities of the rule and the spread of the first block, in mode "paper", in
+# pixels but for the trend; each is a mean over images with its 95 % interval. Under it the verdict, which
+# is that of `lab`; the interval covers other images, not other trainings.
 
 # %%
-def over_images(values, unit=""):
-    return ledger.Estimate.of(values, unit, "images")
-
-
-def apply_rule(mode):
-    per_image = attention_distances.contrasts(table, mode)
-    unit = {"trend": "", "trend − untrained": ""}  # and of all others:
-    px = f"px of {image_px}"
-    numbers = {name: over_images(per_image[name], unit.get(name, px)) for name in per_image}
-    trends = [numbers[name] for name in ("trend", "trend − untrained")]
-    spreads = [numbers[name] for name in ("spread, first − last", "spread, first − untrained")]
-    growth = [ledger.above(estimate, margin=0.1) for estimate in trends]
-    variety = [ledger.above(estimate, margin=0.1 * min(stride)) for estimate in spreads]
-    parts = ledger.all_of(*growth, name="growth"), ledger.all_of(*variety, name="variety")
-    return numbers, ledger.judge(*parts)
-
-
-numbers, ruling = apply_rule("paper")
+per_image = measure.contrasts(table)
+unit = {"trend": "", "trend − untrained": ""}  # and of all others:
+px = f"px of {image_px}"
+numbers = {name: claims.Estimate.of(per_image[name], unit.get(name, px), "images") for name in per_image}
+claims.show(study, "C12", live={"trend": numbers["trend"], "spread of block 1": numbers["spread, first"]})
 pd.Series(numbers, name="mean over images").map(str).to_frame()
-
-# %% [markdown]
-# The interval covers other images, not other trainings: all of them went through one set of
-# weights. The note says what the verdict would be in the other mode.
-
-# %%
-note = (
-    f"{pretrained.name} at {pretrained.image_size[0]} px on {IMAGES}, not ImageNet-21k or JFT; the "
-    "interval is over images of one trained model. "
-    f"In mode 'renormalized': {apply_rule('renormalized')[1].verdict}"
-)
-metrics = {
-    "Spearman correlation of attention distance with depth": numbers["trend"],
-    "longest minus shortest head of block 1": numbers["spread, first"],
-}
-ledger.conclude(
-    study, "C12", ruling, metrics, note=note, table=heads, data_hash=table["data_hash"].iloc[0]
-)
 
 # %% [markdown]
 # ### C13: the hybrid
@@ -360,16 +329,14 @@ ledger.conclude(
 # %%
 if HYBRID:
     hybrid, lines = zoo.load(HYBRID), {"uniform": uniform_paper, "local": uniform_px / 2}
-    hybrid_table = attention_distances.attention_distances(
-        PRESET, seed=SEED, weights=HYBRID, images=IMAGES
-    )
+    hybrid_table = measure.distances(HYBRID, IMAGES, **measure.SIZES[PRESET]["distances"], seed=SEED)
     assert grid_size(hybrid.model, hybrid.prepare(picture[None])) == grid
     alt = "Mean attention distance of every head over its block's number, for the ViT on the left "
     alt += "and the hybrid on the right, with untrained controls and the limit of local heads."
     shape = {"figsize": (10.5, 4.6), "sharey": True}
     with plots.figure(study, "hybrid", 1, 2, alt=alt, **shape) as axes:
         names = plots.labels([pretrained.name, hybrid.name]).values()
-        hybrid_heads = attention_distances.head_summary(hybrid_table)
+        hybrid_heads = measure.head_summary(hybrid_table)
         for ax, name, dots in zip(axes, names, (heads, hybrid_heads), strict=True):
             plots.plot_attention_distances(dots, ax, image_px=image_px, legend=False, **lines)
             ax.set_title(name)
@@ -379,55 +346,19 @@ if HYBRID:
 # %% [markdown]
 # The share of local heads in the lowest third of the blocks, image by image. Attention to the class
 # token counts as distance 0 in mode "paper", so a head can be local by this rule merely because it
-# attends to the class token. The note therefore says what shares and verdict would be in mode
-# "renormalized", by the same limit. For the committed run the shares are 0 % (hybrid) and 1 % (ViT):
-# there the difference is below the margin, and C13 would not be reproduced. The one head of `lab` that
-# is local in mode "paper", head 4 of block 1, owes it to the 28 % of its attention that goes to the
+# attends to the class token. The note under the verdict therefore says what it would be in mode
+# "renormalized", by the same limit: there C13 would not be reproduced. The one head of `lab` that is
+# local in mode "paper", head 4 of block 1, owes it to the 28 % of its attention that goes to the
 # class token.
 
-
 # %%
-def local_in_low_blocks(each, column):
-    each = each.assign(distance_px=each[column])
-    return attention_distances.local_share_in_low_blocks(each, uniform_px / 2)
-
-
-def hybrids_rule(hybrids, vits):
-    """Hybrid − ViT, in points, and the ruling, of the shares of local heads, image by image."""
-    difference = over_images(100 * (hybrids - vits), "points")
-    if not vits.any():
-        return difference, ledger.not_testable(f"{pretrained.name} has no local head there")
-    return difference, ledger.judge(ledger.below(difference, margin=5))
-
-
-# %% [markdown]
-# The verdict:
-
-# %%
+live = {}
 if HYBRID:
-    columns = {"paper": "distance_px", "renormalized": "renormalized_px"}
-    shares = {
-        mode: [local_in_low_blocks(each, column) for each in (hybrid_table, table)]
-        for mode, column in columns.items()
-    }
-    difference, ruling = hybrids_rule(*shares["paper"])
-    means = {
-        mode: f"hybrid {hybrids.mean():.0%}, ViT {vits.mean():.0%}"
-        for mode, (hybrids, vits) in shares.items()
-    }
-    other = hybrids_rule(*shares["renormalized"])[1].verdict
-    ledger.conclude(
-        study,
-        "C13",
-        ruling,
-        {"local heads in the lowest third, hybrid − ViT": difference},
-        note=f"{means['paper']}; in mode 'renormalized': {other} ({means['renormalized']}); "
-        f"{hybrid.name} and {pretrained.name}, one training of each; local: below "
-        f"{uniform_px / 2:.1f} px",
-        data_hash=hybrid_table["data_hash"].iloc[0],
+    hybrids, vits = (
+        measure.local_share_in_low_blocks(each, uniform_px / 2) for each in (hybrid_table, table)
     )
-else:
-    print("C13 is not judged: it needs a hybrid trained like this model; name one with HYBRID.")
+    live = {"hybrid − ViT": claims.Estimate.of(100 * (hybrids - vits), "points", "images")}
+claims.show(study, "C13", live=live)
 
 # %% [markdown]
 # ### How local heads come about (beyond the paper)
@@ -440,13 +371,12 @@ else:
 # runs are drawn, and the words below say how many of those planned they are.
 
 # %%
-comes_here = {"full": ...} if datasets.present("imagenette") else {}
-rows, where_from = ledger.live_or_published(local_heads.local_heads, PRESET, SEED, comes_here)
+rows, where_from = tables.evidence("local_heads"), tables.about("local_heads")
 print(where_from)
-rows = rows[rows["data"] != local_heads.CROPS] if len(rows) else rows
-counts = sorted(rows["n_train"].unique()) if len(rows) else []
+rows = rows[rows["data"] != "photographs"]
+counts = sorted(rows["n_train"].unique())
 if counts:
-    shares = local_heads.evaluations(rows)
+    shares = tables.looks(rows)
     alt = "Share of local heads over the images seen, for masked prediction and for labels: one "
     alt += "panel for each number of training photographs."
     shape = {"figsize": (3.2 * len(counts), 3.4), "sharey": True, "squeeze": False}
@@ -464,7 +394,7 @@ if counts:
 # %%
 if counts:
     size = rows[["image_size", "patch_size"]].iloc[0].astype(int)
-    scale = {"limit": local_heads.limit_px(*size), "uniform": local_heads.uniform_px(*size)}
+    scale = {"limit": tables.uniform_px(*size) / 2, "uniform": tables.uniform_px(*size)}
     alt = "Attention distance of every head over the images seen, above for masked prediction and "
     alt += "below for labels, one column for each number of training photographs."
     shape = {"figsize": (3.2 * len(counts), 6.2), "sharey": True, "squeeze": False}
@@ -475,7 +405,7 @@ if counts:
             if one.empty:
                 ax.set_axis_off()
                 continue
-            dots = local_heads.heads(one[one["seed"] == one["seed"].min()])
+            dots = tables.heads(one[one["seed"] == one["seed"].min()])
             plots.plot_distances_by_views(dots, ax, image_px=size["image_size"], **scale)
             ax.get_legend().remove()
             ax.set_title(f"{objective}, {count:,} photographs")
@@ -489,13 +419,13 @@ if counts:
 
 # %%
 if counts:
-    table_of_onsets = local_heads.onsets(rows)
+    table_of_onsets = tables.onsets(rows)
     lines = []
     for (objective, count), group in table_of_onsets.groupby(["objective", "n_train"], sort=False):
         starts = group["onset"].dropna()
         span = f"{starts.min():,.0f} to {starts.max():,.0f}" if len(starts) else "–"
         seeds = f"{len(starts)} of {len(group)}"
-        share = ledger.Estimate.of(100 * group["local"], "%")
+        share = claims.Estimate.of(100 * group["local"], "%")
         lines.append((objective, f"{count:,}", seeds, span, str(share)))
     columns = ["objective", "photographs", "seeds with local heads", "from images seen"]
     display(pd.DataFrame(lines, columns=[*columns, "local at the end"]).style.hide())
@@ -514,39 +444,18 @@ if counts:
 # The verdicts on L01 and L02, by the rules from above:
 
 # %%
-shares = local_rules.low_shares(rows) if counts else pd.DataFrame()
-for claim, rule in {"L01": local_rules.labels_rule, "L02": local_rules.masked_rule}.items():
-    judged = rule(shares) if counts else None
-    if judged is None:
-        why = ledger.not_testable("its runs belong to the preset full")
-        finished = ledger.Estimate.exact(len(table_of_onsets) if counts else 0)
-        ledger.conclude(study, claim, why, {"finished trainings": finished})
-    else:
-        ruling, numbers = judged
-        numbers = numbers if PRESET == "full" else ledger.of_full(numbers)
-        ledger.conclude(study, claim, ruling, numbers, note=where_from)
+claims.show(study, "L01")
+claims.show(study, "L02")
 
 # %% [markdown]
-# ### Beside a ViT that was trained on ImageNet
+# ### Next to a ViT that was trained on ImageNet
 #
 # The same notebook, run once with the weights of a ViT-Ti/16 at 224 pixels on photographs: its
-# figure, committed with the project, beside this run's, and what the ledger has of both. Distances
-# are in pixels of each model's own images.
-
+# figure, committed with the project, next to this run's. Distances are in pixels of each model's own
+# images.
 
 # %%
-def first_block(result):
-    """The distances of block 1's heads, from a result.json, in words."""
-    own = [row for row in result["table"] if (row["model"], row["block"]) == ("trained", 1)]
-    side = next(each["unit"] for each in result["results"] if each["unit"].startswith("px"))
-    words = ", ".join(f"{px:.0f}" for px in sorted(row["distance_px"] for row in own))
-    return f"{words} {side}"
-
-
-more = {"Heads of block 1": first_block}
-pictures, words = ledger.beside_imagenet(study, "attention_distance", more)
-plots.show_pictures(pictures)
-Markdown(words)
+plots.show_pictures(claims.imagenet(study, "attention_distance"))
 
 # %% [markdown]
 # ## How others get this wrong

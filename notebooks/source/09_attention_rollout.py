@@ -49,7 +49,7 @@ WORLD_WEIGHTS = "lab-world"
 
 # %% [markdown]
 # One cell of imports. `study` is this execution: its figures and its verdict go to
-# `figures/<preset>/`.
+# `figures/out/<preset>/`.
 
 # %%
 import numpy as np
@@ -59,18 +59,18 @@ from IPython.display import Markdown
 from scipy.stats import spearmanr
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab import ledger, plots, viewer, widgets
+from vitlab import claims, plots, viewer, widgets
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens
 from vitlab.analysis.geometry import reads_class_token
 from vitlab.analysis.masks import area_share, mass_inside
 from vitlab.analysis.rollout import attention_rollout, gradient_rollout
 from vitlab.analysis.rollout import last_block_attention, overlay
 from vitlab.data import datasets
-from vitlab.experiments import rollout_masks, subjects
+from vitlab.studies import measure
 from vitlab.models import zoo
 
 chosen = {"weights": WEIGHTS, "world_weights": WORLD_WEIGHTS}
-study = ledger.begin("09_attention_rollout", PRESET, SEED, **chosen)
+study = claims.begin("09_attention_rollout", PRESET, SEED, **chosen)
 of_photographs, of_world = zoo.load(WEIGHTS), zoo.load(WORLD_WEIGHTS)
 for what, model in (("photographs", of_photographs), ("the world", of_world)):
     print(f"{what}: {model.name}, input {model.image_size} px")
@@ -132,7 +132,7 @@ def open_rollout(maps, grid, n_prefix):
 # matrix. The result must be the same, and every row of $R$ must be a distribution.
 
 # %%
-world = subjects.world_at(of_world.image_size, 6, SEED)
+world = measure.world_at(of_world.image_size, 6, SEED)
 x = of_world.prepare(world.images)  # [images 3 height width]
 with torch.inference_mode():
     maps = attention_maps(of_world.model, x)
@@ -163,8 +163,8 @@ def lit_by(trained, images, size):
     control = zoo.load(
         WEIGHTS if trained is of_photographs else WORLD_WEIGHTS, untrained=True, seed=SEED
     )
-    rows = rollout_masks.both_maps(trained.model, images)
-    rows["untrained"] = rollout_masks.both_maps(control.model, images)["rollout"]
+    rows = measure.both_maps(trained.model, images)
+    rows["untrained"] = measure.both_maps(control.model, images)["rollout"]
     return {row: overlay(rolled, size).numpy() for row, rolled in rows.items()}
 
 
@@ -178,7 +178,7 @@ BELOW += "by an untrained model's rollout."
 # Six images of the world that no training has seen:
 
 # %%
-pictures = subjects.views(of_world, list(world.images)).numpy()  # [images height width 3]
+pictures = measure.view(of_world, list(world.images)).numpy()  # [images height width 3]
 alt = f"Six images of the world, the labelled object outlined; {BELOW}"
 size = {"figsize": (11, 7.4), "squeeze": False}
 with plots.figure(study, "world", 4, len(x), alt=alt, **size) as axes:
@@ -212,7 +212,7 @@ viewer.view(of_world, world.images[0], show="rollout", title=title, fit=True)
 photographs = datasets.photographs(limit=6, sample=False)
 names, taken = zip(*photographs, strict=True)
 x_photographs = torch.cat([of_photographs.prepare(picture[None]) for picture in taken])
-views = subjects.views(of_photographs, taken).numpy()
+views = measure.view(of_photographs, taken).numpy()
 alt = f"Photographs ({', '.join(names)}); {BELOW}"
 width = 1.75 if len(taken) > 3 else 2.5  # inches a picture
 size = {"figsize": (width * len(taken) + 0.3, 4 * width), "squeeze": False}
@@ -337,7 +337,7 @@ widgets.rollout_variants(
 # another image's.
 
 # %%
-table = rollout_masks.rollout_masks(PRESET, seed=SEED, weights=WORLD_WEIGHTS)
+table = measure.rollout(WORLD_WEIGHTS, **measure.SIZES[PRESET]["rollout"], seed=SEED)
 table[["model", "method", "image", "mass", "area", "shuffled_mass", "hit", "chance"]].head()
 
 # %% [markdown]
@@ -347,8 +347,8 @@ table[["model", "method", "image", "mass", "area", "shuffled_mass", "hit", "chan
 # Right, the means that decide, as mass − area; the lower three are differences paired by image.
 
 # %%
-pairs = rollout_masks.per_image(table)
-means = rollout_masks.comparisons(pairs, "rollout", SEED)
+pairs = measure.per_image(table)
+means = measure.compare_rollout(pairs)
 first_models = (table["model"] == "trained") | (table["model_seed"] == SEED)
 shown = table[(table["method"] == "rollout") & first_models]
 alt = (
@@ -384,47 +384,12 @@ share.rename(columns={"hit": "pointing hits", "chance": "hits by chance"}).round
 # %% [markdown]
 # ## Verdict
 #
-# The rule from above, in percentage points.
-
-
-# %%
-def over_images(values):
-    """Mean of shares (0…1) over images, in percentage points, with its t interval."""
-    values = 100 * values
-    return ledger.Estimate.of(values, "points", "images")
-
-
-own, last = (pairs[pairs["method"] == m].set_index("image") for m in ("rollout", "last block"))
-excess = over_images(own["trained"])
-beyond_untrained = over_images(own["trained"] - own["untrained"])
-beyond_other_mask = over_images(own["trained"] - own["shuffled"])
-untrained = ledger.above(beyond_untrained, margin=1, name="more than untrained")
-other = ledger.above(beyond_other_mask, margin=1, name="more than with another mask")
-first = ledger.above(excess, margin=1, name="more than the area")
-ruling = ledger.judge(
-    untrained, other, must=[first, ledger.any_of(untrained, other, name="either")]
-)
-
-# %% [markdown]
-# The numbers and the verdict go into the ledger.
+# By the rule from above, from 256 images of the world seen by `lab-world`; under it this run's number.
 
 # %%
-note = (
-    f"{of_world.name} at {of_world.image_size[0]} px on held-out images of the world with "
-    "exact masks; the paper shows photographs and no number. Pointing game, untrained models: "
-    f"{over_images(own['untrained_hit'])}"
-)
-numbers = {
-    "rollout mass on the object minus its area": excess,
-    "the same, minus untrained models'": beyond_untrained,
-    "the same, minus that with another image's mask": beyond_other_mask,
-    "the same, minus that of the last block's attention": over_images(
-        own["trained"] - last["trained"]
-    ),
-    "pointing game: hits minus chance": over_images(own["trained_hit"]),
-}
-data_hash = table["data_hash"].iloc[0]
-ledger.conclude(study, "C14", ruling, numbers, note=note, table=means, data_hash=data_hash)
+own = pairs[pairs["method"] == "rollout"]
+excess = claims.Estimate.of(100 * own["trained"], "points", "images")
+claims.show(study, "C14", live={"rollout mass on the object minus its area": excess})
 
 # %% [markdown]
 # The intervals cover other images, not other trainings: there is one trained model. And mass on the
@@ -441,20 +406,15 @@ ledger.conclude(study, "C14", ruling, numbers, note=note, table=means, data_hash
 widgets.occlusion(of_world, world.images[0], world.classes)
 
 # %% [markdown]
-# ### Beside a ViT that was trained on ImageNet
+# ### Next to a ViT that was trained on ImageNet
 #
 # The same notebook, run once with the weights of a ViT-Ti/16 for photographs and world alike: its
-# photographs, committed with the project, under this run's, and what the ledger has of both. The
-# painted world is out of that model's domain, and it shows: rollout puts hardly more weight on the
-# object than the object's area, and its largest value is on the object less often than by chance.
-# The last block's attention alone does better here, by 5.2 points, though it also lights corners
-# where there is nothing to see. A score of rollout is one of the model on these images, not of
-# rollout alone.
+# photographs, committed with the project, under this run's. The synthetic world is out of that
+# model's domain, and it shows: rollout puts hardly more weight on the object than the object's area.
+# A score of rollout is one of the model on these images, not of rollout alone.
 
 # %%
-pictured, words = ledger.beside_imagenet(study, "photographs")
-plots.show_pictures(pictured, under=True)
-Markdown(words)
+plots.show_pictures(claims.imagenet(study, "photographs"), under=True)
 
 # %% [markdown]
 # ## How others get this wrong

@@ -1,7 +1,7 @@
 """Claims: what the paper says, our numbers from the evidence, and verdicts by rules (§4)."""
 
 from vitlab.claims.estimate import Estimate
-from vitlab.claims.report import add, begin, finish, show
+from vitlab.claims.report import add, begin, finish, imagenet, show
 from vitlab.claims.rules import verdict
 from vitlab.claims.verdicts import above, all_of, any_of, below, given, judge, within
 
@@ -15,6 +15,7 @@ __all__ = [
     "below",
     "finish",
     "given",
+    "imagenet",
     "judge",
     "show",
     "verdict",

@@ -124,6 +124,18 @@ def finish(page: Page) -> None:
             path.unlink(missing_ok=True)
 
 
+def imagenet(page: Page, figure: str) -> dict[str, Path]:
+    """Find a figure of this run and the committed one of a ViT that was trained on ImageNet, by title."""
+    folder = paths.reference_dir("imagenet") / page.notebook
+    there = paths.read_json(folder / "result.json")["weights"]["name"]
+    weights = str(page.parameters.get("weights", "")).partition("@")[0]
+    found = {
+        f"this run: {weights}": page.folder / f"{figure}.png",
+        f"{there}, trained on ImageNet": folder / f"{figure}.png",
+    }
+    return {title: path for title, path in found.items() if path.is_file()}
+
+
 def _display(text: str) -> None:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if getattr(shell, "kernel", None) is not None:
