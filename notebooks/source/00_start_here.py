@@ -39,7 +39,7 @@ PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures go to `figures/<preset>/`.
+# One cell of imports. `study` is this execution: its figures go to `figures/out/<preset>/`.
 
 # %%
 import numpy as np
@@ -47,18 +47,18 @@ import pandas as pd
 import torch
 from IPython.display import Markdown, display
 
-from vitlab import ledger, notebooks, paths, plots
+from vitlab import claims, notebooks, plots
+from vitlab.claims import report
+from vitlab.claims.claims import ALL, CLAIMS
 from vitlab.data.loader import to_float
 from vitlab.data.world import HELD_OUT, World, image_set, scene
 from vitlab.data.world import with_cues, with_difficulty
-from vitlab.ledger import conditions, report, second
-from vitlab.ledger.claims import ALL, CLAIMS
-from vitlab.ledger.entries import by_claim
-from vitlab.models.zoo import lab_sizes
 from vitlab.models.vit import ViT, ViTConfig
-from vitlab.sweep.presets import PRESETS
+from vitlab.models.zoo import lab_sizes
+from vitlab.studies.table import PRESETS
 
-study = ledger.begin("00_start_here", PRESET, SEED)
+
+study = claims.begin("00_start_here", PRESET, SEED)
 
 # %% [markdown]
 # ## The paper in one picture
@@ -112,8 +112,8 @@ chapters = """00|start here: the ledger, what runs where|all|
 11|design choices|App. D, Table 7, 8, Fig. 8, 9, 10, 13|C09 C16 C17 C18 C19"""
 here = {path.stem[:2]: path.name for path in notebooks.all_notebooks()}
 lines = ["| | notebook | paper | claims |", "|---|---|---|---|"]
-for number, subject, paper, claims in (line.split("|") for line in chapters.splitlines()):
-    lines.append(f"| {number} | [{subject}]({here[number]}) | {paper} | {claims} |")
+for number, subject, paper, tested in (line.split("|") for line in chapters.splitlines()):
+    lines.append(f"| {number} | [{subject}]({here[number]}) | {paper} | {tested} |")
 in_notebooks = {claim for line in chapters.splitlines() for claim in line.split("|")[3].split()}
 words = f"{len(in_notebooks & set(CLAIMS))} of the paper's {len(CLAIMS)} claims have a notebook."
 Markdown("\n".join(lines) + f"\n\n{words}")
@@ -134,9 +134,8 @@ Markdown("\n".join(lines))
 # folder that `VITLAB_DATA` names. None of the three needs a GPU.
 
 # %%
-lines = ["| preset | what it is for | time | needs |", "|---|---|---|---|"]
-for preset in PRESETS.values():
-    lines.append(f"| `{preset}` | {preset.purpose} | {preset.time} | {preset.hardware} |")
+lines = ["| preset | what it is for |", "|---|---|"]
+lines += [f"| `{preset}` | {purpose} |" for preset, purpose in PRESETS.items()]
 Markdown("\n".join(lines))
 
 # %% [markdown]
@@ -150,12 +149,12 @@ Markdown("\n".join(lines))
 # make run                                   # every notebook at the preset quick, then a report
 # vitlab run 02 08 --preset smoke            # two notebooks, in seconds
 # vitlab run 08 --set SEED=1 --set WEIGHTS=vit_base_patch16_224   # downloads these weights once
-# vitlab experiment model_checks             # an experiment without its notebook: prints a table
+# vitlab study data_scaling --preset smoke   # a study without its notebook: prints a table
 # vitlab doctor                              # what is installed, and what can run here
 # papermill notebooks/08_attention_distance.ipynb out.ipynb -p PRESET smoke -p SEED 1
 # ```
 #
-# The program `vitlab` is in `.venv/bin`. Results go to `figures/<preset>/`: for each notebook its
+# The program `vitlab` is in `.venv/bin`. Results go to `figures/out/<preset>/`: for each notebook its
 # figures, its `result.json` and the executed notebook, and for all of them `REPORT.md`. Finished
 # runs are not computed again, and an interrupted one goes on where it stopped. Four environment
 # variables matter: `VITLAB_FIGURES` (another folder for results), `VITLAB_DATA` (a folder with your
@@ -184,96 +183,41 @@ Markdown(plots.sizes_table(lab_sizes()))
 # %% [markdown]
 # ## The ledger
 #
-# Every notebook writes its verdicts into a `result.json`; the ledger is the list of all of them.
-# For each notebook the table takes your own result at this preset. Where you have none, it takes
-# the reference result that comes with the project; the last column says which. In a run of the
-# whole collection this notebook comes first, so run it again afterwards to see everything.
+# Every verdict is of the committed evidence, pooled over all seeds, at every preset: a run on your machine
+# shows how a number comes about, and its own numbers stand next to the evidence, but it judges nothing.
+# All numbers: `docs/ledger.md`.
 
 # %%
-sources = [
-    (f"figures/out/{PRESET}", paths.out_dir(PRESET)),
-    (f"figures/reference/{PRESET}", paths.reference_dir(PRESET)),
-    ("figures/reference/quick", paths.reference_dir("quick")),
-]
-results = {}  # notebook → where its result is from, the result
-for place, folder in sources:
-    for notebook, result in report.read_results(folder)[0].items():
-        results.setdefault(notebook, (place, result))
-columns = ["claim", "metric", "value", "interval", "n", "verdict", "notebook", "from"]
-entries = pd.DataFrame(
-    [
-        {**entry, "notebook": notebook[:2], "from": place}
-        for notebook, (place, result) in sorted(results.items())
-        for entry in result["results"]
-    ],
-    columns=[*columns, "unit"],
-).sort_values(["claim", "metric"], ignore_index=True)
+print(report.findings())
+Markdown(report.readme_table("../"))
 
 # %% [markdown]
-# Every number with its 95 % interval, where it has one, and the verdict on its claim. A metric with
-# ", full" is of the committed runs of the preset `full`. Where a claim has such numbers, they
-# decide its verdict; those of the smaller run stand beside them and decide nothing:
+# The verdicts by claim. A claim can have several numbers; the figure has a mark for each of them, all with
+# the verdict of the claim, and of more than nine says how many there are. A high column means many
+# numbers, not more certainty.
 
 # %%
-values = zip(entries["value"], entries["unit"], strict=True)
-values = [f"{report.number(value)} {unit}".strip() for value, unit in values]
-intervals = [" … ".join(map(report.number, i)) if i else "" for i in entries["interval"]]
-shown = entries[columns].assign(value=values, interval=intervals)
-with pd.option_context("display.max_colwidth", 80, "display.max_rows", 100):
-    display(shown if len(shown) else Markdown("No results yet. Make some: `vitlab run`"))
-
-# %% [markdown]
-# The verdicts by claim, of the first draw alone (a second one is below). A claim can have several
-# numbers; the figure has a mark for each of them, all with the verdict of the claim, and of more than
-# nine says how many there are. A high column means many numbers, not more certainty.
-
-# %%
-missing = [claim for claim in ALL if claim not in set(entries["claim"])]
-missing = pd.DataFrame({"claim": missing, "verdict": "not yet"})
-verdicts = pd.concat([entries[["claim", "verdict"]], missing])
-verdicts = verdicts.sort_values("claim", kind="stable", ignore_index=True)
-counts = verdicts["verdict"].value_counts()
+found = {claim: claims.verdict(claim) for claim in ALL}
+verdicts = pd.DataFrame(
+    {"claim": claim, "verdict": str(each.ruling.verdict)} for claim, each in found.items() for _ in each.numbers
+)
+counts = verdicts.drop_duplicates()["verdict"].value_counts()
 alt = "Verdicts by claim, C01 to C21, L01 and L02, a mark for each number: "
 alt += ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + "."
 with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
     plots.plot_verdicts(verdicts, ax)
 
 # %% [markdown]
-# Does a verdict stand when everything is drawn a second time? The same notebooks ran once more with
-# another seed, and so did the studies behind them, at the learning rates that the first draw had
-# chosen. A claim is listed where both draws have judged it. *Drawn anew* says what the other seed
-# changes: where it is the images alone, the model is the same, and the second draw says nothing of
-# how much trainings differ. *All together*: where the two verdicts differ, or leave the claim open,
-# the runs of all draws are judged once more as one, by the same rule. That decides (so it was settled
-# when both draws of the first such claims were known); the figure above has the verdicts of the first
-# draw. The sentence below the table tests the intervals themselves: do two draws of one number differ
-# more than the seeds within a draw let one expect? `docs/ledger.md` has all numbers of both.
+# Where a claim has another verdict than *reproduced*, the condition is the result: what has to be
+# different for the effect to appear, if the runs have shown it, or what a run would take that could
+# show it. Each sentence is an interpretation, of the figure that is named with it.
 
 # %%
-again = report.read_results(paths.reference_dir(second.FOLDER))[0]
-again = second.drawn({name: result for name, (_, result) in results.items()}, again)
-display(Markdown(second.in_words(again)))
-if again:
-    with pd.option_context("display.max_colwidth", None):
-        display(pd.DataFrame(second.rows(again)).set_index("claim"))
-    display(Markdown(second.spread_in_words(again.values())))
-
-# %% [markdown]
-# Where a draw of a claim has another verdict than *reproduced*, the condition is the result: what has
-# to be different for the effect to appear, if the runs have shown it, or what a run would take that
-# could show it. Each sentence is an interpretation, of the figure that is named beside it and of the
-# numbers in the same notebook.
-
-# %%
-by_its_claim = by_claim({name: result for name, (_, result) in results.items()})
-lines = [report.table_line("claim", "where the effect is, or what it would take", "notebook, figure")]
-lines.append("|---|---|---|")
-for claim in ALL:
-    condition = conditions.of(claim, by_its_claim[claim], again.get(claim))
-    if condition:
-        shown_in = f"{condition.notebook[:2]}, *{condition.figure}*"
-        lines.append(report.table_line(f"**{claim}** {ALL[claim].short}", condition.words, shown_in))
-display(Markdown("\n".join(lines)))
+lines = ["| claim | where the effect is, or what it would take | notebook, figure |", "|---|---|---|"]
+for claim, known in ALL.items():
+    if str(found[claim].ruling.verdict) != "reproduced":
+        lines.append(f"| **{claim}** {known.short} | {known.condition} | {known.notebook[:2]}, *{known.figure}* |")
+Markdown("\n".join(lines))
 
 # %% [markdown]
 # ### How to read a verdict
@@ -394,10 +338,8 @@ with plots.figure(study, "cues", alt=alt, figsize=(9, 4.9)) as ax:
 # notebook tests no claim, so it only saves what it has shown.
 
 # %%
-ledger.finish(study)
-with_verdict = set(entries["claim"]) & set(CLAIMS)
-print(f"the paper's claims with a verdict: {len(with_verdict)} of {len(CLAIMS)}", end="; ")
-print(f"numbers behind them: {len(entries)}")
+claims.finish(study)
+print(f"the paper's claims with a verdict: {len(CLAIMS)}; numbers behind them: {len(verdicts)}")
 
 # %% [markdown]
 # ## Exercises

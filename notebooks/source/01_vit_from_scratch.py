@@ -347,7 +347,7 @@ def flops(D, L, M, P, K=1000, side=224):
 
 
 with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
-    zoo.create("ViT-B/16")(torch.empty(1, 3, 224, 224))
+    zoo.create("ViT-B/16").eval()(torch.empty(1, 3, 224, 224))
 
 assert flops(*SIZES["ViT-B/16"]) == counter.get_total_flops()
 print(f"ViT-B/16, one image: {counter.get_total_flops() / 1e9:.1f} GFLOP")

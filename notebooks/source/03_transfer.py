@@ -54,9 +54,12 @@ from vitlab.data.world import World
 from vitlab.evaluation import fewshot
 from vitlab.evaluation.features import features
 from vitlab.models import zoo
-from vitlab.models.adapt import resize_positions
-from vitlab.models.adapt import with_new_head
+from vitlab.models.adapt import resize_positions, with_new_head
 from vitlab.models.zoo import multiply_adds
+from vitlab.studies import run as functions
+from vitlab.studies import runner, tables
+from vitlab.studies import table as studies
+from vitlab.studies.statistics import paired, summary
 from vitlab.training.splits import world_splits
 
 

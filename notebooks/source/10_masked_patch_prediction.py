@@ -45,10 +45,12 @@ MASKED = 0.5
 
 # %% [markdown]
 # One cell of imports. `study` is this execution: its figures and its verdict go to
-# `figures/<preset>/`.
+# `figures/out/<preset>/`.
 
 # %%
 import math
+
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -56,17 +58,19 @@ import torch
 from IPython.display import Markdown, display
 from torch.nn import functional as F
 
-from vitlab import ledger, plots, widgets
+from vitlab import claims, plots, widgets
 from vitlab.data import datasets, photographs
 from vitlab.data.loader import to_float
-from vitlab.experiments import local_heads, masked_pretraining, watching
+from vitlab.studies import run as functions
+from vitlab.studies import runner, tables
+from vitlab.studies import table as studies
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.training import masked
 from vitlab.training.guesses import colours_of, corrupted, filled
 from vitlab.training.masked import KEPT, MaskedPrediction, MaskedViT, colour_codes
 
 NAME = "10_masked_patch_prediction"
-study = ledger.begin(NAME, PRESET, SEED, target=TARGET, masked=MASKED)
+study = claims.begin(NAME, PRESET, SEED, target=TARGET, masked=MASKED)
 
 # %% [markdown]
 # ## Prediction
@@ -259,14 +263,13 @@ assert torch.allclose(open_loss(small, few, few_plan), theirs, atol=1e-5)
 # Every run is stored when it ends; called again, the call reads what is stored.
 
 # %% tags=["long"]
-table = local_heads.local_heads(PRESET, seed=SEED, target=TARGET, share=MASKED)
-chosen = table[(table["objective"] == "masked") & (table["data"] == local_heads.CROPS)]
-heads, rows = local_heads.heads(chosen), local_heads.evaluations(chosen)
-config = local_heads.CONFIGS[PRESET]
-body = config.body
+table = runner.run("local_heads", PRESET, SEED, settings={"target": TARGET, "share": MASKED})
+chosen = table[(table["objective"] == "masked") & (table["data"] == "photographs")]
+heads, rows = tables.heads(chosen), tables.looks(chosen)
+body = SimpleNamespace(**studies.preset("local_heads", PRESET).base)
 n_patches = (body.image_size // body.patch_size) ** 2
-uniform = local_heads.uniform_px(body.image_size, body.patch_size) * n_patches / (n_patches + 1)
-limit = local_heads.limit_px(body.image_size, body.patch_size)
+uniform = tables.uniform_px(body.image_size, body.patch_size) * n_patches / (n_patches + 1)
+limit = tables.uniform_px(body.image_size, body.patch_size) / 2
 print(f"{body.depth} blocks of {body.n_heads} heads, {n_patches} patches of {body.patch_size} px")
 print(f"uniform attention: {uniform:.1f} px, {2 * limit:.1f} px over the patches alone;")
 print(f"a head is local below half of the latter, {limit:.1f} px")
@@ -289,12 +292,12 @@ ends[columns].style.format(precision=2, thousands=",").hide()
 # %%
 first = rows["seed"].min()
 one, its_heads = rows[rows["seed"] == first], heads[heads["seed"] == first]
-crops = photographs.image_set(config.n_test, body.image_size).images[: config.n_watched]
-crops, crop_plan = watching.most_varied(crops), watching.shown_plan(n_patches, MASKED)
+crops = photographs.image_set(body.n_test, body.image_size).images[: body.n_watched]
+crops, crop_plan = functions.most_varied(crops), functions.shown_plan(n_patches, MASKED)
 position_maps, predicted = {}, {}
 for row in one.itertuples():
-    position_maps[row.samples] = watching.position_map(row.similarity)
-    patches = watching.guessed(row.guesses, n_patches, MASKED)
+    position_maps[row.samples] = tables.position_map(row.similarity)
+    patches = torch.from_numpy(tables.guessed(row.guesses, len(crops) * int((crop_plan[0] > KEPT).sum())).copy())
     predicted[row.samples] = [pixels(each) for each in filled(crops, crop_plan, patches)]
 scale = {"uniform": uniform, "image_px": body.image_size}
 film = widgets.training_film(
@@ -334,7 +337,7 @@ alt = (
 alt += "heads, each seed and the mean. Right: loss on held-out crops, each seed."
 known = {"ln 512": math.log(512)} if TARGET != "pixels" else {}
 if TARGET == "mean-colour":
-    of_loss = photographs.image_set(config.n_test, body.image_size).images
+    of_loss = photographs.image_set(body.n_test, body.image_size).images
     known["colour frequencies"] = entropy(frequencies_of(of_loss, body.patch_size))
 with plots.figure(study, "onset", 1, 3, alt=alt, figsize=(13, 3.7)) as axes:
     plots.plot_distances_by_views(its_heads, axes[0], limit=limit, **scale)
@@ -361,7 +364,7 @@ def when_local(found):
 # and what this run shows:
 
 # %%
-found = local_heads.onsets(chosen)
+found = tables.onsets(chosen)
 local_now = heads[heads["local"] & (heads["samples"] == heads["samples"].max())]
 blocks = ", ".join(f"{block:.0f}" for block in sorted(local_now["block"].unique())) or "none"
 lines = [f"- Here, {when_local(found)}. Blocks with local heads at the end: {blocks}."]
@@ -379,15 +382,11 @@ Markdown("\n".join(lines))
 # `full`; what its committed runs show:
 
 # %%
-published, where_from = ledger.published_runs("local_heads", SEED)
-of_full = published[published["data"] == local_heads.CROPS] if len(published) else published
-words = f"{where_from}."
-if len(of_full):
-    side, views = int(of_full["image_size"].max()), int(of_full["samples"].max())
-    longer = local_heads.onsets(of_full)
-    share = f"{longer['local'].mean():.0%} of the heads at the end"
-    words += f" On {views:,} crops of {side} pixels, {when_local(longer)}; {share}."
-Markdown(words)
+of_full = tables.evidence("local_heads").query("data == 'photographs'").reset_index(drop=True)
+side, seen = int(of_full["image_size"].max()), int(of_full["samples"].max())
+longer = tables.onsets(of_full)
+share = f"{longer['local'].mean():.0%} of the heads at the end"
+Markdown(f"{tables.about('local_heads')}. On {seen:,} crops of {side} pixels, {when_local(longer)}; {share}.")
 
 # %% [markdown]
 # And of the positions:
@@ -447,34 +446,26 @@ with plots.figure(study, "predictions", alt=alt, figsize=(6.8, 6.0)) as ax:
 
 # %%
 in_all = found["onset"].notna()
-near = ledger.Estimate.of(ends["nearness"])
+near = claims.Estimate.of(ends["nearness"])
 conditions = {
-    f"(c) A head is local in every seed ({in_all.sum()} of {len(found)})": ledger.given(
-        in_all.all()
+    f"(c) A head is local in every seed ({in_all.sum()} of {len(found)})": claims.given(
+        bool(in_all.all())
     ),
-    f"(d) Nearness is above 0.5 ({near})": ledger.above(near, 0.5),
+    f"(d) Nearness is above 0.5 ({near})": claims.above(near, 0.5),
 }
 for words, condition in conditions.items():
-    advice = ledger.judge(condition).advice
+    advice = claims.judge(condition).advice
     more = f" {advice[0].upper()}{advice[1:]}." if advice else ""
     display(Markdown(f"**{words}: {condition.answer.removeprefix('is ')}.**{more}"))
 
 # %% [markdown]
 # ### C15: better than scratch, below supervised
 #
-# The arms are run where the preset has them and their photographs are there. Elsewhere the runs of
-# `full` that are committed are read, and the words below say how many of those planned they are.
+# The trainings take hours; the committed runs of `full` are read here, all seeds together.
 
 # %%
-missing = masked_pretraining.missing(PRESET) if PRESET in masked_pretraining.CONFIGS else ()
-if missing:
-    print(f"The images of {' and '.join(missing)} are not here (set VITLAB_DATA).")
-live = {} if missing else masked_pretraining.CONFIGS
-arms, where_from = ledger.live_or_published(
-    masked_pretraining.masked_pretraining, PRESET, SEED, live
-)
-finals = masked_pretraining.accuracies(arms) if len(arms) else pd.DataFrame()
-setup = masked_pretraining.CONFIGS[PRESET if PRESET in live else "full"]
+arms, where_from = tables.evidence("masked_pretraining"), tables.about("masked_pretraining")
+finals = tables.masked_finals(arms)
 print(where_from)
 
 # %% [markdown]
@@ -484,32 +475,26 @@ print(where_from)
 
 # %%
 def gap(better, worse):
-    values = masked_pretraining.differences(finals, better, worse).dropna()
-    return ledger.Estimate.of(values, "points")
+    return claims.Estimate.of(tables.arm_differences(finals, better, worse), "points")
 
 
-if len(finals):
-    order = [arm for arm in setup.arms if arm in set(finals["arm"])]
-    names = {n: f"labels of {n}" if setup.arms[n].objective == "labels" else n for n in order}
-    shown = pd.concat([finals[finals["arm"] == arm] for arm in order])
-    shown = shown.assign(arm=shown["arm"].map(names))
-    alt = "Test accuracy after fine-tuning in every arm: a dot for each seed, a line for the mean."
-    with plots.figure(study, "arms", alt=alt, figsize=(7, 3.4)) as ax:
-        title = f"Fine-tuned on {setup.data}, {setup.body.image_size} px"
-        plots.plot_arms(shown, ax).set_title(title)
-else:
-    print("No run of full is committed yet: there are no arms to draw.")
+order = [case["arm"] for case in studies.preset("masked_pretraining", "full").cases]
+names = {arm: f"labels of {arm}" if arm in ("world", "cifar10") else arm for arm in order}
+shown = pd.concat([finals[finals["arm"] == arm] for arm in order])
+shown = shown.assign(arm=shown["arm"].map(names))
+alt = "Test accuracy after fine-tuning in every arm: a dot for each seed, a line for the mean."
+with plots.figure(study, "arms", alt=alt, figsize=(7, 3.4)) as ax:
+    plots.plot_arms(shown, ax).set_title("Fine-tuned on imagenette, 64 px")
 
 # %% [markdown]
 # The same in numbers; an arm with one seed has no interval:
 
 # %%
-if len(finals):
-    each = {arm: 100 * finals.loc[finals["arm"] == arm, "test_accuracy"] for arm in order}
-    accuracy = {names[arm]: ledger.Estimate.of(values, "%") for arm, values in each.items()}
-    over = {names[arm]: gap(arm, "scratch") for arm in order if arm != "scratch"}
-    numbers = pd.DataFrame({"accuracy": accuracy, "minus scratch": over})
-    display(numbers.reindex(names.values()).fillna("–"))
+each = {arm: 100 * finals.loc[finals["arm"] == arm, "test_accuracy"] for arm in order}
+accuracy = {names[arm]: claims.Estimate.of(values, "%") for arm, values in each.items()}
+over = {names[arm]: gap(arm, "scratch") for arm in order if arm != "scratch"}
+numbers = pd.DataFrame({"accuracy": accuracy, "minus scratch": over})
+numbers.reindex(names.values()).fillna("–")
 
 # %% [markdown]
 # What labels are worth where the images are the same: labels − masked prediction, each pre-trained
@@ -518,38 +503,19 @@ if len(finals):
 # all arms.
 
 # %%
-if len(finals):
-    for arm in order:
-        other = masked_pretraining.masked_on(arm)
-        if other in order:
-            print(f"{names[arm]} − {other}: {gap(arm, other)}")
-    larger = (finals["rate"] == max(setup.rates)).sum()
-    print(f"the larger of the two learning rates was chosen in {larger} of {len(finals)} runs")
+for arm in ("world", "cifar10"):
+    print(f"{names[arm]} − masked on {arm}: {gap(arm, f'masked on {arm}')}")
+larger = (finals["rate"] == finals["rate"].max()).sum()
+print(f"the larger of the two learning rates was chosen in {larger} of {len(finals)} runs")
 
 # %% [markdown]
-# The verdict, by the rule from above. Where no arm has been run, the number that is entered beside
-# the verdict is how well this run's models predict hidden patches.
+# The verdict, by the rule from above; under it how well this run's models predict hidden patches.
 
 # %%
-if len(finals):
-    paper_arm, supervised = "masked, mean-colour", masked_pretraining.SUPERVISED
-    supervised = supervised if supervised in order else "world"
-    over_scratch, under = gap(paper_arm, "scratch"), gap(supervised, paper_arm)
-    numbers = {"masked − scratch": over_scratch, f"supervised ({supervised}) − masked": under}
-    numbers = numbers if PRESET in live else ledger.of_full(numbers)
-    parts = [
-        ledger.above(over_scratch, margin=1, name="better than scratch"),
-        ledger.above(under, margin=1, name="below supervised"),
-    ]
-    ruling = ledger.judge(*parts)
-    note = f"{where_from}; fine-tuned on {setup.data}, {setup.body.image_size} px"
-else:
-    ruling, note = ledger.not_testable("its runs belong to the preset full"), ""
-    right = ledger.Estimate.of(100 * ends["accuracy"], "%")
-    numbers = {f"{quality} ({TARGET}), held-out crops": right}
-ledger.conclude(study, "C15", ruling, numbers, note=note, table=finals if len(finals) else found)
+right = claims.Estimate.of(100 * ends["accuracy"], "%")
+claims.show(study, "C15", live={f"{quality} ({TARGET}), held-out crops": right})
 if PRESET == "smoke":
-    print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
+    print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
 
 # %% [markdown]
 # In the committed runs of `full` masked prediction is worth far more than in the paper, where it

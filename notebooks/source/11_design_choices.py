@@ -42,10 +42,11 @@ SEED = 0
 
 # %% [markdown]
 # One cell of imports. `study` is this execution: its figures and its verdicts go to
-# `figures/<preset>/`.
+# `figures/out/<preset>/`.
 
 # %%
 import itertools
+import time
 
 import numpy as np
 import pandas as pd
@@ -54,17 +55,19 @@ from IPython.display import Markdown
 from torch import nn
 from torch.nn import functional as F
 
-from vitlab import ledger, plots, widgets
-from vitlab.experiments import axial_attention, design_rules, design_runs, head_rates
-from vitlab.experiments import longer_positions, position_variants, resnet_optimizers, vit_shapes
-from vitlab.experiments.design_rules import AHEAD, EQUAL
-from vitlab.ledger.published import all_draws
+from vitlab import claims, plots, widgets
 from vitlab.models import zoo
 from vitlab.models.variants import AxialAttention
-from vitlab.models.zoo import forward_flops
 from vitlab.models.vit import Attention
+from vitlab.models.zoo import forward_flops
+from vitlab.claims.rules import AHEAD, EQUAL, lead, positions_rule
+from vitlab.studies import run as functions
+from vitlab.studies import runner, tables
+from vitlab.studies import table as studies
+from vitlab.studies.statistics import summary
+from vitlab.training.splits import world_splits
 
-study = ledger.begin("11_design_choices", PRESET, SEED)
+study = claims.begin("11_design_choices", PRESET, SEED)
 
 # %% [markdown]
 # ## Prediction
@@ -195,13 +198,14 @@ with torch.no_grad():
 # them.
 
 # %%
-config = position_variants.CONFIGS[PRESET]
-first = position_variants.planned_runs(PRESET, SEED)[0]
-shown = design_runs.splits_of(first).test
+size = PRESET if PRESET in ("smoke", "quick") else "full"
+first = studies.runs("position_variants", size, SEED)[0]
+in_world = functions.world_of(first, first["task"])
+shown = world_splits(in_world, 40, 0, first["n_test"], draw=first["seed"]).test
 kinds = min(4, len(shown.classes))
 chosen = [torch.where(shown.labels == kind)[0][:2] for kind in range(kinds)]
 some = [shown.images[number].permute(1, 2, 0).numpy() for number in torch.cat(chosen)]
-alt = "Painted objects with dark and bright discs, two of each of a few classes: the discs' places "
+alt = "Synthetic objects with dark and bright discs, two of each of a few classes: the discs' places "
 alt += "tell the class."
 with plots.figure(study, "task", alt=alt, figsize=(9, 1.9)) as ax:
     plots.plot_captioned(some, [f"class {kind}" for kind in range(kinds) for _ in range(2)], ax)
@@ -217,14 +221,15 @@ with plots.figure(study, "task", alt=alt, figsize=(9, 1.9)) as ax:
 # ends; called again, the call reads what is stored.
 
 # %%
-table = position_variants.position_variants(PRESET, seed=SEED)
-runs = design_runs.chosen(table)
+BASE = "1-D, stem"  # that the others are compared with
+table = runner.run("position_variants", size, SEED)
+runs = tables.chosen(table)
 tasks = list(dict.fromkeys(runs["task"]))
 print(f"{len(runs)} runs: {runs['arm'].nunique()} arms, {runs['seed'].nunique()} seeds")
-means = design_runs.summary(runs, ["task", "arm"])
+means = summary(runs, ["task", "arm"])
 shown = 100 * means.pivot(index="arm", columns="task", values="mean")[tasks]
-shown = shown.reindex(list(position_variants.TABLE_8)).rename(columns="{}, test accuracy (%)".format)
-shown["Table 8: ImageNet, 5-shot (%)"] = 100 * pd.Series(position_variants.TABLE_8)
+shown = shown.reindex(list(studies.TABLE_8)).rename(columns="{}, test accuracy (%)".format)
+shown["Table 8: ImageNet, 5-shot (%)"] = 100 * pd.Series(studies.TABLE_8)
 shown.style.format("{:.1f}", na_rep="not run")
 
 # %% [markdown]
@@ -232,8 +237,17 @@ shown.style.format("{:.1f}", na_rep="not run")
 # differences, for which it gives no intervals. The panels have different scales.
 
 # %%
-paper = pd.Series(position_variants.TABLE_8).drop(position_variants.BASE)
-paper = 100 * (paper - position_variants.TABLE_8[position_variants.BASE])
+def cell_gaps(runs, task):
+    """Every cell's difference from 1-D at the stem on one task, in points, with its interval."""
+    here = runs[runs["task"] == task]
+    found = {arm: lead(here, arm, BASE) for arm in studies.TABLE_8 if arm != BASE}
+    ends = {arm: each.interval or (np.nan, np.nan) for arm, each in found.items() if each}
+    rows = [(arm, found[arm].value, *ends[arm]) for arm in ends]
+    return pd.DataFrame(rows, columns=["arm", "difference", "low", "high"])
+
+
+paper = pd.Series(studies.TABLE_8).drop(BASE)
+paper = 100 * (paper - studies.TABLE_8[BASE])
 paper = paper.rename("difference").rename_axis("arm").reset_index().assign(low=np.nan, high=np.nan)
 alt = "Accuracy of each kind and place of position embeddings minus that of 1-D at the stem, in "
 alt += "points: ours with intervals, one panel for each task, and the paper's Table 8."
@@ -241,9 +255,9 @@ panels = len(tasks) + 1
 shape = {"figsize": (4.4 * panels + 1, 3.6), "squeeze": False}
 with plots.figure(study, "positions", 1, panels, alt=alt, **shape) as axes:
     for ax, task in zip(axes[0], tasks, strict=False):
-        gaps = position_variants.gaps(runs, task)
-        plots.plot_cell_differences(gaps, position_variants.BASE, ax).set_title(task)
-    ax = plots.plot_cell_differences(paper, position_variants.BASE, axes[0, -1], "grey")
+        gaps = cell_gaps(runs, task)
+        plots.plot_cell_differences(gaps, BASE, ax).set_title(task)
+    ax = plots.plot_cell_differences(paper, BASE, axes[0, -1], "grey")
     ax.set_title("the paper, Table 8")
 
 # %% [markdown]
@@ -251,11 +265,8 @@ with plots.figure(study, "positions", 1, panels, alt=alt, **shape) as axes:
 # third of a point; what this run says, from its numbers:
 
 # %%
-over_none, kinds, places = position_variants.comparisons(runs)
-words = {name: str(each) if each else "not run at this preset" for name, each in (kinds | places).items()}
-lines = [f"- {name}: {each}" for name, each in over_none.items()]
-lines += [f"- {name}: {each}" for name, each in words.items()]
-Markdown("\n".join(lines))
+_, numbers, _ = positions_rule(runs)
+Markdown("\n".join(f"- {name}: {each}" for name, each in numbers.items()))
 
 # %% [markdown]
 # ### The maps (Fig. 10)
@@ -268,7 +279,7 @@ Markdown("\n".join(lines))
 # hyper-parameters.
 
 # %%
-maps = position_variants.position_maps(table, tasks[0])
+maps = tables.position_maps(table, tasks[0])
 best = runs[runs["task"] == tasks[0]].groupby("arm")["learning_rate"].first()
 shown = {arm: each for (arm, rate), each in maps.items() if rate == best[arm]}
 across = min(4, len(shown))
@@ -320,27 +331,18 @@ widgets.position_kinds(maps)
 
 
 # %%
-def drawn(name):
-    """The published runs of a study at full, every cell at its better rate; what they are, in words."""
-    table, words = ledger.published_runs(name, SEED)
-    return (design_runs.chosen(table) if len(table) else table), words
-
-
-short, where_short = drawn("position_variants")
-longer, where_longer = drawn("longer_positions")
-has_full = len(short) > 0 and len(longer) > 0
-where = f"{where_longer}; on CIFAR-10 {where_short}"
-print(where)
-if has_full:
-    night = longer_positions.judged(longer, short)
-    alt = "Accuracy of each kind and place of position embeddings minus 1-D at the stem, with "
-    alt += "intervals, in each task of the preset full."
-    tasks = list(dict.fromkeys(night["task"]))
-    shape = {"figsize": (4.4 * len(tasks) + 1, 3.6), "squeeze": False}
-    with plots.figure(study, "positions_full", 1, len(tasks), alt=alt, **shape) as axes:
-        for ax, task in zip(axes[0], tasks, strict=True):
-            gaps = position_variants.gaps(night, task)
-            plots.plot_cell_differences(gaps, position_variants.BASE, ax).set_title(task)
+short, longer = (tables.evidence(name) for name in ("position_variants", "longer_positions"))
+photographs = short[short["task"] == "cifar10"]
+night = tables.chosen(pd.concat([longer, photographs], ignore_index=True))
+short, longer = tables.chosen(short), tables.chosen(longer)
+print(f"{tables.about('longer_positions')}; on CIFAR-10 {tables.about('position_variants')}")
+alt = "Accuracy of each kind and place of position embeddings minus 1-D at the stem, with "
+alt += "intervals, in each task of the preset full."
+night_tasks = list(dict.fromkeys(night["task"]))
+shape = {"figsize": (4.4 * len(night_tasks) + 1, 3.6), "squeeze": False}
+with plots.figure(study, "positions_full", 1, len(night_tasks), alt=alt, **shape) as axes:
+    for ax, task in zip(axes[0], night_tasks, strict=True):
+        plots.plot_cell_differences(cell_gaps(night, task), BASE, ax).set_title(task)
 
 # %% [markdown]
 # In the committed runs *none* is behind 1-D in all three tasks: by more than ten points where the
@@ -362,30 +364,28 @@ def by_length(task):
     """Each kind's difference from 1-D after both numbers of steps, a row for each."""
     found = {}
     for rows in (short, longer):
-        steps = rows.loc[rows["task"] == task, "steps"].iloc[0]
-        found[steps] = position_variants.gaps(rows, task).set_index("arm", drop=False)
-    kinds = (position_variants.NONE, *position_variants.KINDS)
+        steps = int(rows.loc[rows["task"] == task, "steps"].iloc[0])
+        found[steps] = cell_gaps(rows, task).set_index("arm", drop=False)
+    kinds = ("none", "2-D, stem", "relative")
     rows = [dict(gap.loc[kind]) | {"arm": f"{kind}, {n:,} steps"} for kind in kinds for n, gap in found.items()]
     return pd.DataFrame(rows)
 
 
-if has_full:
-    of_world = list(dict.fromkeys(longer["task"]))
-    alt = "Accuracy without positions, with 2-D and with relative ones minus 1-D, in points, after 400 "
-    alt += "and after 1,600 steps, in two tasks."
-    with plots.figure(study, "positions_longer", 1, len(of_world), alt=alt, figsize=(11, 3.4)) as axes:
-        for ax, task in zip(axes, of_world, strict=True):
-            plots.plot_cell_differences(by_length(task), position_variants.BASE, ax).set_title(task)
+of_world = list(dict.fromkeys(longer["task"]))
+alt = "Accuracy without positions, with 2-D and with relative ones minus 1-D, in points, after 400 "
+alt += "and after 1,600 steps, in two tasks."
+with plots.figure(study, "positions_longer", 1, len(of_world), alt=alt, figsize=(11, 3.4)) as axes:
+    for ax, task in zip(axes, of_world, strict=True):
+        plots.plot_cell_differences(by_length(task), BASE, ax).set_title(task)
 
 # %% [markdown]
 # And the accuracies: mean of the seeds, and the lowest of them, in %.
 
 # %%
-if has_full:
-    both = pd.concat([short[short["task"].isin(of_world)], longer])
-    shown = 100 * both.groupby(["task", "arm", "steps"])["test_accuracy"].agg(["mean", "min"])
-    shown = shown.unstack("steps").reindex(list(position_variants.TABLE_8), level="arm")
-    display(shown.style.format("{:.1f}"))
+both = pd.concat([short[short["task"].isin(of_world)], longer])
+shown = 100 * both.groupby(["task", "arm", "steps"])["test_accuracy"].agg(["mean", "min"])
+shown = shown.unstack("steps").reindex(list(studies.TABLE_8), level="arm")
+shown.style.format("{:.1f}")
 
 # %% [markdown]
 # After 400 steps cells of one task lie tens of points apart, and so do seeds of one cell. What is
@@ -401,39 +401,15 @@ if has_full:
 
 
 # %%
-def positions_judged(runs):
-    """The ruling on C09 by these runs, and its numbers."""
-    found = position_variants.comparisons(runs)
-    numbers = {name: each for part in found for name, each in part.items() if each}
-    return design_rules.positions_rule(*found), numbers
-
-
-of_full = (*positions_judged(night), "each cell at the better of two learning rates") if has_full else None
-rates = ", ".join(f"{rate:g}" for rate in config.rates)
-note = f"{first['model']}, {first['image_size']} px, {first['steps']} steps; learning rates {rates}"
-absent = [name for name, each in places.items() if not each]
-note += f"; not run: {' / '.join(absent)}" if absent else ""
-ledger.conclude_by_full(study, "C09", (*positions_judged(runs), note), of_full, where, table=means)
+claims.show(study, "C09", live={name: each for name, each in numbers.items() if "none" in name})
 if PRESET == "smoke":
-    print("Preset smoke trains for a handful of steps: its numbers and verdicts mean nothing.")
+    print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
 
 # %% [markdown]
 # By trainings of 400 steps the claim was open, and by the rule alone: where single trainings never
-# leave chance while others do, the ledger makes no interval, and without one nothing is decided. That
-# longer ones decide in the two tasks of the world was settled before they were run, and neither rule
-# nor margin was changed. The seeds of both draws, at the learning rates of the first, judged as one,
-# with the further seeds of *none* and 1-D in `more_positions`: of ten seeds what 1-D is ahead has
-# intervals wider than the margin of 1 point.
-
-
-# %%
-def positions_together(runs):
-    photographs, words = all_draws("position_variants", "more_positions")
-    of_both = design_runs.chosen(longer_positions.judged(runs, photographs))
-    return *positions_judged(of_both), f"at the first draw's learning rates; on CIFAR-10 {words}"
-
-
-ledger.conclude_together(study, "C09", "longer_positions", positions_together, more=["more_positions"])
+# leave chance while others do, no interval is made, and without one nothing is decided. That longer
+# ones decide in the two tasks of the world was settled before they were run, and neither rule nor
+# margin was changed. *None* and 1-D have more seeds than the other cells.
 
 # %% [markdown]
 # ## 2 · Class token or global average pooling (C16)
@@ -443,19 +419,17 @@ ledger.conclude_together(study, "C09", "longer_positions", positions_together, m
 # published, there is nothing to draw.
 
 # %%
-heads, where = ledger.live_or_published(head_rates.head_rates, PRESET, SEED, head_rates.CONFIGS)
-by_rate = pd.DataFrame()
-if len(heads):
-    keys = ["steps", "arm", "learning_rate"]
-    best = design_runs.chosen(heads, keys[:2])[keys].drop_duplicates()
-    by_rate = design_runs.summary(heads, keys).merge(best, how="left", indicator="chosen")
-    by_rate["chosen"] = by_rate["chosen"] == "both"
-    n_lengths = by_rate["steps"].nunique()
-    alt = "Test accuracy by learning rate with intervals, a line for the class token and one for "
-    alt += "GAP, a panel for each length of training; the rate chosen on validation images is ringed."
-    shape = {"figsize": (5 * n_lengths + 1, 4), "sharey": True, "squeeze": False}
-    with plots.figure(study, "heads", 1, n_lengths, alt=alt, **shape) as axes:
-        plots.plot_heads_by_length(by_rate, axes[0])
+heads, where = tables.evidence("head_rates"), tables.about("head_rates")
+keys = ["steps", "arm", "learning_rate"]
+best = tables.chosen(heads, keys[:2])[keys].drop_duplicates()
+by_rate = summary(heads, keys).merge(best, how="left", indicator="chosen")
+by_rate["chosen"] = by_rate["chosen"] == "both"
+n_lengths = by_rate["steps"].nunique()
+alt = "Test accuracy by learning rate with intervals, a line for the class token and one for "
+alt += "GAP, a panel for each length of training; the rate chosen on validation images is ringed."
+shape = {"figsize": (5 * n_lengths + 1, 4), "sharey": True, "squeeze": False}
+with plots.figure(study, "heads", 1, n_lengths, alt=alt, **shape) as axes:
+    plots.plot_heads_by_length(by_rate, axes[0])
 print(where)
 
 # %% [markdown]
@@ -464,7 +438,7 @@ print(where)
 # looks like a property of a head may be one of the length of its training.
 
 # %%
-widgets.head_rates(by_rate) if len(by_rate) else print(where)
+widgets.head_rates(by_rate)
 
 # %% [markdown]
 # In the committed runs the heads are far apart after 500 steps and much closer after 2,000: most of
@@ -482,31 +456,7 @@ widgets.head_rates(by_rate) if len(by_rate) else print(where)
 
 
 # %%
-def finished(rows, planned):
-    """What is entered of a claim whose runs are not there: how many of those planned are."""
-    why = "its runs belong to the preset full"
-    count = ledger.Estimate.exact(len(rows), f"of {len(planned)} runs")
-    return ledger.not_testable(why), {"finished": count}
-
-
-def marked(numbers, presets):
-    """The numbers by name, with a mark where they are of published runs: those are of full."""
-    return numbers if PRESET in presets else ledger.of_full(numbers)
-
-
-leads = head_rates.leads(heads) if len(heads) else {}
-if not leads:
-    ruling, numbers = finished(heads, head_rates.planned_runs("full"))
-else:
-    difference = "class token − GAP, each at its best, {:,} steps".format
-    numbers = {difference(steps): lead for steps, lead in reversed(leads.items())}
-    ruling = design_rules.heads_rule(numbers[difference(max(leads))])
-    for arm, other in itertools.permutations(head_rates.HEADS):
-        unfair = head_rates.at_other_rate(head_rates.longest(heads), arm, other)
-        unfair = design_runs.difference(unfair, *head_rates.HEADS)
-        numbers |= {f"class token − GAP, both at the best rate of {other}": unfair}
-    numbers = marked(numbers, head_rates.CONFIGS)
-ledger.conclude(study, "C16", ruling, numbers, note=f"runs: {where}")
+claims.show(study, "C16")
 
 # %% [markdown]
 # ## 3 · Adam or SGD for ResNets (C17)
@@ -522,36 +472,32 @@ ledger.conclude(study, "C16", ruling, numbers, note=f"runs: {where}")
 # be tuned for one of them alone.
 
 # %%
-table, where = ledger.live_or_published(resnet_optimizers.resnet_optimizers, PRESET, SEED, resnet_optimizers.CONFIGS)
+table, where = tables.evidence("resnet_optimizers"), tables.about("resnet_optimizers")
 cases = [
     {"case": f"{model}\n{data}", "optimizer": name, "mean": value, "low": np.nan, "high": np.nan}
-    for (model, data), pair in resnet_optimizers.TABLE_7.items()
+    for (model, data), pair in studies.TABLE_7.items()
     for name, value in zip(("Adam", "SGD"), pair, strict=True)
 ]
 print(where)
-if len(table):
-    by_target = design_runs.chosen(table, ["task", "arm", "target"])
-    ours = design_runs.summary(by_target, ["model", "target", "optimizer"], "fine_tuned")
-    ours["case"] = ours["model"].map(plots.labels(ours["model"])) + "\n" + ours["target"]
-    ours["optimizer"] = ours["optimizer"].map({"adam": "Adam", "sgd": "SGD"})
-    for arm, best in design_runs.chosen(table).groupby("arm", sort=False):
-        tried = sorted(table.loc[table["arm"] == arm, "learning_rate"].unique())
-        tried = ", ".join(f"{rate:g}" for rate in tried)
-        rate, reached = best["learning_rate"].iloc[0], best["test_accuracy"].mean()
-        print(f"{arm}: best learning rate {rate:g} of {tried}; pre-trained to {reached:.1%}")
+by_target = tables.chosen(table, ["task", "arm", "target"])
+ours = summary(by_target, ["model", "target", "optimizer"], "fine_tuned")
+ours["case"] = ours["model"].map(plots.labels(ours["model"])) + "\n" + ours["target"]
+ours["optimizer"] = ours["optimizer"].map({"adam": "Adam", "sgd": "SGD"})
+for arm, best in tables.chosen(table).groupby("arm", sort=False):
+    tried = ", ".join(f"{rate:g}" for rate in sorted(table.loc[table["arm"] == arm, "learning_rate"].unique()))
+    rate, reached = best["learning_rate"].iloc[0], best["test_accuracy"].mean()
+    print(f"{arm}: best learning rate {rate:g} of {tried}; pre-trained to {reached:.1%}")
 
 # %% [markdown]
 # Both tables as one figure:
 
 # %%
 alt = "Fine-tuned accuracy of ResNets that were pre-trained with Adam and with SGD: the paper's "
-alt += "Table 7 by model and data set" + (", and ours with intervals." if len(table) else ".")
-with plots.figure(study, "optimizers", 2 if len(table) else 1, 1, alt=alt, squeeze=False,
-                  figsize=(12, 7 if len(table) else 3.6)) as axes:  # fmt: skip
-    plots.plot_optimizers(pd.DataFrame(cases), axes[0, 0]).set_title("the paper, Table 7")
-    axes[0, 0].tick_params(axis="x", labelsize=9)
-    if len(table):
-        plots.plot_optimizers(ours, axes[1, 0]).set_title(where)
+alt += "Table 7 by model and data set, and ours with intervals."
+with plots.figure(study, "optimizers", 2, 1, alt=alt, figsize=(12, 7)) as (above, below):
+    plots.plot_optimizers(pd.DataFrame(cases), above).set_title("the paper, Table 7")
+    above.tick_params(axis="x", labelsize=9)
+    plots.plot_optimizers(ours, below).set_title(where)
 
 # %% [markdown]
 # In the paper the two are nowhere much more than two points apart, and either is ahead on some sets;
@@ -571,51 +517,7 @@ with plots.figure(study, "optimizers", 2 if len(table) else 1, 1, alt=alt, squee
 
 
 # %%
-def judged_optimizers(table):
-    """The ruling on C17, and the differences by name; none where a model lacks an optimiser."""
-    averages = resnet_optimizers.averages(table)
-    averaged = design_runs.chosen(averages)
-    for_transfer = design_runs.chosen(averages.assign(validation_accuracy=averages["fine_tuned"]))
-    leads, numbers = {}, {}
-    for model, name in plots.labels(averaged["model"]).items():
-        pair = f"{model}, adam", f"{model}, sgd"
-        leads[name] = design_runs.difference(averaged, *pair, "fine_tuned")
-        numbers[f"Adam − SGD, {name}"] = leads[name]
-        numbers[f"the same before fine-tuning, {name}"] = design_runs.difference(averaged, *pair)
-        best = design_runs.difference(for_transfer, *pair, "fine_tuned")
-        numbers[f"the same at the rates that fine-tune best, {name}"] = best
-    return design_rules.optimizers_rule(leads), {name: lead for name, lead in numbers.items() if lead}
-
-
-# %% [markdown]
-# The verdict by them.
-
-# %%
-if table.empty:
-    ruling, numbers = finished(table, resnet_optimizers.planned_runs("full"))
-else:
-    ruling, numbers = judged_optimizers(table)
-    numbers = marked(numbers, resnet_optimizers.CONFIGS)
-    numbers = numbers or finished(table, resnet_optimizers.planned_runs("full"))[1]
-average = pd.Series(resnet_optimizers.TABLE_7).apply(lambda pair: 100 * (pair[0] - pair[1]))
-paper = ", ".join(f"{model} {lead:+.1f}" for model, lead in average.groupby(level=0).mean().items())
-paper = f"average, Adam − SGD: {paper}"
-ledger.conclude(study, "C17", ruling, numbers, note=f"runs: {where}", paper=paper)
-
-# %% [markdown]
-# The second draw, with other seeds at the rates that the first had chosen, leaves the smaller ResNet
-# undecided. Where two draws differ, all their seeds are judged as one, by the same rule and margin.
-# (This was decided when both were known.)
-
-
-# %%
-def optimizers_together(runs):
-    ruling, numbers = judged_optimizers(runs)
-    numbers = {name: lead for name, lead in numbers.items() if "fine-tune best" not in name}
-    return ruling, numbers, "at the learning rates that the first draw has chosen"
-
-
-ledger.conclude_together(study, "C17", "resnet_optimizers", optimizers_together)
+claims.show(study, "C17")
 
 # %% [markdown]
 # ## 4 · Which shape spends FLOPs best? (C18)
@@ -627,8 +529,8 @@ ledger.conclude_together(study, "C17", "resnet_optimizers", optimizers_together)
 
 # %%
 costs = []
-for run in {run["arm"]: run for run in vit_shapes.planned_runs("full")}.values():
-    model = design_runs.model_of(run)
+for run in {run["arm"]: run for run in studies.runs("vit_shapes", "full")}.values():
+    model = functions.variant_of(run)
     flops = forward_flops(model, torch.zeros(1, 3, run["image_size"], run["image_size"]))
     count = sum(parameter.numel() for parameter in model.parameters())
     costs.append((run["dimension"], run["arm"], count, flops / 1e6))
@@ -647,49 +549,30 @@ costs.style.format(precision=1, thousands=",").hide()
 # together have those of the width): what was best for the wide ones left the deep ones far behind.
 
 # %%
-table, where = ledger.live_or_published(vit_shapes.vit_shapes, PRESET, SEED, vit_shapes.CONFIGS)
-if table.empty:
-    print(where)
-else:
-    by_shape = design_runs.chosen(table)
-    ours = design_runs.summary(by_shape, ["dimension", "arm", "flops"])
-    alt = "Test accuracy against FLOPs on a log scale: from the base model a line along each of "
-    alt += "depth, width, MLP width, patch size, and all of the first three."
-    with plots.figure(study, "shapes", alt=alt, figsize=(7.5, 4.4)) as ax:
-        plots.plot_shapes(ours, ax).set_title(where)
-    losses = design_runs.summary(by_shape, ["arm"], "train_loss")
-    each = zip(losses["arm"], losses["mean"], strict=True)
-    print("training loss in nats\n" + "\n".join(f"  {loss:.2f}  {arm}" for arm, loss in each))
+where = tables.about("vit_shapes")
+by_shape = tables.chosen(tables.evidence("vit_shapes"), ["task", "dimension", "arm"])
+ours = summary(by_shape, ["dimension", "arm", "flops"])
+alt = "Test accuracy against FLOPs on a log scale: from the base model a line along each of "
+alt += "depth, width, MLP width, patch size, and all of the first three."
+with plots.figure(study, "shapes", alt=alt, figsize=(7.5, 4.4)) as ax:
+    plots.plot_shapes(ours, ax).set_title(where)
+losses = summary(by_shape, ["arm"], "train_loss")
+each = zip(losses["arm"], losses["mean"], strict=True)
+print("training loss in nats\n" + "\n".join(f"  {loss:.2f}  {arm}" for arm, loss in each))
 
 # %% [markdown]
 # The same as a film: allow more and more FLOPs, and see which shape is the best that they pay for.
 # It needs no kernel.
 
 # %%
-None if table.empty else widgets.shapes_film(ours)
+widgets.shapes_film(ours)
 
 # %% [markdown]
 # The steeper a line, the more a doubling of the FLOPs brings along that dimension. The rule compares
 # slopes, seed by seed.
 
 # %%
-if table.empty:
-    ruling, numbers = finished(table, vit_shapes.planned_runs("full"))
-else:
-    found = vit_shapes.slopes(by_shape)
-    dimensions = [name for name in vit_shapes.DIMENSIONS if name != "all"]
-    slope = {name: vit_shapes.slope_of(found, name) for name in vit_shapes.DIMENSIONS}
-    depth_over, width_over = (
-        {other: vit_shapes.slope_of(found, name, other) for other in dimensions if other != name}
-        for name in ("depth", "width")
-    )
-    ruling = design_rules.shapes_rule(depth_over, width_over, slope["patch size"])
-    numbers = {f"slope along {name}": each for name, each in slope.items() if each}
-    numbers = marked(numbers, vit_shapes.CONFIGS)
-longer = costs.set_index("dimension")["parameters"]
-fewer = ledger.Estimate.exact(int(longer["patch size"] - longer["base"]))
-numbers |= {"parameters, smaller patches − base": fewer}
-ledger.conclude(study, "C18", ruling, numbers, note=f"runs: {where}")
+claims.show(study, "C18")
 
 # %% [markdown]
 # In the committed runs smaller patches help most, as the paper says of them, though the model has
@@ -711,11 +594,34 @@ ledger.conclude(study, "C18", ruling, numbers, note=f"runs: {where}")
 # turns.
 
 # %% tags=["timed"]
-size = PRESET if PRESET in axial_attention.CONFIGS else "full"
+@torch.inference_mode()
+def forward_times(side, n_images=8, n_rounds=9):
+    """Milliseconds and FLOPs of a forward pass, axial and full attention with equal parameters, by turns."""
+    shape = {"model": "Lab-Mu/4", "n_classes": 10, "image_size": 4 * side, "seed": 0, "pool": "gap"}
+    arms = {"axial": {"depth": 2, "attention": "axial"}, "full, equal parameters": {"depth": 4}}
+    models = {arm: functions.variant_of(shape | options).eval() for arm, options in arms.items()}
+    images, taken = torch.zeros(n_images, 3, 4 * side, 4 * side), {arm: [] for arm in arms}
+    for number, (arm, model) in itertools.product(range(n_rounds + 1), models.items()):
+        started = time.perf_counter()
+        model(images)
+        if number:  # the first pass chooses kernels
+            taken[arm].append(1e3 * (time.perf_counter() - started))
+    costs = {arm: forward_flops(model, images[:1]) for arm, model in models.items()}
+    return [{"arm": arm, "tokens": side, "milliseconds": min(taken[arm]), "flops": costs[arm]} for arm in arms]
+
+
+threads = torch.get_num_threads()
+torch.set_num_threads(1)
 sides = (4, 8) if PRESET == "smoke" else (4, 8, 16, 32)
-times = axial_attention.forward_times(size, sides)
+times = pd.DataFrame([row for side in sides for row in forward_times(side)])
+torch.set_num_threads(threads)
+
+# %% [markdown]
+# What axial attention costs, of what full attention with equal parameters costs:
+
+# %%
 wide = times.pivot(index="tokens", columns="arm", values=["milliseconds", "flops"])
-equal = axial_attention.PARAMETERS
+equal = "full, equal parameters"
 share = pd.DataFrame(
     {
         name: 100 * wide[column]["axial"] / wide[column][equal]
@@ -731,18 +637,13 @@ share.style.format("{:.0f}").set_caption("cost of axial attention, of that of fu
 # between *axial* and *full, same depth*.
 
 # %%
-table, where = ledger.live_or_published(axial_attention.axial_attention, PRESET, SEED, axial_attention.CONFIGS)
-panels = 2 if len(table) else 1
-alt = "Milliseconds of a forward pass of axial and full attention over the grid of patches"
-alt += "; and test accuracy against FLOPs of each arm." if len(table) else "."
-shape = {"figsize": (6 * panels + 0.5, 4), "squeeze": False}
-with plots.figure(study, "axial", 1, panels, alt=alt, **shape) as axes:
-    plots.plot_forward_times(times, axes[0, 0]).set_title("this machine, one thread")
-    if len(table):
-        by_arm = design_runs.chosen(table)
-        ours = design_runs.summary(by_arm, ["arm", "flops"])
-        plots.plot_accuracy_flops(ours, axes[0, 1]).set_title(where)
-print(where)
+where = tables.about("axial_attention")
+by_arm = tables.chosen(tables.evidence("axial_attention"))
+alt = "Milliseconds of a forward pass of axial and full attention over the grid of patches; and test "
+alt += "accuracy against FLOPs of each arm."
+with plots.figure(study, "axial", 1, 2, alt=alt, figsize=(12.5, 4)) as (left, right):
+    plots.plot_forward_times(times, left).set_title("this machine, one thread")
+    plots.plot_accuracy_flops(summary(by_arm, ["arm", "flops"]), right).set_title(where)
 
 # %% [markdown]
 # The verdict; the two arms that the rule does not ask say, where they have run, whether it is the
@@ -751,39 +652,7 @@ print(where)
 # could be seen. All four are best at the larger of their two learning rates: none need be at its best.
 
 # %%
-config = axial_attention.CONFIGS[size]
-run = {"model": config.model, "n_classes": 10, "image_size": 32, "seed": SEED}
-flops = {}
-for arm in config.depths:
-    model = design_runs.model_of(run | axial_attention.options_of(arm, config.depths))
-    flops[arm] = forward_flops(model, torch.zeros(1, 3, 32, 32))
-ratio = flops[axial_attention.AXIAL] / flops[axial_attention.PLAIN]
-others = (axial_attention.PLAIN, axial_attention.PARAMETERS, axial_attention.FLOPS)
-if table.empty:
-    ruling, numbers = finished(table, axial_attention.planned_runs("full"))
-else:
-    gains = {arm: design_runs.difference(by_arm, axial_attention.AXIAL, arm) for arm in others}
-    ruling = design_rules.axial_rule(gains[axial_attention.PLAIN], ratio)
-    numbers = {f"axial − {arm}": each for arm, each in gains.items() if each}
-    numbers = marked(numbers, axial_attention.CONFIGS)
-numbers |= {"FLOPs, axial / full of the same depth": ledger.Estimate.exact(round(ratio, 3))}
-ledger.conclude(study, "C19", ruling, numbers, note=f"runs: {where}")
-
-# %% [markdown]
-# Five seeds leave open whether axial attention is more accurate, and five others do too. What two
-# draws leave open, the seeds of all draws decide as one, by the same rule and margin. (When ten
-# seeds were known, −0.2 points [−1.5, 1.1], the ledger said that about twelve would decide; ten more
-# were planned, and none of them was looked at before all had ended.)
-
-
-# %%
-def axial_together(runs):
-    gain = design_runs.difference(runs, axial_attention.AXIAL, axial_attention.PLAIN)
-    ruling = design_rules.axial_rule(gain, ratio)
-    return ruling, {f"axial − {axial_attention.PLAIN}": gain}, "at the first draw's learning rates"
-
-
-ledger.conclude_together(study, "C19", "axial_attention", axial_together)
+claims.show(study, "C19")
 
 # %% [markdown]
 # **How we differ from the paper.** Models a thousand times smaller, a painted world in place of

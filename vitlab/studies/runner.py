@@ -27,6 +27,7 @@ def run(
     jobs: int | None = None,
     minutes: float | None = None,
     executor: concurrent.futures.Executor | None = None,
+    settings: Config | None = None,
 ) -> pd.DataFrame:
     """Do the runs of a study that are neither committed evidence nor finished live; return the rows of all its runs.
 
@@ -36,6 +37,8 @@ def run(
     killed one is missing, and the next call does it. After `minutes` no further run is begun, and what is there is
     returned.
 
+    `settings` replace some of every run's configuration: other runs, kept under names of their own.
+
     Rows: the run's configuration, then what it measured; see `tables`. `.attrs` has "done" and "planned" (numbers of
     runs). Runs that need a real data set that is not here are left out, with a line that says so.
 
@@ -43,7 +46,7 @@ def run(
     first one's configuration and error, when the others are finished and kept.
     """
     kind, end = table.study(name).kind, None if minutes is None else time.monotonic() + 60 * minutes
-    planned = {store.key(kind, config): config for config in table.runs(name, preset, seed)}
+    planned = {store.key(kind, config): config for config in _configs(name, preset, seed, settings)}
     missing = {key: config for key, config in planned.items() if key not in finished(kind, preset, planned)}
     if absent := [
         each for each in table.study(name).needs if preset == "full" and missing and not datasets.present(each)
@@ -70,7 +73,11 @@ def run(
             f"{n} of {len(planned)} runs of {name} failed; the first: {planned[key]}: {why}. "
             "The finished ones are kept, and running again does the others"
         ) from error
-    return read(name, preset, seed)
+    return read(name, preset, seed, settings)
+
+
+def _configs(name: str, preset: str, seed: int, settings: Config | None) -> list[Config]:
+    return [config | (settings or {}) for config in table.runs(name, preset, seed)]
 
 
 def finished(kind: str, preset: str, planned: dict[str, Config]) -> set[str]:
@@ -80,10 +87,10 @@ def finished(kind: str, preset: str, planned: dict[str, Config]) -> set[str]:
     return planned.keys() & (committed | store.live(kind, preset).keys())
 
 
-def read(name: str, preset: str = "quick", seed: int = 0) -> pd.DataFrame:
+def read(name: str, preset: str = "quick", seed: int = 0, settings: Config | None = None) -> pd.DataFrame:
     """Tabulate the finished runs of a study, committed (at `full`) or live, in the order in which they are planned."""
     kind = table.study(name).kind
-    planned = [store.key(kind, config) for config in table.runs(name, preset, seed)]
+    planned = [store.key(kind, config) for config in _configs(name, preset, seed, settings)]
     live = store.live(kind, preset)
     found = [store.table_of([live[key] for key in planned if key in live], with_key=True)]
     if preset == "full":
