@@ -41,7 +41,7 @@ def main(root: Path = paths.ROOT) -> int:
         with paths.writing(page) as temporary:
             temporary.write_text(text, encoding="utf-8")
     with paths.writing(root / "docs" / "ledger.md") as temporary:
-        temporary.write_text(report.ledger_markdown(), encoding="utf-8")
+        temporary.write_text(report.ledger(), encoding="utf-8")
     print(*pages, root / "docs" / "ledger.md", sep="\n")
     return 0
 

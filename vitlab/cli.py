@@ -172,7 +172,7 @@ def run(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     """Write the report on the results that are there."""
     from vitlab import notebooks, paths
-    from vitlab.ledger import report
+    from vitlab.claims import report
 
     _check(options.preset)
     paths.check_writable(paths.out_dir(options.preset))

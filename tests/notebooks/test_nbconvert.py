@@ -10,8 +10,6 @@ import nbformat
 from tools.notebooks import colab
 from vitlab import notebooks, paths
 
-TIMED = {"C20"}  # claims whose numbers are times
-
 
 def with_parameters(notebook, **values):
     """The notebook, its cell of parameters changed: nbconvert has no way to set them."""
@@ -36,11 +34,8 @@ def executed(notebook, name, folder):
 
 
 def findings(result):
-    """What two executions of the same code agree on: all but times, and where and when it was."""
-    entries = {(entry["claim"], entry["metric"]): entry for entry in result["results"]}
-    timed = {key for key in entries if key[0] in TIMED}
-    plain = {key: value for key, value in result.items() if key not in ("provenance", "results", "table", "figures")}
-    return plain, {key: entries[key] for key in entries.keys() - timed}, timed, set(result["figures"])
+    """What two executions of the same code agree on: all but where and when it was."""
+    return {key: value for key, value in result.items() if key != "provenance"}
 
 
 def test_nbconvert_finds_what_papermill_finds(at_smoke, tmp_path):

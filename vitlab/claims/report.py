@@ -7,7 +7,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -147,8 +147,11 @@ def _display(text: str) -> None:
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
-def write(preset: str) -> Path:
-    """Write REPORT.md of a preset from the result.json files of its notebooks; returns its path."""
+def write(preset: str, expected: Iterable[str] = ()) -> Path:
+    """Write REPORT.md of a preset from the result.json files of its notebooks; returns its path.
+
+    Of the notebooks `expected`, those without a result are named.
+    """
     folder = paths.out_dir(preset)
     found = {path.parent.name: paths.read_json(path) for path in sorted(folder.glob("*/result.json"))}
     lines = [f"# Report: {preset}", "", f"{table.PRESETS[preset].capitalize()}. {findings()}", ""]
@@ -156,9 +159,11 @@ def write(preset: str) -> Path:
         "Verdicts are of the committed evidence, whatever this run has found; its own numbers stand next to those"
     ]
     lines += ["of our committed run.", "", readme_table(), ""]
+    if absent := [name for name in expected if name not in found]:
+        lines += [f"Not run yet: {', '.join(absent)}.", ""]
     for name, result in found.items():
-        reference = paths.reference_dir(name) / "result.json"
-        theirs = paths.read_json(reference)["live"] if reference.exists() else {}
+        reference = paths.reference_dir("quick") / name / "result.json"
+        theirs = paths.read_json(reference).get("live", {}) if reference.exists() else {}
         lines += [f"## {name}", ""]
         if result["live"]:
             lines += ["| number | this run | reference | |", "|---|---|---|---|"]

@@ -11,15 +11,18 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from vitlab import ledger, paths
-from vitlab.experiments.small_vits import CROPPED
+from vitlab import paths
+from vitlab.data.augment import Augmentation
 from vitlab.models import zoo
-from vitlab.sweep import presets
+from vitlab.studies import store
 from vitlab.training import checkpoint, session
 from vitlab.training.evaluate import evaluate
 from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
 from vitlab.training.session import Session
+
+
+CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)  # of photographs
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def lab_weights(
         "which": which,
         "preset": preset,
         "trainings": [_told(**one) for one in done],
-        "provenance": ledger.provenance(sum(one["row"]["seconds"] for one in done)),
+        "provenance": store.made_by() | {"wall_s": round(sum(one["row"]["seconds"] for one in done), 2)},
     }
     loaded = zoo.load(done[-1]["weights"])
     if last.objective == "labels":
@@ -130,7 +133,9 @@ def is_bundled(which: str, preset: str = "full") -> bool:
 
 
 def _trainings(which: str, preset: str) -> tuple[Session, ...]:
-    config = presets.choose(CONFIGS, preset)
+    if preset not in CONFIGS:
+        raise ValueError(f"preset {preset!r}: choose one of {', '.join(CONFIGS)}")
+    config = CONFIGS[preset]
     if which not in config.trainings:
         raise ValueError(f"which={which!r}: expected one of {', '.join(config.trainings)}")
     return config.trainings[which]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from vitlab import ledger
-from vitlab.ledger.intervals import coverage, failed_starts, jackknife_interval, mean_interval
-from vitlab.ledger.verdicts import Verdict
+from vitlab import claims
+from vitlab.studies.statistics import coverage, failed_starts, jackknife_interval, mean_interval
+from vitlab.claims.verdicts import Verdict
 
 KINDS = {  # a sample of n, and the mean of what it is drawn from
     "normal": (lambda generator, n: generator.normal(size=n), 0.0),
@@ -47,7 +47,7 @@ def test_where_runs_fail_to_start_no_interval_is_given(n):
     assert naive < {3: 0.5, 5: 0.65, 10: 0.85}[n]
 
     def careful(values):
-        estimate = ledger.Estimate.of(values, failed=int(failed_starts(values, 2000, 0.1).sum()))
+        estimate = claims.Estimate.of(values, failed=int(failed_starts(values, 2000, 0.1).sum()))
         return estimate.interval
 
     assert 0.93 < coverage(careful, runs, 0.7) < 0.97
@@ -78,12 +78,12 @@ def test_failed_starts_by_hand():
 def test_runs_that_failed_to_start_decide_nothing_and_are_named():
     values = [70.0, 10.0, 69.0, 71.0, 70.0]
     failed = int(failed_starts(np.array(values) / 100, 2000, 0.1).sum())
-    estimate = ledger.Estimate.of(values, "%", failed=failed)
+    estimate = claims.Estimate.of(values, "%", failed=failed)
     assert str(estimate) == "58 %, n = 5 seeds, of which 1 never started to learn: no interval"
-    ruling = ledger.judge(ledger.above(estimate, 50))
+    ruling = claims.judge(claims.above(estimate, 50))
     assert ruling.verdict is Verdict.INCONCLUSIVE and "do not start to learn" in ruling.advice
     with pytest.raises(ValueError, match="failed=1 of n=2"):
-        ledger.Estimate(0.5, 0.4, 0.6, 2, failed=1)
+        claims.Estimate(0.5, 0.4, 0.6, 2, failed=1)
 
 
 @pytest.mark.parametrize("values", [[], [1.0, math.nan], np.ones((2, 2)), [math.inf]])

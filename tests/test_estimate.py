@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from vitlab.ledger.estimate import Estimate
+from vitlab.claims.estimate import Estimate
 
 
 def test_three_seeds_by_hand():

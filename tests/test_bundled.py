@@ -6,7 +6,7 @@ import torch
 from vitlab import paths
 from vitlab.data import datasets
 from vitlab.data.world import HELD_OUT, World, image_set
-from vitlab.experiments.lab_weights import CONFIGS, lab_weights, model_card
+from vitlab.studies.bundled import CONFIGS, lab_weights, model_card
 from vitlab.models import zoo
 from vitlab.training.evaluate import evaluate
 

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from vitlab.ledger import verdicts
-from vitlab.ledger.estimate import Estimate, seeds_needed, seeds_to_decide
-from vitlab.ledger.verdicts import Answer, Verdict, above, below, given, judge, not_testable, within
+from vitlab.claims import verdicts
+from vitlab.claims.estimate import Estimate, seeds_needed, seeds_to_decide
+from vitlab.claims.verdicts import Answer, Verdict, above, below, given, judge, not_testable, within
 
 HOLDS, FAILS, UNDECIDED = Answer.HOLDS, Answer.FAILS, Answer.UNDECIDED
 
