@@ -20,7 +20,7 @@ def test_folders_follow_their_variables_except_what_is_committed(monkeypatch, tm
     monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path / "f"))
     monkeypatch.setenv("VITLAB_DATA", str(tmp_path / "d"))
     assert paths.out_dir("quick") == tmp_path / "f" / "quick" and paths.data_dir() == tmp_path / "d"
-    assert paths.reference_dir("quick") == paths.ROOT / "figures" / "reference" / "quick"
+    assert paths.reference_dir("imagenet") == paths.ROOT / "figures" / "reference" / "imagenet"
     assert paths.evidence_dir() == paths.ROOT / "figures" / "evidence"
     monkeypatch.delenv("VITLAB_FIGURES")
     monkeypatch.setenv("VITLAB_DATA", "")

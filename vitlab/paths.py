@@ -54,9 +54,9 @@ def evidence_dir() -> Path:
     return shipped() / "figures" / "evidence"
 
 
-def reference_dir(preset: str) -> Path:
-    """Return the folder of the committed reference results of a preset; `$VITLAB_FIGURES` does not move it."""
-    return shipped() / "figures" / "reference" / preset
+def reference_dir(name: str) -> Path:
+    """Return the folder of the committed results of a notebook, or of "imagenet"; `$VITLAB_FIGURES` does not move it."""
+    return shipped() / "figures" / "reference" / name
 
 
 def data_dir() -> Path:

@@ -162,7 +162,7 @@ def write(preset: str, expected: Iterable[str] = ()) -> Path:
     if absent := [name for name in expected if name not in found]:
         lines += [f"Not run yet: {', '.join(absent)}.", ""]
     for name, result in found.items():
-        reference = paths.reference_dir("quick") / name / "result.json"
+        reference = paths.reference_dir(name) / "result.json"
         theirs = paths.read_json(reference).get("live", {}) if reference.exists() else {}
         lines += [f"## {name}", ""]
         if result["live"]:
