@@ -209,17 +209,12 @@ RESNET = {"width": 8, "layers": (1, 1), "stem_stride": 2, "image_size": 32, "n_c
     ("kind", "name", "config"),
     [
         ("ViT", "Lab-Ti/8", GIANT | {"depth": 1_000_000}),
-        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "dim": 2**22}),
-        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "mlp_dim": 10**11}),
         ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "mlp_dim": 10**30}),
-        ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "n_classes": 10**12}),
         ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "image_size": 8 * 10**6}),
         ("ViT", "Lab-Ti/8", GIANT | {"depth": "many"}),
         ("BiT", "BiT-Lab-Ti/8", RESNET | {"layers": (10**6,)}),
-        ("BiT", "BiT-Lab-Ti/8", RESNET | {"layers": (1,), "width": 2**20}),
         ("Hybrid", "R+Lab-Ti/8", GIANT | RESNET | {"layers": (1, 1, 10**6)}),
         ("timm", "vit_gigantic_patch14_clip_224", {"n_classes": 10}),
-        ("timm", "test_vit", {"n_classes": 10**13}),
         ("timm", "test_vit", {"n_classes": 10, "image_size": (160_000, 160_000)}),
     ],
 )

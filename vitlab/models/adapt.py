@@ -124,7 +124,8 @@ def resize_weight(name: str, value: Tensor, before: nn.Module, after: nn.Module,
     kind = name.rpartition(".")[2]
     if kind not in ("pos_embed", "pos_embed_x", "pos_embed_y", "pos_embed_offsets"):
         return value
-    (rows, cols), (new_rows, new_cols) = old, new = [tuple(map(int, m.patch_embed.grid_size)) for m in (before, after)]
+    (rows, cols), (new_rows, new_cols) = (map(int, each.patch_embed.grid_size) for each in (before, after))
+    old, new = (rows, cols), (new_rows, new_cols)
     if kind == "pos_embed":
         return resize_positions(value[0], old, new, convention, n_prefix=value.shape[1] - rows * cols)[None]
     if kind == "pos_embed_x":

@@ -74,9 +74,8 @@ def build(settings: Mapping[str, Any], seed: int = 0) -> ViT:
 
     `placed` is by default "every block" for relative positions, and "stem" for the others.
     """
-    config = VariantConfig(
-        **({"placed": "every block" if settings.get("positions") == "relative" else "stem"} | settings)
-    )
+    placed = "every block" if settings.get("positions") == "relative" else "stem"
+    config = VariantConfig(**{"placed": placed, **settings})
     if any(getattr(config, name) != plain for name, plain in OWN.items()):
         return Variant(config, seed)
     return ViT(ViTConfig(**{key: value for key, value in settings.items() if key not in OWN}), seed)

@@ -193,7 +193,7 @@ class ViT(nn.Module):
             self.pos_drop = nn.Dropout(config.dropout)
             self.blocks = nn.Sequential(*(Block(config) for _ in range(config.depth)))
             self.norm = nn.LayerNorm(config.dim, eps=1e-6)
-            self.pre_logits = nn.Identity()
+            self.pre_logits: nn.Module = nn.Identity()
             if (
                 config.head == "tanh"
             ):  # the pre-training head's hidden layer (§3.1); by the paper's rule dropout follows

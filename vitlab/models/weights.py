@@ -134,8 +134,8 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 def from_release(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Tensor], int]:
     """Bring a released ViT's or hybrid's arrays under timm's names, float32; also tell its number of heads.
 
-    Unlike timm's, the release's attention kernels [D, heads, D_h] show the heads. Layers may be missing: whether the
-    weights fit a model is for the model to say. Raises ValueError for the first array that no released ViT has.
+    Layers may be missing: whether they fit a model is for the model to say. Raises ValueError for the first array that
+    no released ViT has.
     """
     prefix = next(
         (p for p in ("opt/target/", "params/") if f"{p}embedding/kernel" in arrays), ""
@@ -280,7 +280,7 @@ def save(
     from safetensors.torch import save as to_bytes
 
     config: Any = getattr(model, "config", None)
-    if dataclasses.is_dataclass(config):
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
         kind, settings = type(model).__name__, dataclasses.asdict(config)
     else:
         size = getattr(getattr(model, "patch_embed", None), "img_size", None)

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitlab import paths
 from vitlab.models import variants
 from vitlab.models import weights as files
-from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.vit import ViT
 from vitlab.models.weights import save as save  # `zoo.save` and `zoo.load` go together
 
 VIT_SIZES: dict[str, dict[str, int]] = {
@@ -196,10 +196,7 @@ def parse(name: str) -> tuple[str, int]:
 
 
 def spell(name: str) -> str:
-    """Give a timm name in timm's spelling; one that begins with "hf-hub:" or "local-dir:" as it is.
-
-    Raises ValueError for any other, with the nearest of timm's names and ours.
-    """
+    """Give a name of timm's in its spelling, one of the hub or a folder as it is; name what is near to any other."""
     import timm
 
     for spelling in (name, name.lower()):
@@ -214,10 +211,8 @@ def spell(name: str) -> str:
 def build_timm(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> nn.Module:
     """Make timm's model with fresh weights of its own initialisation, drawn from `seed` alone.
 
-    `settings` are those of `create`; `arguments` go to timm as they are.
-
-    Raises ConnectionError as `weights.hub_file`; FileNotFoundError and ValueError as `weights.read_folder`; ValueError
-    also for settings that timm's model does not take.
+    `settings` are those of `create`; `arguments` go to timm as they are. Raises as `weights.find`, and ValueError for
+    settings that timm's model does not take.
     """
     import timm
 
@@ -350,15 +345,11 @@ def rebuild(
         settings.pop("drop_path", None)  # of stochastic depth: in files of version 0.1, without effect on the logits
         check_depth(settings, state, path)
         check_image_size(settings)
-        make: Callable[[], nn.Module]
-        if kind == "ViT":
-            make = partial(ViT, ViTConfig(**settings), seed)
-        elif kind == "Variant":
-            make = partial(variants.Variant, variants.VariantConfig(**settings), seed)
-        elif kind in ("BiT", "Hybrid"):
-            from vitlab.models import convnets  # brings timm, which takes seconds
-
-            make = partial(getattr(convnets, kind), getattr(convnets, f"{kind}Config")(**settings), seed)
+        if kind in ("ViT", "Variant", "BiT", "Hybrid"):
+            module: Any = variants  # which has the ViT too
+            if kind in ("BiT", "Hybrid"):
+                from vitlab.models import convnets as module  # brings timm, which takes seconds
+            make = partial(getattr(module, kind), getattr(module, f"{kind}Config")(**settings), seed)
         else:
             if name.startswith(files.HUB_PREFIXES):
                 from huggingface_hub import try_to_load_from_cache
@@ -451,10 +442,7 @@ class Size:
 
 
 def size_of(name: str, image_size: int = 32) -> Size:
-    """Tell the size of a lab model with ten classes, counted on PyTorch's meta device.
-
-    Raises ValueError for an unknown name, or a model of timm's, which has no configuration of ours.
-    """
+    """Tell the size of a model of ours with ten classes, counted on PyTorch's meta device."""
     model = make_shapes(partial(create, name, image_size=image_size))
     config = getattr(model, "config", None)
     if config is None:

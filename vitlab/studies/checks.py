@@ -44,7 +44,7 @@ PAPERS_READING = {  # of Eq. 1–8; ε is the authors' code's
     "pre_norm": True,  # False: LayerNorm after the sum, as in the first Transformer
     "positions": True,  # False: none added
 }
-DEVIATIONS = {  # other readings, which are other models: the control
+DEVIATIONS: dict[str, dict[str, Any]] = {  # other readings, which are other models: the control
     "LayerNorm ε 1e-5": {"epsilon": 1e-5},
     "GELU by tanh": {"exact_gelu": False},
     "scores / √D": {"head_scale": False},
