@@ -66,7 +66,7 @@ from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 from vitlab.training.schedule import learning_rate
 from vitlab.training.splits import digits_splits
-from vitlab.widgets.live import watched
+from vitlab.widgets.live import watch
 
 study = claims.begin("02_training", PRESET, SEED)
 
@@ -256,7 +256,7 @@ shutil.rmtree(folder, ignore_errors=True)
 watching = zoo.create(vit_name, image_size=8, n_classes=10, seed=SEED)
 feed = batches(held_out.train, short.batch_size, seed=SEED)
 options = {"validation": held_out.validation, "folder": folder, "epoch": len(held_out.train)}
-rows = watched(watching, feed, short, **options)
+rows = watch(watching, feed, short, **options)
 
 # %% [markdown]
 # ### The hybrid

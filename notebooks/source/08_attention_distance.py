@@ -68,12 +68,13 @@ import torch
 from IPython.display import Markdown, display
 from scipy.stats import spearmanr
 
-from vitlab import claims, plots, viewer, widgets
+from vitlab import claims, plots, widgets
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_stride
 from vitlab.analysis.distance import attention_distance, local_share
 from vitlab.data import datasets
 from vitlab.studies import measure, tables
 from vitlab.models import zoo
+from vitlab.widgets import viewer
 
 chosen = {"weights": WEIGHTS, "images": IMAGES, "hybrid": HYBRID}
 study = claims.begin("08_attention_distance", PRESET, SEED, **chosen)

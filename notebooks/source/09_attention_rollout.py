@@ -59,7 +59,7 @@ from IPython.display import Markdown
 from scipy.stats import spearmanr
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab import claims, plots, viewer, widgets
+from vitlab import claims, plots, widgets
 from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens
 from vitlab.analysis.geometry import reads_class_token
 from vitlab.analysis.masks import area_share, mass_inside
@@ -68,6 +68,7 @@ from vitlab.analysis.rollout import last_block_attention, overlay
 from vitlab.data import datasets
 from vitlab.studies import measure
 from vitlab.models import zoo
+from vitlab.widgets import viewer
 
 chosen = {"weights": WEIGHTS, "world_weights": WORLD_WEIGHTS}
 study = claims.begin("09_attention_rollout", PRESET, SEED, **chosen)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from tools.notebooks import from_source, sources
 from vitlab import notebooks, paths
-from vitlab.viewer import attention_view
+from vitlab.publish.source import from_source, sources
+from vitlab.widgets.viewer import attention_view
 
 from .conftest import notebook_of
 from .viewers import pointed_at
@@ -75,7 +75,7 @@ def the_viewer_answers(notebook, source, show):
 
 MADE = """
 import torch
-from vitlab.viewer import attention_view
+from vitlab.widgets.viewer import attention_view
 rng = torch.Generator().manual_seed(0)
 maps = list(torch.randn(4, 1, 3, 26, 26, generator=rng).softmax(-1))
 w = attention_view(maps, torch.rand(3, 80, 80, generator=rng), (5, 5), 16, blocks=[0, 2, 3]).widget()

@@ -17,7 +17,7 @@ from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.training.splits import world_splits
 from vitlab.training.recipe import Recipe
-from vitlab.widgets.live import watched
+from vitlab.widgets.live import watch
 
 splits = world_splits(World(image_size=8), 64, 20, 4)
 made = batches(splits.train, 16, seed=1)
@@ -31,7 +31,7 @@ def feed(step):
 TRAIN = """
 torch.manual_seed(0)
 model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
-rows = watched(model, feed, recipe, validation=splits.validation, folder=Path("watched"))
+rows = watch(model, feed, recipe, validation=splits.validation, folder=Path("watched"))
 """.strip()
 CELLS = (SET_UP, TRAIN, "pause = 0.0", "print(len(rows))")
 START = """cell => {
@@ -62,7 +62,7 @@ def test_the_button_stops_a_training_that_goes_on(open_notebook, server):
     page.keyboard.press("Enter")
     page.wait_for_function("window.ran", timeout=20_000)
     assert button.count() == 0 and len(notebook.outputs()) == len(CELLS)
-    pattern = r"stopped at step ([\d,]+) of 4,000; run the cell again to go on"
+    pattern = r"stopped at step ([\d,]+) of 4,000; run the cell again to resume"
     said = re.fullmatch(pattern, words_of(notebook.outputs()[1]))
     step = int(said[1].replace(",", ""))
     saved = server[1] / "watched" / "checkpoints" / f"step_{step:08d}"

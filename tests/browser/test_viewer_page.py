@@ -7,7 +7,7 @@ import nbformat
 import pytest
 import torch
 
-from vitlab.viewer import attention_view
+from vitlab.widgets.viewer import attention_view
 
 GRID, PATCH, DEPTH, HEADS = (14, 14), 16, 12, 3
 pytestmark = pytest.mark.slow

@@ -6,38 +6,85 @@ import base64
 import html
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
 from numpy import ndarray
 
 from vitlab import paths, plots
 from vitlab.plots.png import as_png, framed
 
-_COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
-_MILLISECONDS = 500  # of a frame, when it plays
-_PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-      content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<title>$title</title>
-<style>
-html { background: #fff } body { margin: 0; font: 14px/1.4 system-ui, sans-serif; color: #222 }
+COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
+
+
+class Page:
+    """An HTML page that asks nothing of any network, and a still of it where scripts do not run; a cell's last line.
+
+    What becomes a page has a `title` (any text), `css`, `height` (px), a `hint` (how to tell page from still) and:
+    `body()`, its HTML; `still()`, a PNG and its words.
+    """
+
+    title: str
+    css: str
+    height: int
+    hint: str
+
+    def page(self) -> str:
+        """Return the page, whose own policy forbids it to load anything."""
+        return (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+            "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
+            f'<link rel="icon" href="data:,">\n<title>{html.escape(self.title)}</title>\n'
+            f"<style>\nhtml {{ background: #fff }}\nbody {{ margin: 0 }}\n{self.css}\n</style>\n</head>\n"
+            f"<body>\n{self.body()}\n</body>\n</html>\n"
+        )
+
+    def save(self, path: Path | str) -> Path:
+        """Write the page to a file, whole or not at all; opens in any browser. Returns the path."""
+        with paths.writing(path) as temporary:
+            temporary.write_text(self.page(), encoding="utf-8")
+        return Path(path)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
+        png, words = self.still()
+        return framed(self.page(), png, words, title=self.title, height=self.height, hint=self.hint, text=repr(self))
+
+
+def script_json(value: Any) -> str:
+    """Write a value as JSON that no text in it can end the script it stands in."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
+class Frame(NamedTuple):
+    """One picture of a film."""
+
+    at: str  # what the slider says of it
+    png: bytes
+    words: str  # for those who do not see it
+
+
+class Film(Page):
+    """Frames and a slider through them, shown at its last frame.
+
+    Args:
+        slider: what the slider moves, in plain words.
+    """
+
+    css = """body { font: 14px/1.4 system-ui, sans-serif; color: #222 }
 form { display: flex; gap: 1em; align-items: center; margin: 4px 8px } input { flex: 1; max-width: 30em }
-img { display: block; max-width: 100% } p { margin: 4px 8px }
-</style>
-</head>
-<body>
-<form><button type="button" id="play">Play</button><label for="frame">$slider</label>
+img { display: block; max-width: 100% } p { margin: 4px 8px }"""
+    height = 390
+    hint = (
+        "No slider above? Then this is the last frame, which notebooks show in the film's place until they are "
+        "trusted: run the cell."
+    )
+    _body = Template("""<form><button type="button" id="play">Play</button><label for="frame">$slider</label>
 <input type="range" id="frame" min="0" max="$last" value="$last"><output id="at" for="frame"></output></form>
 <img id="picture" alt=""><p id="words" role="status"></p>
 <noscript>This film is shown by JavaScript, which is switched off here.</noscript>
@@ -57,71 +104,29 @@ function next() { if (+slider.value < frames.length - 1) { slider.value++; show(
 play.addEventListener("click", () => {
   if (timer) { stop(); return; }
   if (+slider.value === frames.length - 1) { slider.value = 0; show(); }
-  timer = setInterval(next, $pause);
+  timer = setInterval(next, 500); // milliseconds
   play.textContent = "Stop";
 });
 slider.addEventListener("input", () => { stop(); show(); });
 slider.addEventListener("keydown", (event) => event.stopPropagation());
 show();
-</script>
-</body>
-</html>
-""")
+</script>""")
 
+    def __init__(self, title: str, slider: str, frames: Sequence[Frame]) -> None:
+        self.title, self.slider, self.frames = title, slider, tuple(frames)
 
-@dataclass(frozen=True)
-class Frame:
-    """One picture of a film."""
+    def body(self) -> str:
+        """Return the slider, the pictures and what moves them, as HTML."""
+        shown = [frame._asdict() | {"png": base64.b64encode(frame.png).decode()} for frame in self.frames]
+        last = len(self.frames) - 1
+        return self._body.substitute(slider=html.escape(self.slider), last=last, frames=script_json(shown))
 
-    at: str  # what the slider says of it
-    png: bytes
-    words: str  # for those who do not see it
-
-
-@dataclass(frozen=True)
-class Film:
-    """Frames and a slider through them; the last line of a cell shows it, at its last frame. Made by `film`.
-
-    >>> one = Film("A square", "side", (Frame("1 cm", b"", "Its area is 1 cm²."),))
-    >>> one
-    Film('A square', 1 frame)
-    """
-
-    title: str
-    slider: str  # what the slider moves, in plain words
-    frames: tuple[Frame, ...]
-
-    def page(self) -> str:
-        """The film as a page of its own, which needs nothing else."""
-        shown = [
-            {"at": each.at, "png": base64.b64encode(each.png).decode(), "words": each.words} for each in self.frames
-        ]
-        return _PAGE.substitute(
-            title=html.escape(self.title),
-            slider=html.escape(self.slider),
-            last=len(self.frames) - 1,
-            pause=_MILLISECONDS,
-            frames=json.dumps(shown).replace("<", "\\u003c"),  # so that no word can end the script
-        )
-
-    def save(self, path: Path | str) -> Path:
-        """Write the page to a file, whole or not at all; opens in any browser. Returns the path."""
-        with paths.writing(path) as temporary:
-            temporary.write_text(self.page(), encoding="utf-8")
-        return Path(path)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
-        """The film, and its last frame where scripts do not run, as the attention viewer does it."""
-        last = self.frames[-1]
-        hint = (
-            "No slider above? Then this is the last frame, which notebooks show in the film's place until they are "
-            "trusted: run the cell."
-        )
-        return framed(self.page(), last.png, last.words, title=self.title, height=390, hint=hint, text=repr(self))
+    def still(self) -> tuple[bytes, str]:
+        """Return the last frame and its words."""
+        return self.frames[-1].png, self.frames[-1].words
 
     def __repr__(self) -> str:
-        count = len(self.frames)
-        return f"Film({self.title!r}, {count} frame{'s' * (count > 1)})"
+        return f"Film({self.title!r}, {len(self.frames)} frame{'s' * (len(self.frames) > 1)})"
 
 
 def training_film(
@@ -134,7 +139,7 @@ def training_film(
     pictures: Mapping[int, Sequence[UInt8[ndarray, "H W 3"]]] | None = None,
     title: str = "A training",
 ) -> Film:
-    """Every head's attention distance and the position map of one training, at every evaluation.
+    """Draw every head's attention distance and the position map of one training, at every evaluation.
 
     Args:
         heads: a row for each evaluation and head: samples, block, head, distance_px.
@@ -146,63 +151,72 @@ def training_film(
 
     Raises:
         ValueError: no evaluation, or a map is missing for one.
-
-    >>> import numpy as np
-    >>> rows = [{"samples": n, "block": 1, "head": 1, "distance_px": px} for n, px in ((0, 16.0), (800, 6.0))]
-    >>> film = training_film(pd.DataFrame(rows), dict.fromkeys((0, 800), np.ones((2, 2, 2, 2))), uniform=16.5,
-    ...                      limit=8.2, image_px=32)
-    >>> film.frames[-1].words
-    'After 800 images 1 of 1 head is local, in block 1; the shortest distance is 6.0 px.'
     """
     moments = sorted(heads["samples"].unique().tolist())
     if not moments or set(moments) - set(maps):
         missing = sorted(set(moments) - set(maps))
         raise ValueError(f"{len(moments)} evaluations given, without a position map at {missing}; give one for each")
-    frames, scale = [], {"uniform": uniform, "limit": limit, "image_px": image_px}
-    places: list[Bbox] = []  # of the axes, the same in every frame: nothing but what changes is to move
+    scale: dict[str, Any] = {"uniform": uniform, "limit": limit, "image_px": image_px}
+    widths = [3.0, 3.3, 4.0, *([1.1] if pictures else [])]
+    frames, places = [], []  # places of the axes, the same in every frame: nothing but what changes is to move
     for samples in moments:
         seen = heads[heads["samples"] == samples]
-        sheet = (pictures or {}).get(samples)
         with plots.style():
-            figure = _drawn(heads, seen, maps[samples], samples, sheet, scale)
-            places = _placed(figure, places)
-            frames.append(Frame(f"{samples:,} images", as_png(figure, _COLOURS), _words(seen, samples, limit)))
-    return Film(title, "training images seen", tuple(frames))
+            figure = Figure(figsize=(sum(widths), 3.6), dpi=80, layout="constrained")
+            axes = figure.subplots(1, len(widths), width_ratios=widths)
+            plots.plot_heads(seen, axes[0], **scale).set_title(f"{samples:,} images", fontsize=11)
+            plots.plot_similarity_grid(maps[samples], axes[1], colorbar=False).set_title("position map", fontsize=11)
+            plots.plot_distances_by_views(heads, axes[2], at=samples, **scale)
+            if pictures:
+                plots.plot_pictures({str(k): [picture] for k, picture in enumerate(pictures[samples])}, axes[3])
+                axes[3].set_yticks([])
+                axes[3].set_title("predicted", fontsize=11)
+            if not places:
+                figure.draw_without_rendering()
+                places = [ax.get_position(original=True) for ax in figure.axes]
+            else:
+                figure.set_layout_engine("none")
+                for ax, place in zip(figure.axes, places, strict=True):
+                    ax.set_position(place)
+            png = as_png(figure, COLOURS)
+        local = seen[seen["distance_px"] < limit]
+        blocks = [f"{block:.0f}" for block in sorted(local["block"].unique())]
+        where = f", in block{'s' * (len(blocks) > 1)} {', '.join(blocks)}" if blocks else ""
+        words = (
+            f"After {samples:,} images {len(local)} of {len(seen)} head{'s' * (len(seen) > 1)} "
+            f"{'is' if len(local) == 1 else 'are'} local{where}; the shortest distance is "
+            f"{seen['distance_px'].min():.1f} px."
+        )
+        frames.append(Frame(f"{samples:,} images", png, words))
+    return Film(title, "training images seen", frames)
 
 
-def _drawn(
-    heads: pd.DataFrame, seen: pd.DataFrame, similarity: ndarray, samples: int, sheet: Any, scale: dict[str, Any]
-) -> Figure:
-    widths = [3.0, 3.3, 4.0, *([1.1] if sheet is not None else [])]
-    figure = Figure(figsize=(sum(widths), 3.6), dpi=80, layout="constrained")
-    axes = figure.subplots(1, len(widths), width_ratios=widths)
-    plots.plot_heads(seen, axes[0], **scale).set_title(f"{samples:,} images", fontsize=11)
-    plots.plot_similarity_grid(similarity, axes[1], colorbar=False).set_title("position map", fontsize=11)
-    plots.plot_distances_by_views(heads, axes[2], at=samples, **scale)
-    if sheet is not None:
-        plots.plot_pictures({str(k): [picture] for k, picture in enumerate(sheet)}, axes[3])
-        axes[3].set_yticks([])
-        axes[3].set_title("predicted", fontsize=11)
-    return figure
+def shapes_film(means: pd.DataFrame, base: str = "base") -> Film:
+    """Draw Fig. 8 as a film: with ever more FLOPs allowed, the shapes that they pay for and the best of them.
 
+    Args:
+        means: a row for each shape: dimension, flops (of a forward pass for one image), mean, low, high (0…1).
+        base: the dimension of the one shape from which all others depart.
 
-def _placed(figure: Figure, places: list[Bbox]) -> list[Bbox]:
-    """Put the axes to `places`, or where there are none let them be laid out; returns where they are."""
-    if places:
-        figure.set_layout_engine("none")
-        for ax, place in zip(figure.axes, places, strict=True):
-            ax.set_position(place)
-        return places
-    figure.draw_without_rendering()
-    return [ax.get_position(original=True) for ax in figure.axes]
-
-
-def _words(seen: pd.DataFrame, samples: int, limit: float) -> str:
-    local = seen[seen["distance_px"] < limit]
-    blocks = ", ".join(f"{block:.0f}" for block in sorted(local["block"].unique()))
-    where = f", in block{'s' * (local['block'].nunique() > 1)} {blocks}" if len(local) else ""
-    verb = "is" if len(local) == 1 else "are"
-    return (
-        f"After {samples:,} images {len(local)} of {len(seen)} head{'s' * (len(seen) > 1)} {verb} local{where}; the "
-        f"shortest distance is {seen['distance_px'].min():.1f} px."
-    )
+    Raises:
+        ValueError: there is not exactly one base, or no other shape.
+    """
+    start = means[means["dimension"] == base]
+    if len(start) != 1 or len(means) < 2:
+        raise ValueError(f"{len(start)} rows for {base!r} among {len(means)}: expected one, and other shapes")
+    least, at_base = start["flops"].iloc[0], start["mean"].iloc[0]
+    whole = plots.plot_shapes(means, Figure(figsize=(6.4, 4.0)).subplots(), base)
+    frames = []
+    for most in sorted({flops for flops in means["flops"] if flops >= least}):
+        paid = means[means["flops"] <= most]
+        best = paid.loc[paid["mean"].idxmax()]
+        allowed = f"{most / least:.1f} times"
+        above = f", {100 * (best['mean'] - at_base):.1f} points above {base}" * (best["dimension"] != base)
+        words = f"With up to {allowed} the FLOPs of {base}, {best['dimension']} is best: {best['mean']:.1%}{above}."
+        with plots.style():
+            figure = Figure(figsize=(6.4, 4.0), dpi=80, layout="constrained")
+            ax = plots.plot_shapes(paid, figure.subplots(), base)
+            ax.set(xlim=whole.get_xlim(), ylim=whole.get_ylim(), title=f"up to {allowed} the FLOPs")
+            ax.legend(loc="lower left", fontsize=9)
+            frames.append(Frame(f"{allowed} the FLOPs", as_png(figure, COLOURS), words))
+    return Film("Which shape spends FLOPs best", "FLOPs allowed, times those of the base", frames)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import anywidget
+import traitlets
+from IPython.display import DisplayHandle
 from matplotlib.figure import Figure
 from torch import nn
 
@@ -19,14 +21,42 @@ from vitlab.training.interrupts import Stopped
 from vitlab.training.loop import train
 from vitlab.training.progress import in_words, progress, seconds_left
 from vitlab.training.recipe import Recipe
-from vitlab.widgets.knobs import somebody_is_there
-
-_PAUSE = 0.5  # seconds between two drawings, at least
-_SHARE = 10  # times what a drawing takes is left to the training before the next one
-Say = Callable[[list[dict], str, bool], None]  # the rows so far, a line about them, whether it is the last
+from vitlab.widgets.controls import somebody_is_there
 
 
-def watched(
+class StopButton(anywidget.AnyWidget):
+    """A line of text, the trait `says`, and a button that interrupts the kernel, as the notebook's own does.
+
+    A kernel that trains reads no message of a widget, an ipywidgets button's for one: so the browser asks the server,
+    and the server signals the kernel. A front end that does not let a widget ask says where its own button is.
+    """
+
+    _esm = """
+    function render({ model, el }) {
+      const text = document.createElement("span"), button = document.createElement("button");
+      const follow = () => { text.textContent = model.get("says"); };
+      const elsewhere = () => { button.replaceWith("(to stop: the stop button of the notebook, ■)"); };
+      button.className = "jupyter-button";
+      button.textContent = "Stop after this step";
+      button.style.cssText = "margin-right: 1em; width: auto";
+      button.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab's own keys: Enter would edit the cell
+      button.addEventListener("click", async () => {
+        button.disabled = true;
+        button.textContent = "Stopping…";
+        try { await model.widget_manager.kernel.interrupt(); } catch { elsewhere(); }
+      });
+      el.append(button, text);
+      if (!model.widget_manager?.kernel?.interrupt) elsewhere();
+      model.on("change:says", follow);
+      follow();
+      return () => model.off("change:says", follow);
+    }
+    export default { render };
+    """
+    says = traitlets.Unicode().tag(sync=True)
+
+
+def watch(
     model: nn.Module,
     batches: Batches,
     recipe: Recipe,
@@ -35,53 +65,78 @@ def watched(
     epoch: int | None = None,
     **options: Any,
 ) -> list[dict]:
-    """`loop.train` with something to look at; returns its rows, those so far where the training was stopped.
+    """Train (`loop.train`) with something to look at; returns its rows, those so far where the training was stopped.
 
     In a notebook with a person before it a chart follows the rows, with the speed, the time left and a button that
     stops; its last state stays as a picture. Under papermill, nbconvert or in a script there is a plain line for every
     `epoch` images instead (None: for every row).
 
     The button, the notebook's own stop button and Ctrl-C are one: the step that runs is ended, its checkpoint is
-    written to `folder`, and this returns. The same call again goes on from there, to the same bits. A second interrupt
+    written to `folder`, and this returns. The same call again resumes there, to the same bits. A second interrupt
     does not wait, and is raised. `options` are those of `loop.train` but for `report`.
 
     Raises ValueError for an `epoch` of no images, and what `loop.train` raises.
-
-    >>> from vitlab.data.world import World, stream
-    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
-    >>> recipe = Recipe(steps=4, batch_size=16, eval_every=2)
-    >>> rows = watched(model, stream(World(image_size=8), 16), recipe)  # doctest: +ELLIPSIS
-    step 2 of 4: loss 2..., ... images/s
-    step 4 of 4: loss 2..., ... images/s, trained for ...
     """
     if epoch is not None and epoch < 1:
         raise ValueError(f"epoch is {epoch}; expected the number of training images, 1 or more, or None")
-    rows, marks = _logged(folder), []
+    log = None if folder is None else folder / "log.jsonl"  # of a training that was stopped in this folder
+    rows = [json.loads(line) for line in log.read_text().splitlines()] if log and log.is_file() else []
+    marks: list[tuple[int, float]] = []
+    button = StopButton(says=f"step 0 of {recipe.steps:,}") if somebody_is_there() else None
+    above, below, due, drawn, said = DisplayHandle(), DisplayHandle(), 0.0, False, 0
+
+    def say(line: str, last: bool = False) -> None:
+        nonlocal due, drawn, said
+        if button is None:
+            count = rows[-1]["samples"] // epoch if rows and epoch else len(rows)
+            if last or count > said:
+                print(line, flush=True)
+            said = count
+            if last and rows and in_notebook():
+                show_still(draw_png(rows, recipe.steps), f"Loss and accuracy while training. {line}")
+            return
+        button.says, start = line, time.perf_counter()
+        if rows and (last or start >= due):
+            data, metadata = still(draw_png(rows, recipe.steps), f"Loss and accuracy while training. {line}")
+            (below.update if drawn else below.display)(data, raw=True, metadata=metadata)
+            now, drawn = time.perf_counter(), True
+            due = now + max(0.5, 10 * (now - start))  # seconds; the training has ten times what a drawing takes
 
     def report(row: dict) -> None:
         rows[:] = [*(old for old in rows if old["step"] < row["step"]), row]
         marks.append((row["step"], time.perf_counter()))
         if row["step"] < recipe.steps:  # of the last row the line after the training speaks
-            say(rows, progress(row, recipe.steps, seconds_left(marks, recipe.steps)), False)
+            say(progress(row, recipe.steps, seconds_left(marks, recipe.steps)))
 
-    with _on_screen(recipe.steps) if somebody_is_there() else _in_lines(recipe.steps, epoch) as say:
+    if button:
+        above.display(button)
+    try:
         try:
             rows = train(model, batches, recipe, folder=folder, report=report, **options)
-            last = f"{progress(rows[-1], recipe.steps)}, trained for {in_words(rows[-1]['seconds'])}"
+            line = f"{progress(rows[-1], recipe.steps)}, trained for {in_words(rows[-1]['seconds'])}"
         except Stopped as stopped:
-            rows, way = stopped.rows, "run the cell again to go on" if folder else "without a folder it cannot go on"
-            last = f"stopped at step {stopped.step:,} of {recipe.steps:,}; {way}"
-        say(rows, last, True)
+            rows, way = stopped.rows, "run the cell again to resume" if folder else "without a folder it cannot resume"
+            line = f"stopped at step {stopped.step:,} of {recipe.steps:,}; {way}"
+        say(line, last=True)
+    except BaseException:
+        if button:
+            button.says = f"broken off; before that: {button.says}"
+        raise
+    finally:
+        if button:  # the line stays, the button goes
+            above.update({"text/plain": button.says}, raw=True)
+            button.close()
     return rows
 
 
-def chart(rows: Sequence[dict], steps: int) -> Figure:
-    """Loss by step and, where there is a validation set, accuracy beside it; `rows` are those of `loop.train`.
+def draw_png(rows: Sequence[dict], steps: int) -> bytes:
+    """Draw `chart` as a PNG in the house style."""
+    with style():
+        return as_png(chart(rows, steps))
 
-    >>> figure = chart([{"step": 10, "train_loss": 2.0}, {"step": 20, "train_loss": 1.0}], steps=50)
-    >>> figure.axes[0].lines[0].get_xydata().tolist()
-    [[10.0, 2.0], [20.0, 1.0]]
-    """
+
+def chart(rows: Sequence[dict], steps: int) -> Figure:
+    """Draw loss by step and, where there is a validation set, accuracy next to it; `rows` are those of `loop.train`."""
     evaluated = "val_accuracy" in rows[-1]
     width, left, right = (8.4, 0.08, 0.96) if evaluated else (4.4, 0.15, 0.93)
     # Fixed margins: finding them takes as long as all the rest, and the axes would wander while the curves grow.
@@ -101,63 +156,3 @@ def chart(rows: Sequence[dict], steps: int) -> Figure:
     for ax in axes:
         ax.set(xlabel="training step", xlim=(0, steps))
     return figure
-
-
-def _logged(folder: Path | None) -> list[dict]:
-    """The rows of a training that was stopped in this folder."""
-    log = None if folder is None else folder / "log.jsonl"
-    return [json.loads(line) for line in log.read_text().splitlines()] if log and log.is_file() else []
-
-
-@contextlib.contextmanager
-def _in_lines(steps: int, epoch: int | None) -> Iterator[Say]:
-    """Says things line by line, and leaves the chart where there is a notebook to keep it."""
-    said = 0
-
-    def say(rows: list[dict], line: str, last: bool) -> None:
-        nonlocal said
-        count = rows[-1]["samples"] // epoch if rows and epoch else len(rows)
-        if last or count > said:
-            print(line, flush=True)
-        said = count
-        if last and rows and in_notebook():
-            show_still(*_picture(rows, steps, line))
-
-    yield say
-
-
-@contextlib.contextmanager
-def _on_screen(steps: int) -> Iterator[Say]:
-    """Shows things in the cell while the body runs; chart and line stay, the button goes."""
-    from IPython.display import DisplayHandle
-
-    from vitlab.widgets.stop import StopButton
-
-    button, above, below = StopButton(says=f"step 0 of {steps:,}"), DisplayHandle(), DisplayHandle()
-    due, shown = 0.0, False
-
-    def say(rows: list[dict], line: str, last: bool) -> None:
-        nonlocal due, shown
-        start = time.perf_counter()
-        button.says = line
-        if not rows or (start < due and not last):
-            return
-        data, metadata = still(*_picture(rows, steps, line))
-        (below.update if shown else below.display)(data, raw=True, metadata=metadata)
-        due, shown = time.perf_counter() + max(_PAUSE, _SHARE * (time.perf_counter() - start)), True
-
-    above.display(button)
-    try:
-        yield say
-    except BaseException:
-        button.says = f"broken off; before that: {button.says}"
-        raise
-    finally:
-        above.update({"text/plain": button.says}, raw=True)
-        button.close()
-
-
-def _picture(rows: list[dict], steps: int, line: str) -> tuple[bytes, str]:
-    """The chart (PNG), and the words for those who do not see it."""
-    with style():
-        return as_png(chart(rows, steps)), f"Loss and accuracy while training. {line}"

@@ -1,7 +1,7 @@
 /* The attention viewer: one query patch, and where every head of every block looks from there.
  *
- * One file for both homes. In a page (page.html) `openPage` starts it; as an anywidget `renderWidget` does. Nothing is
- * loaded from anywhere: the maps come as deflated bytes, which payload.py describes.
+ * One file for both homes. In a page `openPage` starts it; as an anywidget `renderWidget` does. Nothing is
+ * loaded from anywhere: the maps come as deflated bytes, which viewer.py describes.
  *
  * State is {show, block, head, query}: positions in the tables, from 0. A query is a token (below `tokens.length`) or,
  * after those, a patch, row by row. Rollout is one more map, behind those of all heads.
@@ -31,7 +31,7 @@ async function inflate(bytes) {
   return new Response(stream).arrayBuffer();
 }
 
-/** Name → typed array, as the list of `payload.pack` says. */
+/** Name → typed array, as the list of arrays in the metadata says. */
 function arraysOf(buffer, listed) {
   const arrays = {};
   let start = 0;
@@ -322,7 +322,7 @@ class AttentionViewer {
     return `head ${map % this.meta.heads + 1}${px && `: ${px}`}`;
   }
 
-  /** The words beside the picture, the numbers of the colour bar, and which buttons are down. */
+  /** The words next to the picture, the numbers of the colour bar, and which buttons are down. */
   write() {
     this.writeReadout(this.chosen());
     this.writeScale(this.top ?? this.peak(this.chosen()));

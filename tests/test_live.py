@@ -20,8 +20,7 @@ from vitlab.training.divergence import DivergedError
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 from vitlab.training.splits import world_splits
-from vitlab.widgets import live
-from vitlab.widgets.live import chart, watched
+from vitlab.widgets.live import chart, draw_png, watch
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +57,7 @@ def feed(stop_at: int | None = None, size: int = 16):
     ],
 )
 def test_a_script_prints_a_line_per_epoch(capsys, eval_every, epoch, wanted):
-    rows = watched(model(), feed(), Recipe(steps=10, batch_size=16, eval_every=eval_every), epoch=epoch)
+    rows = watch(model(), feed(), Recipe(steps=10, batch_size=16, eval_every=eval_every), epoch=epoch)
     printed = capsys.readouterr()
     found = [
         re.match(r"step (\d+) of 10: loss (\d\.\d{3}), [\d,]+ images/s", line) for line in printed.out.splitlines()
@@ -70,7 +69,7 @@ def test_a_script_prints_a_line_per_epoch(capsys, eval_every, epoch, wanted):
 
 
 def test_the_time_left_is_told_from_the_second_row_on(capsys):
-    watched(model(), feed(), Recipe(steps=4, batch_size=16, eval_every=1))
+    watch(model(), feed(), Recipe(steps=4, batch_size=16, eval_every=1))
     first, second, third, last = capsys.readouterr().out.splitlines()
     assert "left" not in first + last
     assert second.endswith("about 1 second left") and third.endswith("about 1 second left")
@@ -79,7 +78,7 @@ def test_the_time_left_is_told_from_the_second_row_on(capsys):
 @pytest.mark.parametrize("epoch", [0, -3])
 def test_an_epoch_of_no_images_is_refused(epoch):
     with pytest.raises(ValueError, match=f"epoch is {epoch}; expected the number of training images"):
-        watched(model(), feed(), Recipe(steps=1), epoch=epoch)
+        watch(model(), feed(), Recipe(steps=1), epoch=epoch)
 
 
 # ---- stopping and going on ----
@@ -91,25 +90,25 @@ def test_stopped_and_run_again_is_as_never_stopped(tmp_path, capsys):
     wanted = train(whole, feed(), recipe, validation=SPLITS.validation)
     stop = random.randrange(11)
     again = {"validation": SPLITS.validation, "folder": tmp_path}
-    rows = watched(model(), feed(stop), recipe, **again)
-    message = f"stopped at step {stop + 1} of 12; run the cell again to go on"
+    rows = watch(model(), feed(stop), recipe, **again)
+    message = f"stopped at step {stop + 1} of 12; run the cell again to resume"
     assert capsys.readouterr().out.splitlines()[-1] == message
     assert checkpoint.newest(tmp_path / "checkpoints").rest["step"] == stop + 1
     assert [row["step"] for row in rows] == [step for step in (3, 6, 9) if step <= stop + 1]
-    rows = watched(parts, feed(), recipe, **again)
+    rows = watch(parts, feed(), recipe, **again)
     assert [row["train_loss"] for row in rows] == [row["train_loss"] for row in wanted]
     for a, b in zip(whole.state_dict().values(), parts.state_dict().values(), strict=True):
         assert torch.equal(a, b)
 
 
 def test_without_a_folder_a_stop_says_that_it_cannot_go_on(capsys):
-    assert watched(model(), feed(2), Recipe(steps=5, batch_size=16)) == []
-    assert capsys.readouterr().out == "stopped at step 3 of 5; without a folder it cannot go on\n"
+    assert watch(model(), feed(2), Recipe(steps=5, batch_size=16)) == []
+    assert capsys.readouterr().out == "stopped at step 3 of 5; without a folder it cannot resume\n"
 
 
 def test_an_error_of_the_training_is_the_caller_s():
     with pytest.raises(DivergedError, match="by step 1 "):
-        watched(model(), lambda step: (torch.full((4, 3, 8, 8), torch.nan), torch.zeros(4).long()), Recipe(steps=2))
+        watch(model(), lambda step: (torch.full((4, 3, 8, 8), torch.nan), torch.zeros(4).long()), Recipe(steps=2))
 
 
 # ---- the chart ----
@@ -137,7 +136,7 @@ def test_a_drawing_of_many_rows_is_quick():
     times = []
     for _ in range(4):
         start = time.thread_time()  # of this thread alone: other work on the machine does not count
-        live._picture(rows, 1_000, "")
+        draw_png(rows, 1_000)
         times.append(time.thread_time() - start)
     assert min(times) < 0.3, times
 
@@ -154,7 +153,7 @@ from vitlab.data.world import World
 from vitlab.training.loop import train
 from vitlab.training.splits import world_splits
 from vitlab.training.recipe import Recipe
-from vitlab.widgets.live import watched
+from vitlab.widgets.live import watch
 
 torch.set_num_threads(1)
 splits = world_splits(World(image_size=8), 48, 20, 4)
@@ -173,7 +172,7 @@ def new():
 def go_on(folder):
     global trained
     trained = new()
-    return watched(trained, feed, recipe, validation=splits.validation, folder=Path(folder), epoch=1_600)
+    return watch(trained, feed, recipe, validation=splits.validation, folder=Path(folder), epoch=1_600)
 """
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -266,7 +265,7 @@ def test_a_live_training_is_shown_stopped_and_goes_on(kernel, tmp_path):
     assert len(of(said, "display_data")) == 2, "the button's place and the chart's"
     assert WIDGET in of(said, "display_data")[0]["data"] and of(said, "comm_close")
     left = of(said, "update_display_data")[-1]["data"]
-    step = int(re.fullmatch(r"stopped at step (\d+) of 300; run the cell again to go on", left["text/plain"])[1])
+    step = int(re.fullmatch(r"stopped at step (\d+) of 300; run the cell again to resume", left["text/plain"])[1])
     assert list(left) == ["text/plain"] and 10 <= step < 300
     assert checkpoint.newest(tmp_path / "checkpoints").rest["step"] == step
     first = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])

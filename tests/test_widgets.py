@@ -1,0 +1,325 @@
+"""The explorers against known answers; what a live front end and papermill are given; picture files, good and bad."""
+
+import io
+import struct
+import zlib
+
+import ipywidgets
+import nbformat
+import numpy as np
+import pandas as pd
+import papermill
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitlab import widgets
+from vitlab.analysis.rollout import overlay, rollout_from_maps
+from vitlab.models import zoo
+from vitlab.models.adapt import CONVENTIONS, resize_positions
+from vitlab.models.vit import ViT, ViTConfig
+from vitlab.training.masked import KEPT, Target
+from vitlab.widgets import controls
+from vitlab.widgets.explorers import cost, hide, wanted
+
+
+def drawn(made, **values):
+    """The figure itself and its words, to look into the axes."""
+    return made.draw(**{name: control.value for name, control in made.controls.items()} | values)
+
+
+def line(n):
+    """A draw whose answers are known: 1, 4, 9 …; 13 is refused."""
+    if n == 13:
+        raise ValueError("13 <given>, expected luck")
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot([0, n])
+    return figure, f"{n} squared is {n**2}."
+
+
+@pytest.fixture
+def explorer():
+    return widgets.Explorer(line, "A line", n=widgets.choice("how many", (1, 2, 13), 2))
+
+
+class TestControls:
+    @pytest.fixture
+    def published(self, monkeypatch):
+        """What a cell is given: outputs, and those that replace the one with a display id."""
+        found = []
+        publish = lambda data, metadata=None, **options: found.append((data, options))  # noqa: E731
+        monkeypatch.setattr(controls, "publish_display_data", publish)
+        return found
+
+    def test_a_slider_for_numbers_a_list_for_words(self):
+        number, word = widgets.choice("a number", (1, 2.5), 1), widgets.choice("a word", ("x", "y"), "x")
+        assert isinstance(number, ipywidgets.SelectionSlider) and isinstance(word, ipywidgets.Dropdown)
+        with pytest.raises(ValueError, match=r"how many: 3 given at first, expected one of \[1, 2\]"):
+            widgets.choice("how many", (1, 2), 3)
+
+    def test_nobody_there_one_still_picture(self, explorer, published):
+        explorer._ipython_display_()
+        assert [sorted(data) for data, _ in published] == [["image/png", "text/plain"]]
+        assert published[0][0]["text/plain"] == "A line. 2 squared is 4."
+
+    def test_each_turn_replaces_the_picture_in_the_cell(self, explorer, published, monkeypatch):
+        monkeypatch.setattr(controls, "somebody_is_there", lambda: True)
+        explorer._ipython_display_()
+        (box, _), (before, first) = published
+        assert "application/vnd.jupyter.widget-view+json" in box and box["text/plain"] == ""
+        explorer.controls["n"].value = 1
+        after, again = published[2]
+        assert after["text/plain"] == "A line. 1 squared is 1." and after["image/png"] != before["image/png"]
+        assert again["update"] and not first["update"] and again["transient"] == first["transient"]
+        explorer.controls["n"].value = 13  # refused: the picture stays
+        assert len(published) == 3
+
+    def test_what_cannot_be_drawn_at_first_is_said(self, published):
+        widgets.Explorer(line, "A line", n=widgets.choice("how many", (13,), 13))._ipython_display_()
+        assert [data for data, _ in published] == [{"text/plain": "A line: 13 <given>, expected luck"}]
+
+    @pytest.mark.slow
+    def test_under_papermill_a_still_picture_and_nothing_else(self, tmp_path):
+        cell = (
+            "from matplotlib.figure import Figure\nfrom vitlab import widgets\n"
+            "widgets.Explorer(lambda n: (Figure((2, 1)), f'{n}.'), 'Empty', n=widgets.choice('n', (1, 2), 1))"
+        )
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+        notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        nbformat.write(notebook, tmp_path / "in.ipynb")
+        done = papermill.execute_notebook(tmp_path / "in.ipynb", tmp_path / "out.ipynb", progress_bar=False)
+        shown = [(out.output_type, sorted(out.data)) for out in done.cells[-1].outputs]
+        assert shown == [("display_data", ["image/png", "text/plain"])]
+
+
+class TestPatchSizes:
+    @pytest.mark.parametrize("name, patch, size", [("ViT-B", 16, 224), ("ViT-H", 14, 224), ("Lab-Ti", 8, 32)])
+    def test_cost_is_what_pytorch_counts(self, name, patch, size):
+        config = ViTConfig(patch_size=patch, **{**zoo.VIT_SIZES[name], "image_size": size})
+        with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
+            ViT(config, 0).eval()(torch.empty(1, 3, size, size))
+        assert 2 * (cost(config)["dense"] + cost(config)["attention"]) == counter.get_total_flops()
+
+    def test_words_and_bars(self):
+        made = widgets.patch_sizes(torch.zeros(3, 32, 32, dtype=torch.uint8))
+        figure, words = drawn(made)
+        assert "14 × 14 patches and the class token are 197 tokens" in words and "17.56 billion" in words
+        bars = figure.axes[1].patches
+        chosen = sorted(bar.get_height() for bar in bars if bar.get_alpha() == 1)
+        assert chosen == pytest.approx([0.7153, 16.8485], abs=1e-4)
+        assert len(bars) == 2 * 7  # 7, 8, 14, 16, 28, 32, 56 all divide 224
+        with pytest.raises(ValueError, match="image_size 336 is not divisible by patch_size 32"):
+            drawn(made, image_size=336, patch_size=32)
+
+
+def test_the_curves_are_those_of_the_size():
+    keys = [(m, n, s) for m in ("Lab-Ti/8", "BiT-Lab-Ti/8") for n in (50, 500) for s in (0, 1)]
+    runs = pd.DataFrame(
+        {"model": m, "n_train": n, "seed": s, "test_accuracy": 0.2 + 0.1 * s, "train_accuracy": n / 1000}
+        for m, n, s in keys
+    )
+    histories = pd.DataFrame(
+        {"model": m, "n_train": n, "seed": s, "step": t, "val_accuracy": t * (1 + s) / n, "train_loss": 1 / t}
+        for m, n, s in keys
+        for t in (5, 10)
+    )
+    _, words = drawn(widgets.data_sizes(runs, histories), n_train=500)
+    assert "from 500 images (mean of 2 seeds)" in words
+    assert "gets 25.0% of the test images right and 50.0% of its own: a generalization gap of 25.0 points" in words
+    figure, _ = drawn(widgets.data_sizes(runs, histories), over_steps="training loss")
+    assert figure.axes[1].get_ylabel() == "training loss (nats)"
+    leads = pd.DataFrame({"world": "contour, 10 classes", "n_train": [50], "seed": 0, "difference": -0.3})
+    made = widgets.worlds(runs.assign(world="contour, 10 classes"), leads)
+    assert drawn(made)[1] == "Contour, 10 classes: ViT minus ResNet is -30.0 points at 50 images."
+    for refused in (lambda none: widgets.data_sizes(none, histories), lambda none: widgets.worlds(none, leads)):
+        with pytest.raises(ValueError, match="no runs given"):
+            refused(runs.iloc[:0])
+
+
+class TestMaps:
+    @pytest.mark.parametrize("convention", CONVENTIONS)
+    def test_positions_are_resized_as_the_package_does(self, convention):
+        pos = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
+        figure, words = drawn(widgets.position_resizing({"noise": pos}, (4, 3)), convention=convention, rows=8)
+        paper, chosen = (resize_positions(pos, (4, 3), (8, 6), name) for name in ("paper", convention))
+        away = torch.linalg.vector_norm(chosen - paper) / torch.linalg.vector_norm(paper)
+        assert f"4 × 3 → 8 × 6 patches: '{convention}' is {away:.1%} from" in words
+        maps = [np.asarray(image.get_array()) for image in figure.axes[0].images]
+        direction = torch.linalg.svd(pos - pos.mean(0), full_matrices=False)[2][0]
+        np.testing.assert_allclose(maps[2], ((chosen - pos.mean(0)) @ direction).reshape(8, 6), atol=1e-5)
+        np.testing.assert_allclose(maps[3], maps[2] - maps[1], atol=1e-5)
+
+    def test_distance_modes_move_the_dots_on_one_scale(self):
+        rows = [
+            {"model": model, "block": k, "head": h, "distance_px": 10.0 * h, "renormalized_px": 20.0 * h}
+            for model in ("trained", "untrained")
+            for k in (1, 2)
+            for h in (1, 2)
+        ]
+        made = widgets.distance_modes(pd.DataFrame(rows).assign(prefix_mass=0.5), 64)
+        limits = []
+        for mode, factor in (("paper", 10), ("renormalized", 20)):
+            figure, words = drawn(made, mode=mode, block=2)
+            assert f"block 2: head 1 looks {factor:.1f} px far (50% on prefix tokens)" in words
+            limits += [ax.get_ylim() for ax in figure.axes]
+        assert len(set(limits)) == 1
+
+    def test_rollout_is_the_packages_with_the_options_turned(self):
+        maps = list(torch.randn(3, 2, 4, 10, 10, generator=torch.Generator().manual_seed(0)).softmax(-1))
+        masks = torch.zeros(2, 6, 6, dtype=torch.bool)
+        masks[:, :2, :2] = True  # the first patch of 3 × 3
+        made = widgets.rollout_variants(np.ones((2, 6, 6, 3)), maps, (3, 3), masks=masks)
+        figure, words = drawn(made, number=2, head_fusion="max", discard_ratio=0.5)
+        chosen = rollout_from_maps(maps, (3, 3), head_fusion="max", discard_ratio=0.5)[1:]
+        paper = rollout_from_maps(maps, (3, 3))[1:]
+        found = [np.asarray(ax.images[0].get_array())[..., 0] for ax in figure.axes]
+        shown = [overlay(paper, (6, 6)), overlay(chosen, (6, 6)), overlay(chosen, (6, 6), smooth=False)]
+        for image, weights in zip(found[1:], shown, strict=True):
+            np.testing.assert_allclose(image, weights[0], atol=1e-6)
+        share = (chosen[0, 0, 0] / chosen.sum()).item()
+        assert f"{share:.0%} of the rollout lies on the object, which covers 11% of the picture" in words
+
+    def test_positions_are_those_that_are_named_and_others_are_refused(self):
+        cross = np.maximum(np.eye(3)[:, None, :, None], np.eye(3)[None, :, None, :]) * np.ones((3, 3, 3, 3))
+        made = widgets.position_kinds({("1-D, stem", 0.001): cross, ("relative", 0.004): -cross})
+        words = drawn(made)[1]
+        assert words == "1-D, stem, learning rate 0.001: nearness 0.63, row excess 1.00, column excess 1.00."
+        with pytest.raises(ValueError, match=r"relative was trained with the learning rates 0.004, not with 0.001"):
+            drawn(made, kind="relative")
+        with pytest.raises(ValueError, match="no similarity map"):
+            widgets.position_kinds({})
+
+
+def test_both_heads_at_a_learning_rate():
+    rows = [(500, 1e-3, 0.5, 0.625), (500, 4e-3, 0.6, 0.3), (2000, 4e-3, 0.61, 0.31)]
+    means = pd.DataFrame(
+        {"steps": n, "learning_rate": rate, "arm": arm, "mean": mean, "low": 0.2, "high": 0.7, "chosen": False}
+        for n, rate, *both in rows
+        for arm, mean in zip(("class token", "GAP"), both, strict=True)
+    )
+    assert drawn(widgets.head_rates(means))[1] == (
+        "Learning rate 0.001, after 500 steps: class token 50.0%, GAP 62.5%; class token minus GAP is -12.5 points; "
+        "after 2,000 steps: not tried."
+    )
+    with pytest.raises(ValueError, match="no accuracies given"):
+        widgets.head_rates(means.iloc[:0])
+
+
+class MeanOfOnePatch(nn.Module):
+    """Two classes: the logit of the first is the mean of the pixels of patch (1, 2) of 2 × 3, of the second 0."""
+
+    def forward(self, x):
+        rows, cols = x.shape[2] // 2, x.shape[3] // 3
+        logit = x[:, :, rows:, 2 * cols :].mean(dim=(1, 2, 3))
+        return torch.stack([logit, torch.zeros_like(logit)], dim=1)
+
+
+class TestOcclusion:
+    @pytest.fixture
+    def made(self):
+        picture = torch.zeros(3, 8, 12, dtype=torch.uint8)
+        picture[:, 4:, 8:] = 255  # white in that patch, black elsewhere
+        pretrained = zoo.Pretrained(MeanOfOnePatch(), "toy", "nowhere", (8, 12))  # values −1 … 1
+        return widgets.occlusion(pretrained, picture, ("white", "black"), grid=(2, 3))
+
+    def test_only_the_patch_that_is_used_counts(self, made):
+        """White is 1, the mean of the picture −2/3: the first logit falls from 1 to −2/3, or stays."""
+        before, after = 1 / (1 + np.exp(-1)), 1 / (1 + np.exp(2 / 3))
+        for row in (1, 2):
+            for column in (1, 2, 3):
+                left = after if (row, column) == (2, 3) else before
+                figure, words = drawn(made, row=row, column=column, size=1)
+                assert f"white: {before:.1%} with everything seen, {left:.1%} with 1 × 1 patches" in words
+        both = torch.tensor([[1.0, 0.0], [-2 / 3, 0.0]]).softmax(-1).flatten()
+        np.testing.assert_allclose([bar.get_width() for bar in figure.axes[2].patches], 100 * both, rtol=1e-5)
+        assert "nothing is hidden" in drawn(made, size=0)[1]
+
+    def test_what_is_hidden_has_the_mean_colour(self):
+        x = torch.rand(2, 3, 8, 12, generator=torch.Generator().manual_seed(0))
+        found = hide(x, (2, 3), 0, 1, 2)
+        square = found[..., :, 4:]
+        torch.testing.assert_close(square, x.mean((2, 3), keepdim=True).expand_as(square))
+        assert torch.equal(found[..., :4], x[..., :4]) and not torch.equal(found, x)
+        at_the_edge = hide(x, (2, 3), 1, 2, 3)  # more than there is
+        assert (at_the_edge != x).any(dim=1)[:, 4:, 8:].all() and torch.equal(at_the_edge[:, :, :4], x[:, :, :4])
+
+    def test_a_picture_of_ones_own(self, made):
+        white = [{"content": memoryview(encoded(Image.new("RGB", (12, 8), "white")))}]
+        assert "a change of +0.0 points" in drawn(made, own=white)[1]  # white everywhere: its mean is white too
+        with pytest.raises(ValueError, match="not a picture"):
+            drawn(made, own=[{"content": white[0]["content"][:40]}])
+
+    def test_a_model_without_classes_is_refused(self):
+        pretrained = zoo.Pretrained(nn.Identity(), "features", "nowhere", (8, 12))
+        with pytest.raises(ValueError, match="features returned no logits"):
+            drawn(widgets.occlusion(pretrained, torch.zeros(3, 8, 12, dtype=torch.uint8), grid=(2, 3)))
+
+
+class TestMasking:
+    @pytest.mark.parametrize(
+        "target, expected",
+        [
+            (Target.MEAN_COLOUR, [[80, 80], [80, 80]]),  # the mean is 75: level 2, whose middle is 80
+            (Target.DOWNSIZED, [[16, 48], [80, 176]]),  # 0, 40, 90, 170
+            (Target.PIXELS, [[0, 40], [90, 170]]),
+        ],
+    )
+    def test_what_is_wanted_of_a_corrupted_patch(self, target, expected):
+        quarters = torch.tensor([[0, 40], [90, 170]], dtype=torch.uint8)
+        patch = quarters.repeat_interleave(4, 0).repeat_interleave(4, 1)  # 8 × 8
+        pictures = torch.cat([patch, patch], 1).expand(1, 3, 8, 16).contiguous()
+        shown = wanted(pictures, torch.tensor([[KEPT, 2]]), target, 8)
+        assert (shown[..., :8] == 128).all()  # kept: nothing is asked
+        assert shown[0, 0, ::4, 8::4].tolist() == expected
+
+    def test_the_words(self):
+        made = widgets.masking(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), 8, share=0.4)
+        said = {target: drawn(made, number=2, share=0.75, target=target)[1] for target in map(str, Target)}
+        assert all(words.startswith("Picture 2: 12 of 16 patches are corrupted") for words in said.values())
+        assert "16 numbers of 512 values are" in said["downsized"] and "192 values of pixels" in said["pixels"]
+        assert made.controls["share"].value == 0.4
+
+
+def encoded(image, kind="PNG", **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+class TestPictures:
+    def test_pixels_come_back_in_colour_and_not_too_many(self):
+        pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+        found = widgets.read_picture(encoded(Image.fromarray(pixels)))
+        assert found.dtype == torch.uint8 and np.array_equal(found.permute(1, 2, 0), pixels)
+        for mode in ("L", "P", "1"):
+            assert widgets.read_picture(encoded(Image.new(mode, (4, 3)))).shape == (3, 3, 4)
+        assert widgets.read_picture(encoded(Image.new("RGB", (2048, 512)))).shape == (3, 256, 1024)
+
+    def test_upright_and_on_white(self):
+        """Orientation 6: the first row of the file is the right-hand side of the picture."""
+        image = Image.fromarray(np.array([[[255, 0, 0]] * 3, [[0, 0, 255]] * 3], np.uint8))
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        found = widgets.read_picture(encoded(image, exif=exif))
+        assert found[:, 0, 1].tolist() == [255, 0, 0] and found[:, 0, 0].tolist() == [0, 0, 255]
+        pixels = np.array([[[0, 0, 0, 0], [0, 0, 0, 255], [0, 0, 0, 51]]], np.uint8)
+        assert widgets.read_picture(encoded(Image.fromarray(pixels)))[0, 0].tolist() == [255, 0, 204]
+
+    @pytest.mark.parametrize("content", [b"", b"<svg/>", encoded(Image.new("RGB", (64, 64), "red"))[:-30]])
+    def test_what_is_no_picture(self, content):
+        with pytest.raises(ValueError, match=f"not a picture that can be read: {len(content):,} bytes given"):
+            widgets.read_picture(content)
+
+    @pytest.mark.parametrize("width, height", [(10_000, 5_001), (60_000, 60_000)])
+    def test_what_is_too_large_is_refused_by_its_header(self, width, height):
+        """The file ends after its header: decoding it would fail in another way."""
+        header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+        chunk = struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+        start = struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+        with pytest.raises(ValueError, match="a picture of more than 50 million pixels given"):
+            widgets.read_picture(b"\x89PNG\r\n\x1a\n" + chunk + start)
+        with pytest.raises(ValueError, match="a file of 20.0 MB given, expected at most 20 MB"):
+            widgets.read_picture(bytes(20_000_001))
