@@ -1,4 +1,4 @@
-"""A training that is watched: lines, charts, stopping and going on; in a script, in batch, and in a live kernel."""
+"""A training that is watched: lines, charts, stopping and resuming; in a script, in batch, and in a live kernel."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_an_epoch_of_no_images_is_refused(epoch):
         watch(model(), feed(), Recipe(steps=1), epoch=epoch)
 
 
-# ---- stopping and going on ----
+# ---- stopping and resuming ----
 
 
 def test_stopped_and_run_again_is_as_never_stopped(tmp_path, capsys):
@@ -249,7 +249,7 @@ def test_in_batch_lines_and_one_picture_are_left(kernel, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_live_training_is_shown_stopped_and_goes_on(kernel, tmp_path):
+def test_a_live_training_is_shown_stopped_and_resumes(kernel, tmp_path):
     cell = f"rows = go_on({str(tmp_path)!r})"
     start, drawn = time.monotonic(), []
 

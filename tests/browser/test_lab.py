@@ -1,76 +1,101 @@
-"""Notebooks as people use them: opened in a real JupyterLab, run to the end, and the viewer pointed at."""
+"""Notebooks as people use them: explorers, viewer and a live training in a real JupyterLab."""
 
 import ast
 import io
-import os
+import re
 
 import nbformat
 import pytest
 import torch
 from PIL import Image
 
-from vitlab import notebooks, paths
-from vitlab.publish.source import from_source, sources
+from vitlab import notebooks
 from vitlab.widgets.viewer import attention_view
 
 from .conftest import notebook_of
-from .viewers import pointed_at
 
 pytestmark = pytest.mark.slow
 
-SOURCES = {path.stem[:2]: path for path in sources(notebooks.notebooks_dir())}
-VIEWERS = {"08": "All heads", "09": "Rollout"}  # notebook → what its viewer shows first
-KNOBS = {
-    "07": "widgets.position_resizing(",
-    "08": "widgets.distance_modes(",
-    "09": "widgets.rollout_variants(",
-    "10": "widgets.masking(",
-}
-# The one with knobs and a film; viewer and upload have small notebooks of their own. ATTACKS=long: all with any of it.
-TO_THE_END = ["00", "07", "08", "09", "10", "11"] if os.environ.get("ATTACKS") == "long" else ["10"]
 
+def test_a_chapter_runs_to_the_end(open_notebook):
+    """With an explorer and a film in it, at smoke: no error, nothing on stderr, and a key moves the explorer."""
+    from vitlab.publish.source import from_source, sources
 
-def at_smoke(number):
-    """The notebook of a source, without outputs, its preset set to smoke: what is seen afterwards was run."""
-    notebook = from_source(SOURCES[number])
-    cell = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ()))
-    assert cell.source.count('PRESET = "quick"') == 1
+    path = next(path for path in sources(notebooks.notebooks_dir()) if path.stem.startswith("10"))
+    made = from_source(path)
+    cell = next(cell for cell in made.cells if "parameters" in cell.metadata.get("tags", ()))
     cell.source = cell.source.replace('PRESET = "quick"', 'PRESET = "smoke"')
-    return notebook
-
-
-@pytest.mark.parametrize("number", TO_THE_END)
-def test_runs_to_the_end_in_jupyterlab(number, open_notebook, server):
-    """Every cell runs, nothing is written to stderr, every figure that is saved is shown, the viewer answers."""
-    path = SOURCES[number]
-    notebook = open_notebook(at_smoke(number), f"{path.stem}.ipynb")
+    notebook = open_notebook(made, f"{path.stem}.ipynb")
     notebook.run()
-    outputs = notebook.outputs()
-    for output in (output for cell in outputs for output in cell):
-        assert output["output_type"] != "error", output
-        assert output.get("name") != "stderr", output
-    text = path.read_text(encoding="utf-8")
-    written = text.count("plots.figure(") + text.count("save_figure(")  # those of a condition may not be drawn
-    shown = sum("image/png" in output.get("data", {}) for cell in outputs for output in cell)
-    figures = server[2] / "smoke" / path.stem
-    saved = len(paths.read_json(figures / "result.json")["figures"])
-    assert shown >= saved > 0 and written - 1 <= saved <= written
-    assert len(list(figures.glob("*.png"))) == saved
-    if number in VIEWERS:
-        the_viewer_answers(notebook, "viewer.view(", VIEWERS[number])
-    if number in KNOBS:
-        the_knobs_answer(notebook, KNOBS[number])
+    outputs = [output for cell in notebook.outputs() for output in cell]
+    assert [it for it in outputs if it["output_type"] == "error" or it.get("name") == "stderr"] == []
+    assert sum("image/png" in output.get("data", {}) for output in outputs) > 3
+    notebook.show("widgets.masking(")
+    turned(notebook, "widgets.masking(")
 
 
-def the_viewer_answers(notebook, source, show):
-    notebook.show(source)
-    page = notebook.page
-    (_, first), (_, second) = pointed_at(page, show)
-    assert first != second
-    heights = page.locator("iframe[title^='Attention viewer']").evaluate(
-        "frame => [frame.clientHeight, frame.contentDocument.body.scrollHeight]"
-    )
-    assert abs(heights[0] - heights[1]) <= 2, "the frame is not as high as the viewer"
+def turned(notebook, source):
+    """Press a key on the first slider of a cell: picture and words change. Returns the words."""
+    cell = notebook.page.locator(".jp-CodeCell", has_text=source)
+    picture, status = cell.locator(".jp-OutputArea-output img"), cell.get_by_role("status")
+    before, words = picture.get_attribute("src"), status.inner_text()
+    cell.locator(".noUi-handle").first.focus()
+    notebook.page.keyboard.press("ArrowRight")
+    changed = "([cell, src]) => cell.querySelector('.jp-OutputArea-output img').src !== src"
+    notebook.page.wait_for_function(changed, arg=[cell.element_handle(), before], timeout=10_000)
+    status.filter(has_not_text=words).wait_for()  # a message of its own, after the picture's
+    assert picture.count() == 1 and status.inner_text() in picture.get_attribute("alt")
+    return status.inner_text()
+
+
+TURNED = """
+from matplotlib.figure import Figure
+from vitlab import widgets
+
+def draw(n):
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot([0, n])
+    return figure, f"{n} squared is {n**2}."
+
+widgets.Explorer(draw, "A line", n=widgets.choice("how many", (1, 2, 3), 2))
+""".strip()
+
+
+def test_the_last_picture_is_saved_with_the_notebook(open_notebook, server):
+    notebook = open_notebook(notebook_of(TURNED), "turned.ipynb")
+    notebook.run()
+    assert turned(notebook, "widgets.Explorer") == "3 squared is 9."
+    notebook.page.evaluate("jupyterapp.shell.currentWidget.context.save()")
+    saved = nbformat.read(server[1] / "turned.ipynb", as_version=4)
+    pictures = [output.data for output in saved.cells[0].outputs if "image/png" in output.data]
+    assert [data["text/plain"] for data in pictures] == ["A line. 3 squared is 9."]
+
+
+UPLOAD = """
+import torch
+from torch import nn
+from vitlab import widgets
+from vitlab.models.zoo import Pretrained
+model = Pretrained(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4)), "small", "nowhere", (16, 16))
+widgets.occlusion(model, torch.zeros(3, 16, 16, dtype=torch.uint8), grid=(4, 4))
+""".strip()
+
+
+def test_a_picture_that_is_uploaded_is_taken_or_refused(open_notebook):
+    notebook = open_notebook(notebook_of(UPLOAD), "upload.ipynb")
+    notebook.run()
+    cell = notebook.page.locator(".jp-CodeCell", has_text="widgets.occlusion(")
+    picture, field = cell.locator(".jp-OutputArea-output img"), cell.locator("input[type=file]")
+    before = picture.get_attribute("src")
+    field.set_input_files({"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n and no more"})
+    cell.get_by_role("alert").get_by_text("not a picture that can be read").wait_for()
+    assert picture.get_attribute("src") == before
+    file = io.BytesIO()
+    Image.effect_noise((600, 400), 80).convert("RGB").save(file, "PNG")
+    field.set_input_files({"name": "noise.png", "mimeType": "image/png", "buffer": file.getvalue()})
+    cell.get_by_role("status").get_by_text("with everything seen").wait_for()
+    changed = "([cell, src]) => cell.querySelector('.jp-OutputArea-output img').src !== src"
+    notebook.page.wait_for_function(changed, arg=[cell.element_handle(), before], timeout=10_000)
 
 
 MADE = """
@@ -119,87 +144,64 @@ def test_a_viewer_that_is_not_trusted_is_a_still(open_notebook):
     assert still.evaluate("image => image.naturalWidth") > 200 and frame.count() == 0
     assert still.get_attribute("alt") == metadata["image/png"]["alt"]
     notebook.run()
-    frame.wait_for()
-    assert not still.is_visible()
-    the_viewer_answers(notebook, "attention_view(", "All heads")
+    inside = notebook.page.frame_locator("iframe[title^=Attention]")
+    inside.locator("canvas.picture").hover(position={"x": 20, "y": 20})
+    assert "row 1, column 1" in inside.locator(".readout").inner_text() and not still.is_visible()
 
 
-def the_knobs_answer(notebook, source):
-    """A key on a slider changes picture and words; the still picture is there, and hidden while the knobs are."""
-    notebook.show(source)
-    cell = notebook.page.locator(".jp-CodeCell", has_text=source)
-    knobs = cell.locator(".vitlab-knobs")
-    knobs.locator("img").wait_for()
-    before, words = knobs.locator("img").get_attribute("src"), knobs.get_by_role("status").inner_text()
-    knobs.locator("input[type=range]").first.focus()
-    notebook.page.keyboard.press("ArrowRight")
-    changed = "([box, src]) => box.querySelector('img').src !== src"
-    notebook.page.wait_for_function(changed, arg=[knobs.element_handle(), before], timeout=10_000)
-    knobs.get_by_role("status").filter(has_not_text=words).wait_for()  # a message of its own, after the picture's
-    assert knobs.get_by_role("status").inner_text() in knobs.locator("img").get_attribute("alt")
-    assert cell.locator(".jp-OutputArea-output img").count() == 2 == 1 + cell.locator("img:visible").count()
-
-
-UPLOAD = """
+SET_UP = """
+import time
+from pathlib import Path
 import torch
 from torch import nn
-from vitlab import widgets
-from vitlab.models.zoo import Pretrained
-model = Pretrained(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4)), "small", "nowhere", (16, 16))
-widgets.occlusion(model, torch.zeros(3, 16, 16, dtype=torch.uint8), grid=(4, 4))
+from vitlab.data.loader import batches
+from vitlab.data.world import World
+from vitlab.training.splits import world_splits
+from vitlab.training.recipe import Recipe
+from vitlab.widgets.live import watch
+
+splits = world_splits(World(image_size=8), 64, 20, 4)
+made = batches(splits.train, 16, seed=1)
+recipe = Recipe(steps=4_000, batch_size=16, eval_every=100)
+pause = 0.01
+
+def feed(step):
+    time.sleep(pause)
+    return made(step)
 """.strip()
-
-
-def test_a_picture_that_is_uploaded_is_taken_or_refused(open_notebook):
-    notebook = open_notebook(notebook_of(UPLOAD), "upload.ipynb")
-    notebook.run()
-    knobs = notebook.page.locator(".vitlab-knobs")
-    before = knobs.locator("img").get_attribute("src")
-    field = knobs.get_by_label("A picture of your own:")
-    field.set_input_files({"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n and no more"})
-    knobs.get_by_role("alert").get_by_text("not a picture that can be read").wait_for()
-    field.set_input_files({"name": "huge.png", "mimeType": "image/png", "buffer": bytes(21_000_000)})
-    knobs.get_by_role("alert").get_by_text("a file of 21.0 MB given").wait_for()
-    assert knobs.locator("img").get_attribute("src") == before
-    file = io.BytesIO()  # of 13 MB, more than a message may have: it comes in pieces
-    Image.effect_noise((2400, 1800), 80).convert("RGB").save(file, "BMP")
-    field.set_input_files({"name": "noise.bmp", "mimeType": "image/bmp", "buffer": file.getvalue()})
-    knobs.get_by_role("status").get_by_text("with everything seen").wait_for()
-    changed = "([box, src]) => box.querySelector('img').src !== src"
-    notebook.page.wait_for_function(changed, arg=[knobs.element_handle(), before], timeout=10_000)
-
-
-TURNED = """
-from matplotlib.figure import Figure
-from vitlab import widgets
-
-def draw(n):
-    figure = Figure(figsize=(2, 1))
-    figure.subplots().plot([0, n])
-    return figure, f"{n} squared is {n**2}."
-
-widgets.knobs(draw, "A line", n=widgets.Knob("how many", (1, 2, 3), 2))
+TRAIN = """
+torch.manual_seed(0)
+model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
+rows = watch(model, feed, recipe, validation=splits.validation, folder=Path("watched"))
 """.strip()
+START = """cell => {
+    window.ran = '';
+    jupyterapp.shell.currentWidget.content.activeCellIndex = cell;
+    jupyterapp.commands.execute('notebook:run-cell').then(() => { window.ran = 'to the end'; });
+}"""
 
 
-def test_knobs_without_their_kernel_leave_the_still_picture(open_notebook, open_page, server):
-    """Saved as JupyterLab saves, opened again with another kernel: the first picture, and no word of a lost widget.
-
-    Before that nothing serious for axe.
-    """
-    first = open_notebook(notebook_of(TURNED), "knobs.ipynb")
-    first.run()
-    first.page.locator(".vitlab-knobs img").wait_for()
-    assert first.page.locator(".jp-OutputArea-output img:visible").count() == 1
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = axe.Axe().run(first.page, context=".vitlab-knobs").response["violations"]
-    assert [(it["id"], it["nodes"][0]["html"]) for it in found if it["impact"] in ("serious", "critical")] == []
-    first.page.evaluate("jupyterapp.shell.currentWidget.context.save()")
-    first.close()
-    saved = nbformat.read(server[1] / "knobs.ipynb", as_version=4)
-    assert "image/png" in saved.cells[0].outputs[0].data
-    again = open_notebook(saved, "knobs.ipynb")
-    lost = again.page.locator(".jp-OutputArea-output.jupyter-widgets")
-    lost.get_by_text("model not found").wait_for(state="attached")
-    assert not lost.is_visible()
-    assert again.page.locator(".jp-OutputArea-output img:visible").count() == 1
+def test_the_button_stops_a_training_that_resumes(open_notebook, server):
+    notebook = open_notebook(notebook_of(SET_UP, TRAIN, "pause = 0.0", "print(len(rows))"), "live.ipynb")
+    page = notebook.page
+    notebook.run(cell=0)
+    page.evaluate(START, 1)
+    chart = page.locator(".jp-OutputArea-output img")
+    chart.wait_for(timeout=30_000)
+    before = chart.get_attribute("src")
+    page.wait_for_function("src => document.querySelector('.jp-OutputArea-output img').src !== src", arg=before)
+    page.get_by_text(re.compile(r"step \d.* of 4,000: loss .*, about \d+ seconds left")).wait_for()
+    button = page.get_by_role("button", name="Stop after this step")
+    button.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("window.ran", timeout=20_000)
+    assert button.count() == 0
+    line, picture = notebook.outputs()[1]
+    pattern = r"stopped at step ([\d,]+) of 4,000; run the cell again to resume"
+    step = int(re.fullmatch(pattern, "".join(line["data"]["text/plain"]))[1].replace(",", ""))
+    assert "image/png" in picture["data"]
+    assert (server[1] / "watched" / "checkpoints" / f"step_{step:08d}" / "model.safetensors").is_file()
+    for cell in (2, 1, 3):
+        notebook.run(cell=cell)
+    assert "step 4,000 of 4,000: " in "".join(notebook.outputs()[1][0]["data"]["text/plain"])
+    assert notebook.outputs()[3][0]["text"] == "40\n"
