@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_chapter_runs_to_the_end(open_notebook):
     """With an explorer and a film in it, at smoke: no error, nothing on stderr, and a key moves the explorer."""
-    from vitlab.publish.source import from_source, sources
+    from tools.notebooks import from_source, sources
 
     path = next(path for path in sources(notebooks.notebooks_dir()) if path.stem.startswith("10"))
     made = from_source(path)
