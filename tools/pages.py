@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 from vitlab import paths
@@ -28,7 +29,7 @@ def main(root: Path = paths.ROOT) -> int:
     """Write the pages; returns the exit status."""
     from vitlab.claims import report
 
-    findings = report.findings()
+    findings = "\n".join(textwrap.wrap(report.findings(), 119))
     readme, index = root / "README.md", root / "docs" / "site" / "index.md"
     pages = {
         readme: {"findings": findings, "ledger": report.readme_table()},

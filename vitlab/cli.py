@@ -153,9 +153,9 @@ def _check(preset: str = "quick", jobs: int | None = None, lab: str = "", **numb
 
 def run(options: argparse.Namespace) -> int:
     """Execute notebooks, then write the report."""
+    _check(options.preset, options.jobs, lab="run")
     from vitlab import notebooks, paths
 
-    _check(options.preset, options.jobs, lab="run")
     chosen = (
         [notebooks.find(which) for which in options.notebooks] or notebooks.all_notebooks() or [notebooks.find("00")]
     )
@@ -171,12 +171,12 @@ def run(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """Write the report on the results that are there."""
-    from vitlab import notebooks, paths
+    _check(options.preset)
+    from vitlab import paths
     from vitlab.claims import report
 
-    _check(options.preset)
     paths.check_writable(paths.out_dir(options.preset))
-    print(report.write(options.preset, [path.stem for path in notebooks.all_notebooks()]))
+    print(report.write(options.preset))
     return 0
 
 

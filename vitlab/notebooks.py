@@ -169,7 +169,7 @@ def execute(path: Path, values: Mapping[str, Any], preset: str, environment: Map
     out, started = paths.out_dir(preset) / path.stem / "notebook.ipynb", time.perf_counter()
     failed = out.with_suffix(".failed.ipynb")
     values = dict(values) | ({"PRESET": preset} if "PRESET" in parameters(path) else {})
-    notebook = parameterize_notebook(load_notebook_node(str(path)), values)
+    notebook = parameterize_notebook(load_notebook_node(str(path)), values, kernel_name="python3", language="python")
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None

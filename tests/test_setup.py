@@ -1,0 +1,286 @@
+"""The set-up files agree with each other, and say what is wrong on a machine that lacks something."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+
+import vitlab
+
+ROOT = Path(vitlab.__file__).parent.parent
+LOCK = (ROOT / "requirements.lock").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+DIRECT = [Requirement(text) for text in PROJECT["dependencies"] + EXTRAS["lab"] + EXTRAS["test"]]
+PLATFORMS = {  # what tells them apart in a marker
+    "linux": ("linux", "Linux", "x86_64", "posix"),
+    "darwin": ("darwin", "Darwin", "arm64", "posix"),
+    "win32": ("win32", "Windows", "AMD64", "nt"),
+}
+needs_make = pytest.mark.skipif(not shutil.which("make"), reason="no make on this machine")
+
+
+def script(name):
+    """A module of .ci/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+pytest.importorskip("fcntl", reason="make and its scripts are for Unix; on Windows there are conda and pip")
+environment, install = script("environment"), script("install")
+PINS = [Requirement(pin) for pin in environment.pins(LOCK)]
+
+
+def test_version_is_one():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert vitlab.__version__ == PROJECT["version"] == citation["version"]
+    assert PROJECT["license"] == citation["license"] == "Apache-2.0"
+    assert "Version 2.0, January 2004" in (ROOT / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("python", ["3.11", "3.14"])
+def test_lock_holds_every_dependency_once(platform, python):
+    names = ("sys_platform", "platform_system", "platform_machine", "os_name")
+    here = {**default_environment(), **dict(zip(names, PLATFORMS[platform], strict=True))}
+    here |= {"python_version": python, "python_full_version": f"{python}.9", "implementation_name": "cpython"}
+    chosen = [pin for pin in PINS if pin.marker is None or pin.marker.evaluate(here)]
+    names = [pin.name for pin in chosen]
+    assert len(names) == len(set(names)), "two versions of one package on one platform"
+    versions = {pin.name: next(iter(pin.specifier)).version for pin in chosen}
+    for wanted in [*DIRECT, Requirement("setuptools>=77")]:
+        assert wanted.name in versions, f"{wanted.name} is not in the lock: run make lock"
+        assert wanted.specifier.contains(versions[wanted.name]), f"lock has {wanted.name} {versions[wanted.name]}"
+
+
+def test_lock_pins_and_hashes_everything():
+    blocks = re.split(r"\n(?=\S)", LOCK.strip())
+    assert len(blocks) == len(PINS) > 100
+    for block in blocks:
+        assert re.match(r"[a-z0-9.-]+==[^ ]+ ", block) and re.search(r"--hash=sha256:[0-9a-f]{64}", block), block[:80]
+
+
+def test_environment_file_is_the_lock():
+    found = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python, pip, packages = found["dependencies"]
+    assert pip == "pip" and list(packages) == ["pip"]
+    assert found["channels"] == ["conda-forge", "nodefaults"]
+    minimum = Requirement(f"python{PROJECT['requires-python']}").specifier
+    assert minimum.contains(python.removeprefix("python="))
+    assert packages["pip"] == environment.pins(LOCK), "environment.yml is not the lock's: run make lock"
+    assert (ROOT / "environment.yml").read_text() == environment.environment(LOCK)
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "environment.yml", "Makefile", ".ci/install.py", ".ci/run"])
+def test_no_address_is_written_down(name):
+    """Where packages come from is the user's setting (a mirror, a folder), never the project's."""
+    text = (ROOT / name).read_text()
+    assert not re.search(r"\w+://|--(extra-)?index-url[ =][^-\\]|--find-links", text.replace("--no-emit-index-url", ""))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["check", "."], ["format", "--check", "vitlab", "tests", "tools", "benchmarks"]])
+def test_the_code_is_linted_and_formatted(arguments):
+    done = subprocess.run([sys.executable, "-m", "ruff", *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_types_hold():
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_users_of_the_package_see_its_types():
+    assert (ROOT / "vitlab" / "py.typed").exists()
+    package_data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert "py.typed" in package_data["vitlab"]
+
+
+@pytest.fixture
+def installer(tmp_path, monkeypatch):
+    """The installer with its tools replaced: what it would run, and an environment that looks whole."""
+    calls = []
+
+    def run(command):
+        words = " ".join(map(str, command))
+        calls.append(words)
+        if "-m venv" in words:
+            (tmp_path / ".venv/bin").mkdir()
+            (tmp_path / ".venv/bin/activate").write_text(f"VIRTUAL_ENV={tmp_path / '.venv'}")
+        return not any(word in words for word in install.failing)
+
+    monkeypatch.setattr(install, "run", run)
+    monkeypatch.setattr(install, "failing", [], raising=False)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    return tmp_path / ".venv", calls
+
+
+def test_installer_builds_updates_and_begins_again(installer):
+    venv, calls = installer
+    install.main(venv / ".installed-1")
+    assert (venv / ".installed-1").exists() and not (venv / ".incomplete").exists()
+    assert "-m venv" in calls[0] and "--require-hashes" in calls[1] and "sync" in calls[2] and "-e ." in calls[3]
+    calls.clear()
+    install.main(venv / ".installed-1")
+    assert not calls, "whole: nothing to do"
+    (venv / "kept").touch()
+    install.main(venv / ".installed-2")  # the lock has changed
+    assert (venv / "kept").exists() and not (venv / ".installed-1").exists() and not any("-m venv" in c for c in calls)
+    (venv / ".installed-2").rename(venv / ".incomplete")  # killed half-way
+    install.main(venv / ".installed-2")
+    assert not (venv / "kept").exists() and (venv / ".installed-2").exists()
+
+
+def test_installer_empties_no_other_place_through_a_link(installer, tmp_path):
+    venv, calls = installer
+    other = tmp_path / "another checkout"
+    other.mkdir()
+    for name in ("kept", ".installed-3"):
+        (other / name).touch()
+    venv.symlink_to(other)
+    with pytest.raises(SystemExit, match="link to .*another checkout.*remove the link"):
+        install.main(venv / ".installed-1")
+    assert (other / "kept").exists() and (other / ".installed-3").exists() and not (other / ".incomplete").exists()
+    assert not calls
+
+
+def test_installer_falls_back_to_pip_and_admits_failure(installer):
+    venv, calls = installer
+    install.failing = ["--only-binary"]  # no wheel of uv here
+    install.main(venv / ".installed-1")
+    assert (venv / ".installed-1").exists() and "-m pip" in calls[-2] and "sync" not in "".join(calls)
+    assert "uv==" not in (venv / "requirements.txt").read_text()
+    install.failing = ["--require-hashes"]
+    with pytest.raises(SystemExit, match="not complete"):
+        install.main(venv / ".installed-2")
+    assert not list(venv.glob(".installed-*"))
+
+
+def fake(folder, name, text):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def find_python(folder, *arguments):
+    done = subprocess.run(
+        [shutil.which("sh"), ROOT / ".ci/find-python", *arguments],
+        env={"PATH": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout.strip(), done.stderr
+
+
+OLD = 'case "$2" in *print*) echo 3.9;; *) exit 1;; esac'
+NO_VENV = 'case "$2" in *print*) echo 3.12;; *ensurepip*) exit 1;; esac'
+GOOD = 'case "$2" in *print*) echo 3.12;; esac'
+
+
+def test_which_python_and_what_to_install(tmp_path):
+    status, _, said = find_python(tmp_path)
+    assert status == 1 and "none of these runs" in said
+    fake(tmp_path, "python3", OLD)
+    status, _, said = find_python(tmp_path)
+    assert status == 1 and "needs Python 3.11" in said and "python3 is 3.9" in said
+    fake(tmp_path, "python3.12", NO_VENV)
+    status, _, said = find_python(tmp_path)
+    assert status == 1 and "apt-get install python3-venv  (or python3.12-venv)" in said
+    fake(tmp_path, "python3.11", GOOD)
+    assert find_python(tmp_path) == (0, "python3.11", "")
+    mine = fake(tmp_path, "mine", GOOD)
+    assert find_python(tmp_path, str(mine)) == (0, str(mine), "")
+    assert PROJECT["requires-python"] == ">=3.11"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """The set-up files alone, in a folder whose name has a space."""
+    folder = tmp_path / "a checkout"
+    shutil.copytree(ROOT / ".ci", folder / ".ci", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Makefile", "pyproject.toml", "requirements.lock", ".gitignore"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def call(folder, *command, **env):
+    env = {**{k: v for k, v in os.environ.items() if not k.startswith("MAKE")}, **env}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+
+
+@needs_make
+def test_make_alone_lists_every_target_and_does_nothing(checkout):
+    done = call(checkout, "make")
+    assert done.returncode == 0
+    for target in ("install", "run", "test", "lab", "site", "notebooks", "lock", "clean"):
+        assert re.search(rf"^  {target} ", done.stdout, re.MULTILINE)
+    assert not (checkout / ".venv").exists()
+
+
+@needs_make
+def test_make_says_what_python_lacks(checkout, tmp_path):
+    done = call(checkout, "make", "run", f"PYTHON={fake(tmp_path, 'ancient', OLD)}")
+    assert done.returncode != 0 and "ancient is 3.9" in done.stderr and not (checkout / ".venv").exists()
+
+
+@needs_make
+def test_clean_keeps_reference_and_downloads(checkout):
+    kept = [
+        "figures/reference/01/a.png",
+        "figures/evidence/x.csv",
+        "data/downloads/x.npy",
+        "data/downloads/__pycache__/x",
+        ".venv/x",
+    ]
+    gone = [
+        "figures/out/quick/REPORT.md",
+        "vitlab/__pycache__/x.pyc",
+        ".pytest_cache/x",
+        "build/x",
+    ]
+    for name in kept + gone:
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).touch()
+    assert call(checkout, "make", "clean").returncode == 0
+    assert all((checkout / name).exists() for name in kept)
+    assert not any((checkout / name).exists() for name in gone)
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="no git on this machine")
+def test_git_ignores_what_runs_write_but_not_the_reference(checkout):
+    call(checkout, "git", "init", "-q")
+    ignored = ["figures/out/quick/REPORT.md", "data/downloads/cifar10/x", ".venv/x", "vitlab/__pycache__/x.pyc"]
+    tracked = ["figures/evidence/scaling.csv.xz", "data/lab.safetensors", "notebooks/00_start_here.ipynb"]
+    done = call(checkout, "git", "check-ignore", *ignored, *tracked)
+    assert done.stdout.split() == ignored
+
+
+@needs_make
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash on this machine")
+@pytest.mark.parametrize(
+    ("recipe", "status", "last"),
+    [
+        ("@echo '== 3 passed, 1 skipped in 1.20s =='; echo later", 0, "== 3 passed, 1 skipped in 1.20s =="),
+        ("@echo '== 1 failed, 2 passed in 2.00s =='; exit 1", 2, "== 1 failed, 2 passed in 2.00s =="),
+        ("@echo '== no tests ran in 0.10s =='; exit 5", 2, "== no tests ran in 0.10s =="),
+        ("@echo '== 4 skipped in 0.10s =='", 1, "== 4 skipped in 0.10s =="),
+        ("@echo nothing at all", 1, "nothing at all"),
+    ],
+)
+def test_ci_run_ends_with_pytests_line_and_status(checkout, recipe, status, last):
+    (checkout / "Makefile").write_text(f"test:\n\t{recipe}\n")
+    done = call(checkout, checkout / ".ci/run")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (status, last)

@@ -1,0 +1,135 @@
+"""Notebooks, exercises, references and Colab copies are made from sources, and no edit is lost."""
+
+import json
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import types
+
+import nbformat
+import pytest
+
+from tools import notebooks as tool
+from tools import pages
+from vitlab import paths
+
+SOURCE = """\
+# %% [markdown]
+# # 01 · Sums
+# %% tags=["parameters"]
+PRESET = "quick"
+SEED = 0
+# %%
+### BEGIN SOLUTION
+x = 1
+### END SOLUTION
+print(x)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    there = tmp_path / "notebooks"
+    (there / "source").mkdir(parents=True)
+    (there / "source" / "01_sums.py").write_text(SOURCE)
+    return there
+
+
+def test_notebooks_follow_their_sources_and_edits_are_not_lost(folder):
+    assert tool.check(folder) == ["01_sums.ipynb is missing", "exercises/01_sums.ipynb is missing"]
+    assert [path.name for path in tool.sync(folder)] == ["01_sums.ipynb"] and tool.sync(folder) == []
+    assert tool.make_exercises(folder) and tool.check(folder) == []
+    assert "YOUR CODE HERE" in (folder / "exercises" / "01_sums.ipynb").read_text()
+    notebook = nbformat.read(folder / "01_sums.ipynb", as_version=4)
+    notebook.cells[-1].outputs = [nbformat.v4.new_output("stream", text="1\n")]
+    nbformat.write(notebook, folder / "01_sums.ipynb")
+    assert tool.sync(folder) == [] and "1\\n" in (folder / "01_sums.ipynb").read_text()
+    notebook.cells[-1].source += "# edited"
+    nbformat.write(notebook, folder / "01_sums.ipynb")
+    with pytest.raises(ValueError, match="01_sums.ipynb was edited itself"):
+        tool.sync(folder)
+    (folder / "source" / "01_sums.py").write_text(SOURCE + "# more\n")
+    assert tool.sync(folder) and tool.check(folder) == ["exercises/01_sums.ipynb is not its source's"]
+
+
+def test_the_reference_is_an_execution_of_the_source_as_it_stands(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path / "out"))
+    results = tmp_path / "out" / "quick" / "01_sums"
+    with pytest.raises(ValueError, match="01_sums has not run to its end: vitlab run 01"):
+        tool.reference(folder)
+
+    def executed(text="1\n", stream="stdout", more=()):
+        notebook = tool.from_source(folder / "source" / "01_sums.py")
+        notebook.cells[-1].outputs = [nbformat.v4.new_output("stream", name=stream, text=text)]
+        tag = {"tags": ["injected-parameters"]}
+        lines = "\n".join(["# Parameters", 'PRESET = "quick"', *more])
+        notebook.cells.insert(2, nbformat.v4.new_code_cell(lines, metadata=tag))
+        tool.write(notebook, results / "notebook.ipynb")
+        for name in ("a.png", "result.json"):
+            (results / name).write_text("{}")
+
+    for wrong, words in (
+        ({"stream": "stderr"}, "wrote to stderr"),
+        ({"more": ["SEED = 1"]}, "SEED = 1"),
+        ({"text": str(tmp_path)}, "shows a path of this machine"),
+    ):
+        executed(**wrong)
+        with pytest.raises(ValueError, match=words):
+            tool.reference(folder)
+    executed()
+    assert [path.name for path in tool.reference(folder)] == ["01_sums.ipynb"]
+    assert {path.name for path in (tmp_path / "figures/reference/01_sums").iterdir()} == {"a.png", "result.json"}
+    assert nbformat.read(folder / "01_sums.ipynb", as_version=4).cells[-1].outputs[0].text == "1\n"
+
+
+def test_on_colab_the_first_cell_installs_what_is_missing_and_keeps_torch(folder, monkeypatch, tmp_path):
+    with pytest.raises(ValueError, match="expected OWNER/NAME"):
+        tool.colab("vitlab", folder)
+    (path,) = tool.colab("owner/vitlab", folder)
+    title, setup, *_ = json.loads(path.read_text())["cells"]
+    assert "notebooks/colab/01_sums.ipynb" in "".join(title["source"])
+    (tmp_path / "cell.py").write_text("".join(setup["source"]))
+    calls = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(" ".join(command)))
+    runpy.run_path(str(tmp_path / "cell.py"))
+    assert calls == []  # not on Colab
+    monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
+    monkeypatch.setattr(os, "chdir", lambda place: None)
+    monkeypatch.setattr("pathlib.Path.write_text", lambda self, text: calls.append(text))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    runpy.run_path(str(tmp_path / "cell.py"))
+    assert "git clone" in calls[0] and "torch==" in calls[1] and "--no-deps --editable" in calls[-1]
+
+
+def test_parts_of_pages_stand_between_markers():
+    text = "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb"
+    assert pages.with_part(text, r"new \1", "x") == "a\n<!-- x:begin -->\nnew \\1\n<!-- x:end -->\nb"
+    with pytest.raises(ValueError, match="expected the markers"):
+        pages.with_part(text, "new", "y")
+
+
+@pytest.mark.slow
+def test_the_site_is_built_with_words_for_every_picture(tmp_path):
+    pytest.importorskip("myst_nb", reason="myst-nb is not installed (extra `docs`)")
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-c",
+        "docs/site",
+        "-d",
+        tmp_path / "trees",
+        ".",
+        tmp_path / "html",
+    ]
+    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr[-2000:]
+    assert (tmp_path / "html" / "index.html").exists()
+    pages = list((tmp_path / "html" / "notebooks").glob("*.html"))
+    assert len(pages) >= 12 and "<math" in "".join(page.read_text() for page in pages)
+    assert not any('alt="../_images' in page.read_text() for page in pages)
+    shutil.rmtree(tmp_path / "html")
