@@ -55,7 +55,7 @@ def evidence_dir() -> Path:
 
 
 def reference_dir(name: str) -> Path:
-    """Return the folder of the committed results of a notebook, or of "imagenet"; `$VITLAB_FIGURES` does not move it."""
+    """Return the folder of a notebook's committed results, or "imagenet"; `$VITLAB_FIGURES` does not move it."""
     return shipped() / "figures" / "reference" / name
 
 
