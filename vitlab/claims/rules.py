@@ -294,8 +294,8 @@ def c21() -> Judged:
 # --- C10 to C14, C20: insides and speed -------------------------------------------------------------------------------
 def c10() -> Judged:
     """Rank correlation of similarity with nearness and both excesses are above all controls, the former above 0.3."""
-    several = measure.position_trainings(tables.evidence("local_heads"))
-    whole = several[(several["n_train"] == 9_469) & (several["objective"] == "masked")]
+    rows = tables.evidence("local_heads")
+    whole = measure.position_trainings(rows[(rows["n_train"] == 9_469) & (rows["objective"] == "masked")])
     names = {"rank correlation": "rank correlation of similarity with nearness"}
     numbers, conditions = {}, []
     for name, mine in whole.groupby("measure", sort=False):
