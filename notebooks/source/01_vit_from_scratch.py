@@ -371,8 +371,8 @@ costs = pd.DataFrame(costs)
 alt = "Number of tokens, and FLOPs for one image, over the patch size: when it doubles, "
 alt += "both fall about four times. The paper's five published values lie on the lines."
 with plots.figure(study, "cost", 1, 2, alt=alt, figsize=(9.2, 3.8)) as axes:
-    plots.plot_tokens(costs[costs["model"] == "ViT-B"], axes[0])
-    plots.plot_flops(costs, axes[1])
+    plots.plot_cost(costs[costs["model"] == "ViT-B"], axes[0], y="tokens")
+    plots.plot_cost(costs, axes[1])
 
 # %% [markdown]
 # Half the patch size means four times the tokens and a little more than four times the FLOPs: at

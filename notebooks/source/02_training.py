@@ -512,7 +512,7 @@ for row in wrong.itertuples():
 if pictures:
     alt = "Scanned digits that the ViT classified wrongly, with both labels."
     with plots.figure(study, "mistakes", alt=alt, figsize=(9.5, 1.9)) as ax:
-        plots.plot_captioned(pictures, captions, ax)
+        plots.plot_pictures({"": pictures}, ax, captions=captions)
         ax.set_title(f"Digits that {vit_name} classified wrongly")
 
 # %% [markdown]

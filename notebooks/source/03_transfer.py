@@ -144,7 +144,7 @@ pictures = [*painted.images, *train_set.images[:6]]
 captions = [s.classes[k] for s in (painted, train_set) for k in s.labels[:6]]
 alt = f"Six images of the world, then six of {target}, each over its class."
 with plots.figure(study, "pictures", alt=alt, figsize=(9.5, 1.5)) as ax:
-    plots.plot_captioned([p.permute(1, 2, 0).numpy() for p in pictures], captions, ax)
+    plots.plot_pictures({"": [p.permute(1, 2, 0).numpy() for p in pictures]}, ax, captions=captions)
     ax.set_title(f"Six images of the world; six of the target, {target}")
 
 # %% [markdown]
@@ -369,7 +369,7 @@ alt += "95 % intervals; a panel for each target."
 shape = {"figsize": (5.2 * len(panels), 4.2), "squeeze": False}
 with plots.figure(study, "full_sources", 1, len(panels), alt=alt, **shape) as axes:
     for ax, (name, rows) in zip(axes[0], panels, strict=True):
-        plots.plot_pretrainings(summary(rows, ["model", "weights"]), ax)
+        plots.plot_cases(summary(rows, ["model", "weights"]), ax, "weights", "model")
         ax.set_title(f"Fine-tuned on {name} at 64 px")
 
 # %% [markdown]
@@ -545,7 +545,7 @@ alt += "first; a panel for each set and measure, with intervals."
 shape = {"figsize": (4.8 * len(panels), 4.0), "squeeze": False}
 with plots.figure(study, "pretrainings", 1, len(panels), alt=alt, **shape) as axes:
     for ax, ((on, measure), rows) in zip(axes[0], panels, strict=True):
-        plots.plot_pretrainings(summary(rows, ["model", "weights"], "accuracy"), ax)
+        plots.plot_cases(summary(rows, ["model", "weights"], "accuracy"), ax, "weights", "model")
         ax.set_title(f"{on}, {measure}")
     axes[0, 0].figure.suptitle(where_from)
 

@@ -117,7 +117,7 @@ assert len(together.unique(dim=0)) == len(together)  # no picture in two sets, n
 shown = [image.permute(1, 2, 0).numpy() for image in small.train.images[:8]]
 alt = "Eight painted images of the world, each over its class."
 with plots.figure(page, "pictures", alt=alt, figsize=(9, 1.6)) as ax:
-    plots.plot_captioned(shown, [small.train.classes[k] for k in small.train.labels[:8]], ax)
+    plots.plot_pictures({"": shown}, ax, captions=[small.train.classes[k] for k in small.train.labels[:8]])
     ax.set_title("The first images of every training set of this seed")
 
 # %% [markdown]
@@ -366,7 +366,7 @@ alt = "Runs of full: test accuracy of ViT and ResNet against the number of train
 alt += "difference in points with 95 % intervals, and few-shot accuracy on other classes."
 with plots.figure(page, "full", 1, 3, alt=alt, figsize=(14, 4.2)) as panels:
     plots.plot_data_scaling(full_runs, panels[0])
-    plots.plot_family_difference(paired(full_runs, "full", PAIR), panels[1])
+    plots.plot_who_wins(paired(full_runs, "full", PAIR), panels[1])
     plots.plot_data_scaling(as_tests(other_classes(full_shots)), panels[2])
     panels[2].set(xlabel=pretrained_on, ylabel="10-shot accuracy (%)")
     for ax, title in zip(panels, ("Held-out images", "ViT-Ti/8 − ResNet-Ti/8", "Other classes"), strict=True):
@@ -530,7 +530,7 @@ alt = "Left: test accuracy of the models against training-set size, log axis, ba
 alt += "intervals. Right: ViT minus ResNet in points with 95 % intervals and a line at zero."
 with plots.figure(page, "data_scaling", 1, 2, alt=alt, figsize=(10, 4.2)) as (left, right):
     plots.plot_data_scaling(runs, left)
-    plots.plot_family_difference(gap, right)
+    plots.plot_who_wins(gap, right)
     left.set_title(f"Held-out images, {PRESET}")
     right.set_title("ViT − ResNet")
 

@@ -342,7 +342,7 @@ alt = (
 alt += "with the range of the rounds. Right: largest batch against input size."
 with plots.figure(page, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, right):
     plots.plot_speeds(speeds, left)
-    plots.plot_largest_batches(batches, right)
+    plots.plot_speeds(batches, right, y="largest_batch")
     left.set_title("Speed")
     right.set_title("Memory")
 

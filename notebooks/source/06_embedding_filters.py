@@ -251,8 +251,8 @@ white_noise = filters.white_noise_share((P, Q))
 alt = "Left: variance explained by the first components of trained and untrained filters. Right: "
 alt += "share of each component's energy in low spatial frequencies, with the level of white noise."
 with plots.figure(study, "spectrum", 1, 2, alt=alt, figsize=(9, 3.8)) as (left, right_ax):
-    plots.plot_explained_variance(table, left)
-    plots.plot_low_frequencies(table, white_noise, right_ax)
+    plots.plot_components(table, "explained", left)
+    plots.plot_components(table, "low_frequency", right_ax, white_noise)
 
 # %% [markdown]
 # Grey is what random initialisation gives, over all seeds; the dotted line is white noise, which

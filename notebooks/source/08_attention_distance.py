@@ -383,7 +383,7 @@ if counts:
     shape = {"figsize": (3.2 * len(counts), 3.4), "sharey": True, "squeeze": False}
     with plots.figure(study, "local_shares", 1, len(counts), alt=alt, **shape) as axes:
         for ax, count in zip(axes[0], counts, strict=True):
-            plots.plot_local_shares(shares[shares["n_train"] == count], ax)
+            plots.plot_by_samples(shares[shares["n_train"] == count], ax)
             ax.set_title(f"{count:,} photographs")
             ax.label_outer()
         axes[0, 0].set_ylim(-0.02, min(1.02, max(0.3, 1.25 * shares["local"].max())))
@@ -407,7 +407,7 @@ if counts:
                 ax.set_axis_off()
                 continue
             dots = tables.heads(one[one["seed"] == one["seed"].min()])
-            plots.plot_distances_by_views(dots, ax, image_px=size["image_size"], **scale)
+            plots.plot_heads(dots, ax, image_px=size["image_size"], **scale)
             ax.get_legend().remove()
             ax.set_title(f"{objective}, {count:,} photographs")
             ax.label_outer()

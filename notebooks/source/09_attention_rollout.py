@@ -184,7 +184,7 @@ alt = f"Six images of the world, the labelled object outlined; {BELOW}"
 size = {"figsize": (11, 7.4), "squeeze": False}
 with plots.figure(study, "world", 4, len(x), alt=alt, **size) as axes:
     lit = lit_by(of_world, x, pictures.shape[1:3])
-    plots.plot_overlay_rows(pictures, lit, axes, world.masks.numpy(), FLOOR)
+    plots.plot_overlays(pictures, lit, axes, world.masks.numpy(), FLOOR)
 
 # %% [markdown]
 # What lies outside the outlines should be dark. The untrained model lights almost everything, since
@@ -219,7 +219,7 @@ width = 1.75 if len(taken) > 3 else 2.5  # inches a picture
 size = {"figsize": (width * len(taken) + 0.3, 4 * width), "squeeze": False}
 with plots.figure(study, "photographs", 4, len(taken), alt=alt, **size) as axes:
     lit = lit_by(of_photographs, x_photographs, views.shape[1:3])
-    plots.plot_overlay_rows(views, lit, axes, floor=FLOOR)
+    plots.plot_overlays(views, lit, axes, floor=FLOOR)
 
 # %% [markdown]
 # A few pictures do not say how often rollout misses the object, and one tends to see an object in
@@ -283,8 +283,8 @@ alt += "rollout, smooth and patch by patch, and by variants: maximum and minimum
 alt += "discarding, raw attention of the last block, gradient-weighted."
 options = {"figsize": (1.45 * (1 + len(both)), 1.45 * (2 + count) + 0.4), "squeeze": False}
 with plots.figure(study, "variants", 2 + count, 1 + len(both), alt=alt, **options) as axes:
-    plots.plot_overlays_beside(pictures[:2], {n: of_two[n] for n in both}, axes[:2], FLOOR)
-    plots.plot_overlays_beside(views[:count], {n: of_four[n] for n in both}, axes[2:], FLOOR)
+    plots.plot_overlays(pictures[:2], {n: of_two[n] for n in both}, axes[:2], floor=FLOOR, across=True)
+    plots.plot_overlays(views[:count], {n: of_four[n] for n in both}, axes[2:], floor=FLOOR, across=True)
 
 # %% [markdown]
 # Two columns can be compared with the paper's Fig. 6 and 14: the two beside the input, which are
@@ -361,7 +361,8 @@ alt += (
 alt += "another image's mask, and the paired differences, with intervals."
 with plots.figure(study, "mass_on_object", 1, 2, alt=alt, figsize=(10, 4.2)) as axes:
     plots.plot_mass_against_area(shown, axes[0])
-    plots.plot_comparisons(means, axes[1])
+    points = 100 * means.set_index("what")[["mean", "low", "high"]]
+    plots.plot_comparisons(points, "mass − area (percentage points)", axes[1])
 
 # %% [markdown]
 # Dots above the dashed line are images whose object gets more of the mass than its area. The second

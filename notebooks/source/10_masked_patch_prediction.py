@@ -340,9 +340,9 @@ if TARGET == "mean-colour":
     of_loss = photographs.image_set(body.n_test, body.image_size).images
     known["colour frequencies"] = entropy(frequencies_of(of_loss, body.patch_size))
 with plots.figure(study, "onset", 1, 3, alt=alt, figsize=(13, 3.7)) as axes:
-    plots.plot_distances_by_views(its_heads, axes[0], limit=limit, **scale)
-    plots.plot_local_shares(rows, axes[1], by="target")
-    plots.plot_losses_by_views(rows, axes[2], known=known)
+    plots.plot_heads(its_heads, axes[0], limit=limit, **scale)
+    plots.plot_by_samples(rows, axes[1], by="target")
+    plots.plot_by_samples(rows, axes[2], y="loss", by="target", known=known)
     for ax, title in zip(axes, (f"heads, seed {first}", "local heads", "loss"), strict=True):
         ax.set_title(title)
 

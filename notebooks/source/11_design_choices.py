@@ -208,7 +208,7 @@ some = [shown.images[number].permute(1, 2, 0).numpy() for number in torch.cat(ch
 alt = "Synthetic objects with dark and bright discs, two of each of a few classes: the discs' places "
 alt += "tell the class."
 with plots.figure(study, "task", alt=alt, figsize=(9, 1.9)) as ax:
-    plots.plot_captioned(some, [f"class {kind}" for kind in range(kinds) for _ in range(2)], ax)
+    plots.plot_pictures({"": some}, ax, captions=[f"class {kind}" for kind in range(kinds) for _ in range(2)])
 
 # %% [markdown]
 # A patch on its own does tell something: where a disc is cut by the edge of its patch. So *none*
@@ -243,12 +243,13 @@ def cell_gaps(runs, task):
     found = {arm: lead(here, arm, BASE) for arm in studies.TABLE_8 if arm != BASE}
     ends = {arm: each.interval or (np.nan, np.nan) for arm, each in found.items() if each}
     rows = [(arm, found[arm].value, *ends[arm]) for arm in ends]
-    return pd.DataFrame(rows, columns=["arm", "difference", "low", "high"])
+    return pd.DataFrame(rows, columns=["arm", "mean", "low", "high"]).set_index("arm")
 
 
 paper = pd.Series(studies.TABLE_8).drop(BASE)
 paper = 100 * (paper - studies.TABLE_8[BASE])
-paper = paper.rename("difference").rename_axis("arm").reset_index().assign(low=np.nan, high=np.nan)
+paper = paper.rename("mean").to_frame().assign(low=np.nan, high=np.nan)
+from_base = f"difference from {BASE}\n(percentage points)"
 alt = "Accuracy of each kind and place of position embeddings minus that of 1-D at the stem, in "
 alt += "points: ours with intervals, one panel for each task, and the paper's Table 8."
 panels = len(tasks) + 1
@@ -256,8 +257,8 @@ shape = {"figsize": (4.4 * panels + 1, 3.6), "squeeze": False}
 with plots.figure(study, "positions", 1, panels, alt=alt, **shape) as axes:
     for ax, task in zip(axes[0], tasks, strict=False):
         gaps = cell_gaps(runs, task)
-        plots.plot_cell_differences(gaps, BASE, ax).set_title(task)
-    ax = plots.plot_cell_differences(paper, BASE, axes[0, -1], "grey")
+        plots.plot_comparisons(gaps, from_base, ax).set_title(task)
+    ax = plots.plot_comparisons(paper, from_base, axes[0, -1], "grey")
     ax.set_title("the paper, Table 8")
 
 # %% [markdown]
@@ -342,7 +343,7 @@ night_tasks = list(dict.fromkeys(night["task"]))
 shape = {"figsize": (4.4 * len(night_tasks) + 1, 3.6), "squeeze": False}
 with plots.figure(study, "positions_full", 1, len(night_tasks), alt=alt, **shape) as axes:
     for ax, task in zip(axes[0], night_tasks, strict=True):
-        plots.plot_cell_differences(cell_gaps(night, task), BASE, ax).set_title(task)
+        plots.plot_comparisons(cell_gaps(night, task), from_base, ax).set_title(task)
 
 # %% [markdown]
 # In the committed runs *none* is behind 1-D in all three tasks: by more than ten points where the
@@ -365,10 +366,10 @@ def by_length(task):
     found = {}
     for rows in (short, longer):
         steps = int(rows.loc[rows["task"] == task, "steps"].iloc[0])
-        found[steps] = cell_gaps(rows, task).set_index("arm", drop=False)
+        found[steps] = cell_gaps(rows, task)
     kinds = ("none", "2-D, stem", "relative")
-    rows = [dict(gap.loc[kind]) | {"arm": f"{kind}, {n:,} steps"} for kind in kinds for n, gap in found.items()]
-    return pd.DataFrame(rows)
+    rows = {f"{kind}, {n:,} steps": gap.loc[kind] for kind in kinds for n, gap in found.items()}
+    return pd.DataFrame(rows).T
 
 
 of_world = list(dict.fromkeys(longer["task"]))
@@ -376,7 +377,7 @@ alt = "Accuracy without positions, with 2-D and with relative ones minus 1-D, in
 alt += "and after 1,600 steps, in two tasks."
 with plots.figure(study, "positions_longer", 1, len(of_world), alt=alt, figsize=(11, 3.4)) as axes:
     for ax, task in zip(axes, of_world, strict=True):
-        plots.plot_cell_differences(by_length(task), BASE, ax).set_title(task)
+        plots.plot_comparisons(by_length(task), from_base, ax).set_title(task)
 
 # %% [markdown]
 # And the accuracies: mean of the seeds, and the lowest of them, in %.
@@ -495,9 +496,9 @@ for arm, best in tables.chosen(table).groupby("arm", sort=False):
 alt = "Fine-tuned accuracy of ResNets that were pre-trained with Adam and with SGD: the paper's "
 alt += "Table 7 by model and data set, and ours with intervals."
 with plots.figure(study, "optimizers", 2, 1, alt=alt, figsize=(12, 7)) as (above, below):
-    plots.plot_optimizers(pd.DataFrame(cases), above).set_title("the paper, Table 7")
+    plots.plot_cases(pd.DataFrame(cases), above).set_title("the paper, Table 7")
     above.tick_params(axis="x", labelsize=9)
-    plots.plot_optimizers(ours, below).set_title(where)
+    plots.plot_cases(ours, below).set_title(where)
 
 # %% [markdown]
 # In the paper the two are nowhere much more than two points apart, and either is ahead on some sets;
@@ -643,7 +644,7 @@ alt = "Milliseconds of a forward pass of axial and full attention over the grid 
 alt += "accuracy against FLOPs of each arm."
 with plots.figure(study, "axial", 1, 2, alt=alt, figsize=(12.5, 4)) as (left, right):
     plots.plot_forward_times(times, left).set_title("this machine, one thread")
-    plots.plot_accuracy_flops(summary(by_arm, ["arm", "flops"]), right).set_title(where)
+    plots.plot_shapes(summary(by_arm, ["arm", "flops"]), right, base=None, by="arm").set_title(where)
 
 # %% [markdown]
 # The verdict; the two arms that the rule does not ask say, where they have run, whether it is the

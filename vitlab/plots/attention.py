@@ -1,4 +1,4 @@
-"""Attention distance per head and depth, and one query's attention drawn on its image (Fig. 7 right, 11)."""
+"""Attention: its distance by block and while training, on its image, of all heads, as rollout (Fig. 6, 7 right, 14)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
-from matplotlib.artist import Artist
+from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from vitlab.plots.style import COLOURS, MUTED, paper_line
+from vitlab.plots.curves import own_looks, plot_curves
+from vitlab.plots.pictures import tile
+from vitlab.plots.style import COLOURS, MUTED, accuracy_axis, bare, legend_above, paper_line
 
-_GLOW = "#F0E442"  # the palette's yellow: too light for lines, good over grey
-_DIMMED = 0.45  # brightness of the image under a glow: a glow over a bright sky could not be seen
 MODELS = {  # model → colour, marker, offset from the block's number, order of drawing
     "trained": (COLOURS["blue"], "o", -0.12, 3),
     "untrained": (MUTED, "x", 0.24, 2),
 }
-_SPREAD = 0.2  # of a block's heads along the axis of blocks, so that heads as far apart do not hide each other
+OBJECTIVES = {"masked": (COLOURS["blue"], "o"), "labels": (COLOURS["vermilion"], "s")}
 
 
 def plot_attention_distances(
@@ -35,7 +34,7 @@ def plot_attention_distances(
     local: float | None = None,
     legend: bool = True,
 ) -> Axes:
-    """Fig. 7 right: one dot per head, its mean attention distance in pixels over the number of its block.
+    """Draw a dot per head, its mean attention distance in pixels over the number of its block (Fig. 7 right).
 
     A line joins the means of the trained model's blocks. The axis begins at 0, unless all distances lie in the upper
     half of what it would show; then it shows where they lie. Axes that share it show what all of them need.
@@ -43,18 +42,12 @@ def plot_attention_distances(
     Args:
         data: one row per `model` ("trained", "untrained"), `block` and `head`; with `low` and `high` the first
             model's dots of "distance_px" carry their interval.
-        column: which distance.
         uniform: distance of a head that looks everywhere alike, drawn as a dashed grey line.
         image_px: side of the images, for the label of the axis.
         local: distance below which a head is called local, drawn as a dotted line.
-        legend: whether it stands above the axes.
 
     Raises:
         ValueError: it is of another model than "trained" and "untrained".
-
-    >>> rows = [{"model": "trained", "block": k, "head": 1, "distance_px": 9.0 * k} for k in (1, 2)]
-    >>> plot_attention_distances(pd.DataFrame(rows), image_px=64).get_ylabel()
-    'mean attention distance (px of 64)'
     """
     if not set(data["model"]) <= set(MODELS):
         raise ValueError(f"data is of model {sorted(set(data['model']))}, expected {' or '.join(MODELS)}")
@@ -64,50 +57,162 @@ def plot_attention_distances(
         paper_line(ax, uniform, "uniform attention")
     if local is not None:
         ax.axhline(local, color=COLOURS["green"], linestyle=":", linewidth=1.6, label="local: below this", zorder=1)
-    for model, group in data.groupby("model", sort=False):
-        colour, marker, _, order = MODELS[model]
-        x = _places(group, model)
-        if model == "trained" and column == "distance_px" and "low" in group:
-            shown += [*group["low"], *group["high"]]
-            ax.vlines(x, group["low"], group["high"], color=colour, linewidth=1, alpha=0.6, zorder=order)
-        dots = {"s": 26, "color": colour, "marker": marker, "linewidth": 1, "label": f"{model} head", "zorder": order}
-        ax.scatter(x, group[column], **dots)
-    means = data[data["model"] == "trained"].groupby("block")[column].mean()
+    trained = data[data["model"] == "trained"]
+    if column == "distance_px" and "low" in data:
+        shown += [*trained["low"], *trained["high"]]
+        ax.vlines(_places(trained), trained["low"], trained["high"], MODELS["trained"][0], linewidth=1, alpha=0.6)
+    _dots(data, column, ax)
+    means = trained.groupby("block")[column].mean()
     if len(means) > 1:
         x = means.index + MODELS["trained"][2]
-        ax.plot(
-            x, means, color=MODELS["trained"][0], linewidth=1.2, alpha=0.5, label="mean of the trained heads", zorder=2
-        )
-    ax.set(xlabel="block (1 = first)", ylabel="mean attention distance" + _of_pixels(image_px))
-    ax.set_ylim(*_limits(ax, shown))
-    _block_ticks(ax, data["block"].max())
+        ax.plot(x, means, color=MODELS["trained"][0], linewidth=1.2, alpha=0.5, label="mean of the trained heads")
+    ax.set_ylabel("mean attention distance" + (" (px)" if image_px is None else f" (px of {image_px})"))
+    low, high = min(shown), max(shown)
+    bottom = 0.0 if low < high / 2 else max(0.0, low - 0.2 * (high - low) - 0.01 * high)
+    top = high + 0.08 * (high - bottom)
+    others = [o.get_ylim() for o in ax.get_shared_y_axes().get_siblings(ax) if o is not ax and o.has_data()]
+    ax.set_ylim(min([bottom, *(other[0] for other in others)]), max([top, *(other[1] for other in others)]))
     if legend:
         legend_above(ax)
     return ax
 
 
 def plot_prefix_mass(data: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True) -> Axes:
-    """Share of the patches' attention that goes to prefix tokens (the class token), per head and block.
+    """Draw the share of the patches' attention that goes to prefix tokens (the class token), per head and block.
 
-    Args:
-        data: one row per `model`, `block` and `head` with `prefix_mass`, 0…1.
-        legend: whether it stands above the axes.
-
-    >>> rows = [{"model": "trained", "block": 1, "head": 1, "prefix_mass": 0.1}]
-    >>> plot_prefix_mass(pd.DataFrame(rows)).get_ylabel()
-    'attention to the class token'
+    `data` has a row per `model`, `block` and `head`, with `prefix_mass`, 0…1.
     """
     ax = ax or plt.gca()
-    for model, group in data.groupby("model", sort=False):
-        colour, marker, _, order = MODELS[model]
-        x, label = _places(group, model), f"{model} head"
-        ax.scatter(x, group["prefix_mass"], s=26, color=colour, marker=marker, linewidth=1, label=label, zorder=order)
-    ax.set(xlabel="block (1 = first)", ylabel="attention to the class token")
+    _dots(data, "prefix_mass", ax)
+    ax.set_ylabel("attention to the class token")
     ax.set_ylim(bottom=0)
-    _block_ticks(ax, data["block"].max())
     if legend:
         legend_above(ax)
     return ax
+
+
+def _dots(data: pd.DataFrame, column: str, ax: Axes) -> None:
+    for model, group in data.groupby("model", sort=False):
+        colour, marker, _, order = MODELS[model]
+        look = {"color": colour, "marker": marker, "linewidth": 1, "s": 26, "zorder": order}
+        ax.scatter(_places(group), group[column], label=f"{model} head", **look)
+    ax.set_xlabel("block (1 = first)")
+    if data["block"].max() <= 12:
+        ax.set_xticks(range(1, data["block"].max() + 1))
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _places(group: pd.DataFrame) -> pd.Series:
+    """Return where a model's dots stand on the axis of blocks: heads side by side, so that none hides another."""
+    heads = group["head"]
+    within = (heads - heads.min()) / max(1, heads.max() - heads.min()) - 0.5
+    return group["block"] + group["model"].map({model: look[2] for model, look in MODELS.items()}) + 0.2 * within
+
+
+def plot_heads(
+    heads: pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    uniform: float,
+    limit: float,
+    image_px: int,
+    at: float | None = None,
+) -> Axes:
+    """Draw heads by their attention distance: over the number of their block, or over the images of the training.
+
+    With a column samples there is a line for each head, and `at` marks a moment (images); without it a dot for each
+    head, as in Fig. 7 right. A block has one colour. Below the dotted line a head is local.
+
+    Args:
+        heads: columns block and head (from 1) and distance_px; samples where it is of a training.
+        uniform: uniform attention's distance (px).
+        limit: distance below which a head is local (px).
+    """
+    ax = ax or plt.gca()
+    paper_line(ax, uniform, "uniform attention")
+    ax.axhline(limit, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
+    ax.set(ylabel=f"attention distance (px of {image_px})", ylim=(0, 1.25 * uniform))
+    over_time = "samples" in heads
+    for (block, rows), (colour, marker) in zip(
+        heads.groupby("block"), own_looks(heads["block"].nunique()), strict=True
+    ):
+        if not over_time:
+            spread = np.linspace(-0.12, 0.12, len(rows)) if len(rows) > 1 else 0.0
+            ax.scatter(block + spread, rows["distance_px"], s=26, color=colour, marker=marker, zorder=3)
+            continue
+        for number, (_, line) in enumerate(rows.groupby("head")):
+            label = f"block {block:.0f}" if number == 0 else None
+            look = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1.2}
+            ax.plot(line["samples"] / 1000, line["distance_px"], label=label, **look)
+    if not over_time:
+        ax.set(xlabel="block (1 = first)", xlim=(0.5, heads["block"].max() + 0.5))
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        return ax
+    if at is not None:
+        ax.axvline(at / 1000, color=COLOURS["black"], linewidth=1)
+    ax.set(xlabel="training images seen (thousands)", xlim=(0, heads["samples"].max() / 1000))
+    ax.legend(fontsize=9, loc="lower left", ncols=2, frameon=True, framealpha=0.9, edgecolor="none")
+    return ax
+
+
+def plot_by_samples(
+    table: pd.DataFrame,
+    ax: Axes | None = None,
+    y: str = "local",
+    by: str = "objective",
+    known: dict[str, float] | None = None,
+) -> Axes:
+    """Draw a measure of trainings over the images seen: the share of local heads, or the held-out loss (§4.6).
+
+    `table` has columns samples, seed, `y` ("local", 0…1, or "loss") and the one named `by`, for each of whose values
+    there is a line. `known` names values that are drawn in grey.
+    """
+    ax = ax or plt.gca()
+    for (name, value), line in zip((known or {}).items(), ("--", ":", "-."), strict=False):
+        ax.axhline(value, color=MUTED, linestyle=line, linewidth=1.2, label=name, zorder=1)
+    names = list(dict.fromkeys(table[by]))
+    looks = {name: OBJECTIVES.get(name, look) for name, look in zip(names, own_looks(len(names)), strict=True)}
+    plot_curves(table.assign(thousands=table["samples"] / 1000), ax, x="thousands", y=y, hue=by, looks=looks,
+                bounds=(0, np.inf))  # fmt: skip
+    ax.set(xlabel="training images seen (thousands)", xlim=(0, table["samples"].max() / 1000))
+    if y == "local":
+        ax.set_ylim(-0.02, min(1.02, max(0.3, 1.25 * table["local"].max())))
+        accuracy_axis(ax, "local heads (% of all)")
+    else:
+        ax.set(ylabel="loss on held-out images", ylim=(0, None))
+    ax.legend(fontsize=9)
+    return ax
+
+
+def plot_mass_and_distance(heads: pd.DataFrame, column: str, ax: Axes | None = None) -> Axes:
+    """Draw a numbered dot for each head: its distance over the share of its attention that goes to prefix tokens.
+
+    `heads` has columns head, prefix_mass (0…1) and the distance's (px).
+    """
+    ax = ax or plt.gca()
+    ax.scatter(100 * heads["prefix_mass"], heads[column], s=26, color=COLOURS["blue"])
+    for x, y, head in zip(100 * heads["prefix_mass"], heads[column], heads["head"], strict=True):
+        ax.annotate(str(head), (x, y), (5, 3), textcoords="offset points", fontsize=9)
+    ax.set(xlabel="attention to the class token (%)", ylabel="mean attention distance (px)")
+    ax.set_xlim(0, max(5.0, 130 * heads["prefix_mass"].max()))
+    return ax
+
+
+def mark_patch(
+    ax: Axes,
+    patch: tuple[int, int],
+    size: tuple[float, float] = (1.0, 1.0),
+    origin: tuple[float, float] = (-0.5, -0.5),
+) -> None:
+    """Frame a patch (row, column) of an image in white and red, so that it shows on every image.
+
+    Patches are `size` wide and high; `origin` is where the image begins: for `imshow` half a pixel before 0.
+    """
+    corner = (origin[0] + patch[1] * size[0], origin[1] + patch[0] * size[1])
+    for colour, width in (("white", 3.6), (COLOURS["vermilion"], 1.8)):
+        frame = Rectangle(corner, *size, fill=False, color=colour, linewidth=width, clip_on=False, zorder=4)
+        ax.add_patch(frame)
 
 
 def plot_query_attention(
@@ -118,19 +223,10 @@ def plot_query_attention(
     *,
     grid: tuple[int, int] | None = None,
 ) -> Axes:
-    """One head's attention of one query patch, as a glow over the dark grey image; the query is framed twice.
+    """Draw one head's attention of one query patch (row, column) as a glow over the dark grey image; it is framed.
 
-    The glow's opacity is the square root of attention over its maximum, so that weak attention shows too. The frames
-    are white and red, so that one of them shows on every image.
-
-    Args:
-        image: 0…1.
-        attention: of the query to every patch; None shows the image itself, cut by `grid`.
-        query: row and column of the query patch.
-
-    >>> ax = plot_query_attention(np.zeros((4, 4, 3)), np.ones((2, 2)) / 4, (1, 0), plt.figure().gca())
-    >>> ax.patches[0].get_xy()
-    (-0.5, 1.5)
+    The glow's opacity is the square root of attention over its maximum, so that weak attention shows too. `image` is
+    0…1. Without `attention` the image itself is shown, cut by `grid`.
     """
     ax = ax or plt.gca()
     height, width = image.shape[:2]
@@ -138,9 +234,9 @@ def plot_query_attention(
     if attention is None:
         ax.imshow(image)
     else:
-        ax.imshow(_DIMMED * image.mean(-1), cmap="gray", vmin=0, vmax=1)
+        ax.imshow(0.45 * image.mean(-1), cmap="gray", vmin=0, vmax=1)  # dark: over a bright sky no glow could be seen
         glow = np.empty((rows, cols, 4))
-        glow[..., :3] = to_rgb(_GLOW)
+        glow[..., :3] = to_rgb("#F0E442")  # the palette's yellow: too light for lines, good over grey
         glow[..., 3] = np.sqrt(attention / max(float(attention.max()), 1e-12))
         ax.imshow(glow, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
     mark_patch(ax, query, (width / cols, height / rows))
@@ -148,60 +244,119 @@ def plot_query_attention(
     return ax
 
 
-def mark_patch(
-    ax: Axes,
-    patch: tuple[int, int],
-    size: tuple[float, float] = (1.0, 1.0),
-    origin: tuple[float, float] = (-0.5, -0.5),
-) -> None:
-    """A white and a red frame around a patch (row, column) of an image whose patches are `size` wide and high.
+def plot_head_maps(
+    maps: Float[np.ndarray, "heads blocks rows cols"],
+    ax: Axes | None = None,
+    *,
+    query: tuple[int, int] | None = None,
+    blocks: Sequence[int] = (),
+    linear: bool = False,
+    aspect: float = 1.0,
+) -> Axes:
+    """Draw the attention of one query in every head: blocks from left to right, heads from the top down (Fig. 6).
 
-    `origin` is where the image begins: for `imshow` half a pixel before 0.
+    Every map has its own maximum; colours follow the square root of attention, or attention itself (`linear`).
+
+    Args:
+        query: row and column of the query patch, framed in every map; None where the query is no patch.
+        blocks: their numbers in the model, from 1, for the ticks; without them there are no ticks.
+        aspect: height of a patch over its width.
     """
-    corner = (origin[0] + patch[1] * size[0], origin[1] + patch[0] * size[1])
-    for colour, width in (("white", 3.6), (COLOURS["vermilion"], 1.8)):
-        frame = Rectangle(corner, *size, fill=False, color=colour, linewidth=width, clip_on=False, zorder=4)
-        ax.add_patch(frame)
+    ax = ax or plt.gca()
+    n_heads, n_blocks, rows, cols = maps.shape
+    gap = max(1, min(rows, cols) // 8)
+    shares = maps / maps.max(axis=(2, 3), keepdims=True).clip(1e-12)
+    ax.imshow(tile(shares if linear else np.sqrt(shares), gap, np.nan), vmin=0, vmax=1, cmap="viridis", aspect=aspect)
+    if query is not None:
+        for head, block in np.ndindex(n_heads, n_blocks):
+            corner = (block * (cols + gap) + query[1] - 0.5, head * (rows + gap) + query[0] - 0.5)
+            ax.add_patch(Rectangle(corner, 1, 1, fill=False, color=COLOURS["vermilion"], linewidth=1))
+    bare(ax)
+    if blocks:
+        ax.set_xticks([i * (cols + gap) + (cols - 1) / 2 for i in range(n_blocks)], [str(block) for block in blocks])
+        ax.set_yticks([i * (rows + gap) + (rows - 1) / 2 for i in range(n_heads)], [str(i + 1) for i in range(n_heads)])
+        ax.set(xlabel="block", ylabel="head")
+    return ax
 
 
-def legend_above(ax: Axes) -> None:
-    """A legend over the axes, where no dot can lie under it."""
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, handletextpad=0.3, columnspacing=1)
+def plot_overlay(
+    image: Float[np.ndarray, "height width 3"],
+    weight: Float[np.ndarray, "height width"] | None = None,
+    ax: Axes | None = None,
+    floor: float = 0.0,
+) -> Axes:
+    """Draw the image multiplied by a weight 0…1 per pixel, so that what is not attended to is dark (Fig. 6).
+
+    `floor` is the brightness that is left where the weight is 0: the paper's is 0; with more, what is in the dark can
+    still be recognized.
+    """
+    ax = ax or plt.gca()
+    lit = image if weight is None else image * (floor + (1 - floor) * weight[..., None])
+    ax.imshow(np.clip(lit, 0, 1), interpolation="nearest")
+    ax.set_axis_off()
+    return ax
 
 
-def legend_below(axes: Sequence[Axes] | np.ndarray) -> None:
-    """One legend under a figure, with every line and marker that any of its axes has."""
-    entries: dict[str, Artist] = {}
-    for ax in np.ravel(np.asarray(axes, dtype=object)):
-        entries |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure = np.ravel(np.asarray(axes, dtype=object))[0].figure
-    options = {"loc": "outside lower center", "ncols": 5, "handletextpad": 0.4, "columnspacing": 1.4}
-    figure.legend(list(entries.values()), list(entries), **options)
+def plot_overlays(
+    images: Float[np.ndarray, "B height width 3"],
+    maps: dict[str, Float[np.ndarray, "B height width"]],
+    axes: np.ndarray,
+    masks: Bool[np.ndarray, "B height width"] | None = None,
+    floor: float = 0.0,
+    across: bool = False,
+) -> np.ndarray:
+    """Draw images and below each one overlay per map, in `axes` [1 + maps, B] (Fig. 14); `across`: [B, 1 + maps].
+
+    `masks` outline the objects, where the light should fall; `floor` is as in `plot_overlay`.
+    """
+    axes = axes.T if across else axes
+    for row, (label, weights) in enumerate({"input": None, **maps}.items()):
+        for column, image in enumerate(images):
+            ax = plot_overlay(image, None if weights is None else weights[column], axes[row, column], floor)
+            if masks is not None and masks[column].any() and not masks[column].all():
+                ax.contour(masks[column], levels=[0.5], colors="white", linewidths=1.5 if row == 0 else 0.8)
+        first = axes[row, 0]
+        if across:
+            first.set_title(label, fontsize=10)
+        else:
+            first.text(-0.06, 0.5, label, transform=first.transAxes, rotation=90, ha="right", va="center")
+    return axes
 
 
-def _places(group: pd.DataFrame, model: str) -> pd.Series:
-    """Where the dots of a model stand on the axis of blocks: heads side by side, in the order of their numbers."""
-    heads = group["head"]
-    within = (heads - heads.min()) / max(1, heads.max() - heads.min()) - 0.5
-    return group["block"] + MODELS[model][2] + _SPREAD * within
+def plot_maps_compared(
+    right: Float[np.ndarray, "rows cols"], wrong: Float[np.ndarray, "rows cols"], axes: np.ndarray
+) -> np.ndarray:
+    """Draw two maps over patches, each divided by its maximum, and their difference, in three axes.
+
+    The patch where they differ most is framed in all three.
+    """
+    right, wrong = right / right.max(), wrong / wrong.max()
+    difference = np.abs(wrong - right)
+    largest, place = max(float(difference.max()), 1e-6), divmod(int(difference.argmax()), difference.shape[1])
+    axes[0].imshow(right, vmin=0, vmax=1)
+    axes[1].imshow(wrong, vmin=0, vmax=1)
+    axes[2].imshow(wrong - right, cmap="RdBu_r", vmin=-largest, vmax=largest)
+    for ax, title in zip(axes, ("right", "wrong", f"difference ±{largest:.2f}"), strict=True):
+        mark_patch(ax, place)
+        ax.set_title(title)
+        ax.set_axis_off()
+    return axes
 
 
-def _of_pixels(image_px: int | None) -> str:
-    return " (px)" if image_px is None else f" (px of {image_px})"
+def plot_mass_against_area(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw the share of a map's mass inside the object over the object's share of the image, one dot per image.
 
-
-def _block_ticks(ax: Axes, depth: int | np.integer) -> None:
-    """Every block's number where there is room for it."""
-    if depth <= 12:
-        ax.set_xticks(range(1, depth + 1))
-    else:
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _limits(ax: Axes, shown: Sequence[float]) -> tuple[float, float]:
-    """From 0, or where everything lies in the upper half, from a little below it; with what shares the axis."""
-    low, high = min(shown), max(shown)
-    bottom = 0.0 if low < high / 2 else max(0.0, low - 0.2 * (high - low) - 0.01 * high)
-    top = high + 0.08 * (high - bottom)
-    others = [other for other in ax.get_shared_y_axes().get_siblings(ax) if other is not ax and other.has_data()]
-    return min([bottom, *(other.get_ylim()[0] for other in others)]), max([top, *(o.get_ylim()[1] for o in others)])
+    `data` has a row per `model` and image, with `mass` and `area`, 0…1. On the dashed line lie maps that know nothing
+    of the object.
+    """
+    ax = ax or plt.gca()
+    right, top = 1.05 * data["area"].max(), 1.05 * max(data["mass"].max(), data["area"].max())
+    ax.plot([0, right], [0, right], color=MUTED, linestyle="--", linewidth=1.2, label="mass = area")
+    for model, group in list(data.groupby("model", sort=False))[::-1]:
+        colour, marker, _, order = MODELS[model]
+        look = {"color": colour, "marker": marker, "linewidth": 0.8, "alpha": 0.6, "s": 14, "zorder": order}
+        ax.scatter(group["area"], group["mass"], label=model, **look)
+    ax.set(xlabel="share of the image that is object", ylabel="share of rollout mass on it")
+    ax.set(xlim=(0, right), ylim=(0, top))
+    legend_above(ax)
+    return ax

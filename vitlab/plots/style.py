@@ -1,18 +1,25 @@
-"""The one look of all figures, used through a context manager so that nobody's own settings change."""
+"""One look for all figures: palette, families' colours and names, axes, legends; how a figure is saved and shown."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+import html
+import io
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 from cycler import cycler
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-
-from vitlab.plots.png import in_notebook, show_still
+from PIL import Image
 
 # Okabe & Ito's palette, told apart by every common form of colour blindness and in grey print.
 COLOURS = {
@@ -25,6 +32,8 @@ COLOURS = {
     "black": "#000000",
 }
 MUTED = "#7F7F7F"  # the paper's values, references, controls
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of what has no family, in the order of the colours
+FAMILIES = {"ViT": (COLOURS["blue"], "o"), "ResNet": (COLOURS["vermilion"], "s"), "hybrid": (COLOURS["black"], "^")}
 
 _SETTINGS = {
     "figure.figsize": (6.4, 4.0),
@@ -50,12 +59,7 @@ _SETTINGS = {
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Figures made inside look alike; outside, matplotlib is as it was.
-
-    >>> with style():
-    ...     mpl.rcParams["axes.spines.top"]
-    False
-    """
+    """Make figures inside look alike; outside, matplotlib stays as it was."""
     with mpl.rc_context(_SETTINGS):
         try:
             yield
@@ -66,19 +70,11 @@ def style() -> Iterator[None]:
     mpl.interactive(interactive)
 
 
-@runtime_checkable
-class Saves(Protocol):
-    """What keeps figures: a notebook's study."""
-
-    def save(self, fig: Figure, name: str, alt: str) -> Any:
-        """Write `fig` under a name, with words for those who cannot see it; returns the path of its PNG."""
-
-
 @contextlib.contextmanager
 def figure(
-    study: Saves, name: str, *shape: int, alt: str, mosaic: Sequence[Sequence[str]] = (), **options: Any
+    study: Any, name: str, *shape: int, alt: str, mosaic: Sequence[Sequence[str]] = (), **options: Any
 ) -> Iterator[Any]:
-    """A figure in the one style: yields its axes, then saves it under `name` and shows it.
+    """Yield the axes of a figure in the one style, then save it as `study.save(fig, name, alt)` and show it.
 
     `shape` is rows and columns; a `mosaic` of names in its place gives axes of several cells, by their names.
     `options` are those of `plt.subplots` or `plt.subplot_mosaic`. What fails inside is neither saved nor shown. A
@@ -104,24 +100,52 @@ def figure(
             plt.close(fig)
 
 
-def axes(ax: Axes | None) -> Axes:
-    """The axes given, or those of a new figure."""
-    return plt.subplots()[1] if ax is None else ax
+def family(model: str) -> str:
+    """Return a model's family by its name, the zoo's or timm's: "ResNet" (BiT), "hybrid" (§3.1), or "ViT".
+
+    >>> family("BiT-Lab-Ti/8"), family("R+Lab-Ti/8"), family("vit_base_r50_s16_224"), family("Lab-Ti/8")
+    ('ResNet', 'hybrid', 'hybrid', 'ViT')
+    """
+    if model.startswith("BiT") or "resnet" in model.lower():
+        return "ResNet"
+    return "hybrid" if re.match(r"R\d*\+|vit_[a-z]+_r\d*_s\d+", model) else "ViT"
+
+
+def labels(models: Iterable[str]) -> dict[str, str]:
+    """Name lab models for a legend: model → label; other names stay as they are.
+
+    A family with one model goes by its own name, but for the ViTs; one with several adds their sizes.
+
+    >>> labels(["Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8"])
+    {'Lab-Ti/8': 'ViT-Ti/8', 'BiT-Lab-Ti/8': 'ResNet', 'R+Lab-Ti/8': 'hybrid'}
+    """
+    names, made = list(dict.fromkeys(models)), {}
+    for name in names:
+        kind, lab = family(name), re.fullmatch(r"(?:BiT-|R\+|)Lab-(.+)", name)
+        alone = sum(family(other) == kind for other in names) == 1 and kind != "ViT"
+        made[name] = name if lab is None else kind if alone else f"{kind}-{lab[1]}"
+    return made
+
+
+def sizes_table(sizes: Sequence[Any]) -> str:
+    """Write models' sizes, as `vitlab.models.zoo.size_of` has them, with their names in legends, as Markdown.
+
+    A ResNet's width is that of its first and last stage, its depth the number of residual blocks; a hybrid has those
+    of its ResNet, then those of its encoder.
+    """
+    lines = ["| name | in legends | width | depth | heads | parameters | FLOPs |", "|---|---|--:|--:|--:|--:|--:|"]
+    names = labels(size.model for size in sizes)
+    for size in sizes:
+        resnet = f"{size.resnet_widths[0]}–{size.resnet_widths[-1]}" if size.resnet_widths else ""
+        width = ", then ".join(filter(None, [resnet, f"{size.dim or ''}"]))
+        depth = " + ".join(str(blocks) for blocks in (size.resnet_depth, size.depth) if blocks)
+        counts = f"{size.n_heads or '–'} | {size.parameters:,} | {size.flops / 1e6:.1f} M"
+        lines.append(f"| `{size.model}` | {names[size.model]} | {width} | {depth} | {counts} |")
+    return "\n".join(lines)
 
 
 def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = False) -> None:
-    """The y axis of an accuracy (0…1), in per cent; a label says all digits of its tick.
-
-    `cut`: at 0 and 100 %; an interval of few seeds may reach beyond, an accuracy does not.
-
-    >>> ax = Figure().subplots()
-    >>> lines = ax.plot([0.9, 1.4])
-    >>> accuracy_axis(ax, cut=True)
-    >>> float(ax.get_ylim()[1])
-    1.03
-    >>> ax.yaxis.get_major_formatter().format_ticks([0.325, 0.35])
-    ['32.5', '35']
-    """
+    """Write the y axis of an accuracy (0…1) in per cent; `cut` ends it at 0 and 100 %, where intervals may not."""
     if cut:
         low, high = ax.get_ylim()
         ax.set_ylim(max(low, 0.0), min(high, 1.03), auto=None)  # a panel that shares the axis may still widen it
@@ -129,7 +153,92 @@ def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = Fal
     ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.6g}")
 
 
-def paper_line(ax: Axes, value: float, label: str, *, vertical: bool = False) -> None:
-    """The paper's value as a dashed grey line with its label, in data coordinates."""
+def paper_line(ax: Axes, value: float, label: str = "", *, vertical: bool = False) -> None:
+    """Draw the paper's value, or another reference, as a dashed grey line, in data coordinates."""
     draw = ax.axvline if vertical else ax.axhline
-    draw(value, color=MUTED, linestyle="--", linewidth=1.2, label=label, zorder=1)
+    draw(value, color=MUTED, linestyle="--", linewidth=1.2, label=label or None, zorder=1)
+
+
+def bare(ax: Axes) -> None:
+    """Take ticks, grid and frame away: axes of a picture."""
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
+    ax.set(xticks=[], yticks=[])
+    ax.tick_params(length=0)
+
+
+def legend_above(ax: Axes, ncols: int = 3) -> None:
+    """Put a legend over the axes, where it hides no data."""
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=ncols, borderaxespad=0.2, handletextpad=0.4,
+              columnspacing=1)  # fmt: skip
+
+
+def legend_below(axes: Sequence[Axes] | np.ndarray) -> None:
+    """Put one legend under a figure, with every line and marker that any of its axes has."""
+    entries: dict[str, Artist] = {}
+    panels = np.ravel(np.asarray(axes, dtype=object))
+    for ax in panels:
+        entries |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    options = {"loc": "outside lower center", "ncols": 5, "handletextpad": 0.4, "columnspacing": 1.4}
+    panels[0].figure.legend(list(entries.values()), list(entries), **options)
+
+
+def as_png(figure: Figure, colours: int | None = None) -> bytes:
+    """Draw a figure as the bytes of a PNG file; with a palette of so many `colours` it is a third as large."""
+    canvas, file = FigureCanvasAgg(figure), io.BytesIO()
+    canvas.draw()  # once; savefig draws twice where the layout is constrained, and a control is not to wait
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    if colours is not None:
+        image = image.quantize(colours)
+    image.save(file, "PNG", compress_level=3 if colours is None else 9)
+    return file.getvalue()
+
+
+def with_palette(image: Image.Image, colours: int = 256) -> bytes:
+    """Return a picture as the bytes of a PNG file with so many colours, dithered: smooth shades stay smooth."""
+    file, plain = io.BytesIO(), image.convert("RGB")
+    few = plain.copy()
+    few.thumbnail((400, 400), Image.Resampling.NEAREST)  # to choose from all pixels of a large picture takes seconds
+    palette = few.quantize(colours, method=Image.Quantize.MAXCOVERAGE)
+    plain.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def in_notebook() -> bool:
+    """Tell whether a notebook's kernel runs this; IPython is asked only where it runs already."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
+
+
+def still(png: bytes, alt: str, width: int | None = None) -> tuple[dict, dict]:
+    """Return what a cell shows of a picture, data and metadata; `alt` for those who do not see it.
+
+    `width`: in pixels of the page, where the picture has more than are to be seen on most screens.
+    """
+    about = {"alt": alt} if width is None else {"alt": alt, "width": width}
+    return {"image/png": base64.b64encode(png).decode(), "text/plain": alt}, {"image/png": about}
+
+
+def show_still(png: bytes, alt: str, width: int | None = None) -> None:
+    """Show a picture with its words in the cell that runs; see `still` and `in_notebook`."""
+    from IPython.display import publish_display_data
+
+    publish_display_data(*still(png, alt, width))
+
+
+def framed(page: str, png: bytes, alt: str, *, title: str, height: int, hint: str, text: str) -> tuple[dict, dict]:
+    """Return what a cell shows of an HTML page: the page in a frame, and a still of it where scripts do not run.
+
+    Front ends take HTML or PNG, and may clean the HTML: a notebook that is not trusted loses the frame and the style
+    from it, and keeps the still. `hint` says below how to tell, `text` is for a terminal; `height` in pixels.
+    """
+    data, metadata = still(png, alt)
+    whole = (
+        "<style>img.vitlab-still:has(+ iframe) { display: none }</style>"
+        f'<img class="vitlab-still" alt="{html.escape(alt, quote=True)}" '
+        f'src="data:image/png;base64,{data["image/png"]}">'
+        f'<iframe title="{html.escape(title, quote=True)}" style="width: 100%; height: {height}px; border: 0" '
+        f'srcdoc="{html.escape(page, quote=True)}"></iframe>'
+        f'<p style="font-size: 85%; margin: 0">{hint}</p>'
+    )
+    return data | {"text/html": whole, "text/plain": text}, metadata

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from vitlab.data.loader import Batches
-from vitlab.plots.png import as_png, in_notebook, show_still, still
+from vitlab.plots.style import as_png, in_notebook, show_still, still
 from vitlab.plots.style import COLOURS, accuracy_axis, style
 from vitlab.training.interrupts import Stopped
 from vitlab.training.loop import train

@@ -1,0 +1,378 @@
+"""Pictures and bars: images and their patches, the model, its cost, mistakes, verdicts, saved figures (Fig. 1)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int, UInt8
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch, Rectangle
+from PIL import Image
+
+from vitlab.plots.curves import log_ticks, plot_curves
+from vitlab.plots.style import (
+    COLOURS,
+    MUTED,
+    as_png,
+    bare,
+    in_notebook,
+    legend_above,
+    paper_line,
+    show_still,
+    style,
+    with_palette,
+)
+
+# verdict → colour and marker: the shape says it too
+VERDICTS = {
+    "reproduced": (COLOURS["green"], "o"),
+    "partly reproduced": (COLOURS["orange"], "^"),
+    "not reproduced": (COLOURS["vermilion"], "X"),
+    "inconclusive": (COLOURS["purple"], "D"),
+    "not testable at this scale": (COLOURS["sky"], "s"),
+    "not yet": ("#B5B5B5", "o"),
+}
+
+
+def tile(tiles: np.ndarray, gap: int, fill: float = 255) -> np.ndarray:
+    """Lay tiles [rows, columns, H, W, …] out as one picture [H2, W2, …], `gap` pixels of `fill` between them.
+
+    >>> tile(np.zeros((2, 3, 8, 8, 3), np.uint8), gap=1).shape
+    (17, 26, 3)
+    """
+    padding = [(0, 0), (0, 0), (0, gap), (0, gap)] + [(0, 0)] * (tiles.ndim - 4)
+    padded = np.moveaxis(np.pad(tiles, padding, constant_values=fill), 2, 1)
+    rows, height, columns, width = padded.shape[:4]
+    whole = padded.reshape(rows * height, columns * width, *padded.shape[4:])
+    return whole[: rows * height - gap, : columns * width - gap]
+
+
+def spread_patches(image: UInt8[np.ndarray, "H W 3"], patch_size: int, gap: int) -> UInt8[np.ndarray, "H2 W2 3"]:
+    """Return the image with `gap` white pixels between its patches; what does not fill a patch is cut off."""
+    rows, cols = (side // patch_size for side in image.shape[:2])
+    whole = image[: rows * patch_size, : cols * patch_size]
+    return tile(whole.reshape(rows, patch_size, cols, patch_size, 3).swapaxes(1, 2), gap)
+
+
+def plot_patches(
+    image: UInt8[np.ndarray, "H W 3"], patch_size: int, ax: Axes | None = None, numbers: bool = True
+) -> Axes:
+    """Draw the image cut into patches, each with its place in the sequence: row by row (§3.1)."""
+    ax = ax or plt.gca()
+    gap = max(1, patch_size // 8)
+    ax.imshow(spread_patches(image, patch_size, gap), interpolation="nearest")
+    rows, cols = (side // patch_size for side in image.shape[:2])
+    for n in range(rows * cols if numbers else 0):
+        x, y = (k * (patch_size + gap) for k in (n % cols, n // cols))
+        label = ax.text(x + 0.08 * patch_size, y + 0.08 * patch_size, n + 1, fontsize=9, ha="left", va="top")
+        label.set_bbox(dict(facecolor="white", alpha=0.75, edgecolor="none", pad=1))
+    ax.set_axis_off()
+    return ax
+
+
+def plot_grid(image: UInt8[np.ndarray, "H W 3"], n_patches: int, ax: Axes | None = None) -> Axes:
+    """Draw the image under the lines along which it is cut, `n_patches` patches a side (§3.1)."""
+    ax = ax or plt.gca()
+    height, width = image.shape[:2]
+    ax.imshow(image, extent=(0, width, height, 0))
+    look = {"color": "white", "linewidth": min(1.0, 12 / n_patches)}
+    ax.vlines(np.linspace(0, width, n_patches + 1)[1:-1], 0, height, **look)
+    ax.hlines(np.linspace(0, height, n_patches + 1)[1:-1], 0, width, **look)
+    ax.set_axis_off()
+    return ax
+
+
+def plot_corruption(
+    picture: UInt8[np.ndarray, "H W 3"], plan: Int[np.ndarray, " N"], ax: Axes | None = None, legend: bool = False
+) -> Axes:
+    """Draw a picture whose patches that were corrupted, but not by the mask, are framed (App. B.1.2).
+
+    `plan` has a number for each patch, row by row: −1 where it is kept, N for the mask, else of the patch in its place.
+    """
+    ax = ax or plt.gca()
+    height, width = picture.shape[:2]
+    side = round((height * width / len(plan)) ** 0.5)
+    ax.imshow(picture)
+    for number, source in enumerate(plan):
+        if source not in (-1, len(plan)):
+            row, column = divmod(number, width // side)
+            colour = COLOURS["sky" if source == number else "vermilion"]
+            corner = (column * side - 0.5, row * side - 0.5)
+            ax.add_patch(Rectangle(corner, side, side, fill=False, color=colour, linewidth=2))
+    if legend:
+        marks = [Line2D([], [], color=MUTED, marker="s", linestyle="", markersize=9, label="mask")]
+        marks += [Line2D([], [], color=COLOURS["vermilion"], label="another patch")]
+        marks += [Line2D([], [], color=COLOURS["sky"], label="itself")]
+        ax.legend(handles=marks, loc="upper center", bbox_to_anchor=(0.5, -0.02), fontsize=9)
+    ax.set_axis_off()
+    return ax
+
+
+def plot_pictures(
+    rows: Mapping[str, Sequence[UInt8[np.ndarray, "H W 3"]]],
+    ax: Axes | None = None,
+    gap: int = 0,
+    captions: Sequence[str] = (),
+) -> Axes:
+    """Draw rows of small pictures of one size in one axes, each row under its name at the left, captions below."""
+    ax = ax or plt.gca()
+    side, across = next(iter(rows.values()))[0].shape[0], max(map(len, rows.values()))
+    gap = gap or max(1, side // 8)
+    sheet = np.full((len(rows), across, side, side, 3), 255, np.uint8)
+    for down, pictures in enumerate(rows.values()):
+        sheet[down, : len(pictures)] = pictures
+    ax.imshow(tile(sheet, gap))
+    bare(ax)
+    ax.set_yticks([down * (side + gap) + (side - 1) / 2 for down in range(len(rows))], list(rows))
+    ax.set_xticks([i * (side + gap) + (side - 1) / 2 for i in range(len(captions))], captions)
+    return ax
+
+
+def plot_scenes(
+    images: UInt8[np.ndarray, "R C H W 3"],
+    masks: Bool[np.ndarray, "R C H W"],
+    row_labels: Sequence[str],
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw rows of images, the labelled object of each outlined by its mask."""
+    ax, gap = ax or plt.gca(), max(1, images.shape[2] // 16)
+    ax.imshow(tile(images, gap), interpolation="nearest")
+    outlines = tile(masks.astype(np.uint8), gap, 0)
+    ax.contour(outlines, levels=[0.5], colors="white", linewidths=2.2)
+    ax.contour(outlines, levels=[0.5], colors="black", linewidths=0.9)
+    bare(ax)
+    step = images.shape[2] + gap
+    ax.set_yticks([step * row + images.shape[2] / 2 for row in range(len(images))], row_labels)
+    return ax
+
+
+def plot_model(
+    image: UInt8[np.ndarray, "H W 3"],
+    patch_size: int,
+    tokens: Float[np.ndarray, "T d"],
+    answer: str,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the whole model, after Fig. 1: image, patches, tokens (class token first, as colours), encoder, answer.
+
+    `tokens` are what enters the encoder; the first `d` of their dimensions are drawn. Room for ≤ 16 patches.
+    """
+    ax = ax or plt.gca()
+    count = len(tokens) - 1
+    at = 4.6 + 0.95 * np.arange(count + 1)  # the places of the tokens along the x axis
+
+    def arrow(start: tuple[float, float], end: tuple[float, float]) -> None:
+        ax.annotate("", end, start, arrowprops=dict(arrowstyle="-|>", color="#444444", lw=1.1))
+
+    def box(x: float, y: float, width: float, height: float, colour: str) -> None:
+        shape = "round,pad=0,rounding_size=0.15"
+        ax.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=shape, facecolor=colour, edgecolor="#888888"))
+
+    ax.imshow(image, extent=(0, 2.4, 3.1, 5.5), interpolation="nearest")
+    ax.text(2.55, 5.5, "image", va="top")
+    arrow((1.2, 3.0), (1.2, 2.65))
+    spread = spread_patches(image, patch_size, gap=max(1, patch_size // 6))
+    ax.imshow(spread, extent=(0, 2.5, 0.05, 2.55), interpolation="nearest")
+    ax.text(1.25, -0.15, f"{count} patches", ha="center", va="top")
+    arrow((2.65, 0.55), (4.9, 0.55))
+    for n in range(count):
+        y, x = (k * patch_size for k in divmod(n, image.shape[1] // patch_size))
+        extent = (at[n + 1] - 0.39, at[n + 1] + 0.39, 0.15, 0.93)
+        ax.imshow(image[y : y + patch_size, x : x + patch_size], extent=extent, interpolation="nearest")
+        arrow((at[n + 1], 1.0), (at[n + 1], 1.45))
+    limit = np.abs(tokens).max()
+    for n, token in enumerate(tokens):
+        extent = (at[n] - 0.17, at[n] + 0.17, 1.55, 2.75)
+        ax.imshow(token[:, None], extent=extent, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto")
+        arrow((at[n], 2.8), (at[n], 3.3))
+    ax.text(at[0] - 0.35, 2.15, "class\ntoken", ha="right", va="center")
+    ax.text(at[1] - 0.4, -0.15, "row by row; above, their tokens: E · patch + position", va="top")
+    box(at[0] - 0.5, 3.35, at[-1] - at[0] + 1.0, 1.0, "#D6EAF8")
+    block = "encoder, L times:   z + attention(norm z)   →   z + MLP(norm z)"
+    ax.text((at[0] + at[-1]) / 2, 3.85, block, ha="center", va="center")
+    arrow((at[0], 4.4), (at[0], 4.85))
+    box(at[0] - 0.5, 4.9, 1.6, 0.62, "#FBE5B8")
+    ax.text(at[0] + 0.3, 5.21, "head", ha="center", va="center")
+    arrow((at[0] + 1.15, 5.21), (at[0] + 1.75, 5.21))
+    ax.text(at[0] + 1.9, 5.21, answer, va="center", weight="bold")
+    ax.set(xlim=(-0.1, at[-1] + 0.6), ylim=(-0.7, 5.6), aspect="equal")
+    ax.set_axis_off()
+    return ax
+
+
+def plot_parameter_shares(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw the share of each part in a model's parameters, a bar per model. Columns: model, part, parameters."""
+    ax = ax or plt.gca()
+    wide = data.pivot_table(index="model", columns="part", values="parameters", sort=False)
+    totals, left = wide.sum(axis=1), np.zeros(len(wide))
+    for colour, part in zip(("green", "orange", "vermilion", "blue", "black", "purple"), wide.columns, strict=True):
+        share = 100 * (wide[part] / totals).to_numpy()
+        bars = ax.barh(wide.index, share, left=left, color=COLOURS[colour], label=part, height=0.62)
+        words = [f"{width:.0f} %" if width > 8 else "" for width in share]
+        ax.bar_label(bars, words, label_type="center", color="white")
+        left = left + share
+    ax.set_yticks(range(len(wide)), [f"{name}\n{total / 1e6:.1f} M" for name, total in totals.items()])
+    ax.set(xlabel="share of the parameters (%)", xlim=(0, 100))
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    legend_above(ax)
+    return ax
+
+
+def plot_cost(data: pd.DataFrame, ax: Axes | None = None, y: str = "gflops") -> Axes:
+    """Draw the work for one image, or the tokens, over the patch size: a line per model, the paper's in grey (Table 6).
+
+    Columns: model ("ViT-B": the size alone), patch_size (px), `y` (gflops or tokens), and paper (GFLOP; NaN where
+    there is none).
+    """
+    ax = plot_curves(data.assign(size=data["model"]), ax, x="patch_size", y=y, hue="size")
+    if y == "gflops":
+        known = data.dropna(subset="paper")
+        ax.plot(known["patch_size"], known["paper"], "x", color=MUTED, ms=11, mew=2, label="paper, Table 6")
+        ax.legend()
+    ax.set_yscale("log")
+    log_ticks(ax, data["patch_size"])
+    if y == "tokens":
+        ax.set_yticks(data["tokens"], [str(count) for count in data["tokens"]])
+    words = {"gflops": "work for one image (GFLOP)", "tokens": "tokens in the sequence"}
+    ax.set(xlabel="patch size P (px)", ylabel=words[y])
+    return ax
+
+
+def plot_patch_costs(table: pd.DataFrame, patch_size: int, ax: Axes | None = None) -> Axes:
+    """Draw multiply-adds of one image for each patch size, in billions, with the tokens above; one size in colour.
+
+    `table` has columns patch_size (px), tokens, dense and attention (multiply-adds).
+    """
+    ax, places, bottom = ax or plt.gca(), np.arange(len(table)), np.zeros(len(table))
+    for name, label, colour in (("dense", "dense layers", "blue"), ("attention", "attention", "orange")):
+        bars = ax.bar(places, table[name] / 1e9, 0.7, bottom, color=COLOURS[colour], label=label)
+        bottom = bottom + table[name].to_numpy() / 1e9
+        for bar, size in zip(bars, table["patch_size"], strict=True):
+            bar.set_alpha(1.0 if size == patch_size else 0.35)
+    ax.bar_label(bars, [f"{n:,}{'' if i else ' tokens'}" for i, n in enumerate(table["tokens"])], fontsize=9)
+    ax.set_xticks(places, [str(size) for size in table["patch_size"]])
+    ax.set(xlabel="patch size P (px)", ylabel="billion multiply-adds")
+    ax.margins(y=0.12)
+    ax.grid(axis="x", visible=False)
+    ax.legend()
+    return ax
+
+
+def plot_differences(data: pd.DataFrame, tolerance: float, ax: Axes | None = None) -> Axes:
+    """Draw largest logit differences, a row per comparison, a dot per draw. Columns: label, control, difference.
+
+    Rows where `control` is true (another model: the difference must show) are drawn in another colour.
+    """
+    ax, least = ax or plt.gca(), 1e-17  # where a difference of exactly zero is drawn on a logarithmic axis
+    names = list(dict.fromkeys(data["label"]))
+    for control, name, colour, marker in (
+        (False, "same model", COLOURS["blue"], "o"),
+        (True, "one thing changed", COLOURS["vermilion"], "D"),
+    ):
+        rows = data[data["control"] == control]
+        y = [names.index(label) for label in rows["label"]]
+        ax.plot(rows["difference"].clip(lower=least), y, marker, color=colour, alpha=0.7, ms=6, mec="white",
+                clip_on=False, label=name)  # fmt: skip
+    paper_line(ax, tolerance, f"tolerance {tolerance:.0e}".replace("e-0", "e-"), vertical=True)
+    ax.set(xscale="log", xlim=(least, 10), xlabel="largest difference of any logit")
+    ax.set_xticks([least, *(10.0**k for k in range(-15, 1, 3))])
+    ax.set_xticklabels(["0", *(f"$10^{{{k}}}$" for k in range(-15, 1, 3))])
+    ax.minorticks_off()
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    legend_above(ax)
+    return ax
+
+
+def plot_confusion(counts: np.ndarray, classes: Sequence[str], ax: Axes | None = None) -> Axes:
+    """Draw a confusion matrix: rows are the true classes, columns the predicted ones; shares of each row in %.
+
+    `counts` [true, predicted] are numbers of images. The diagonal is left pale: the mistakes are what is to be seen.
+    """
+    ax = ax or plt.gca()
+    shares = 100 * counts / counts.sum(axis=1, keepdims=True).clip(min=1)
+    wrong = np.where(np.eye(len(counts), dtype=bool), 0.0, shares)
+    ax.imshow(wrong, cmap="Oranges", vmin=0, vmax=max(1.0, 1.6 * wrong.max()))
+    for (row, column), share in np.ndenumerate(shares):
+        if round(share):
+            colour = MUTED if row == column else "black"
+            ax.text(column, row, f"{share:.0f}", ha="center", va="center", fontsize=9, color=colour)
+    ax.set_xticks(range(len(classes)), classes)
+    ax.set_yticks(range(len(classes)), classes)
+    ax.grid(False)
+    ax.set(xlabel="predicted class", ylabel="true class (rows sum to 100 %)")
+    return ax
+
+
+def plot_probabilities(
+    names: Sequence[str], seen: Float[np.ndarray, " K"], left: Float[np.ndarray, " K"], ax: Axes | None = None
+) -> Axes:
+    """Draw a model's probabilities (0…1) with the whole picture and with patches hidden, two bars a class."""
+    ax, heights = ax or plt.gca(), np.arange(len(names))[::-1]
+    for offset, values, colour, label in (
+        (0.2, seen, MUTED, "everything seen"),
+        (-0.2, left, COLOURS["blue"], "patches hidden"),
+    ):
+        bars = ax.barh(heights + offset, 100 * values, 0.36, color=colour, label=label)
+        ax.bar_label(bars, fmt="%.1f", padding=3, fontsize=9)
+    ax.set_yticks(heights, names)
+    ax.set(xlabel="probability (%)", xlim=(0, 118))
+    ax.grid(axis="y", visible=False)
+    legend_above(ax)
+    return ax
+
+
+def plot_verdicts(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw every claim's verdicts, a mark for each number, of more than nine their count. Columns: claim, verdict."""
+    ax, tallest = ax or plt.gca(), 9
+    claims = list(dict.fromkeys(data.claim))
+    place = (data.groupby("claim").cumcount() + 1).where(data.verdict != "not yet", 0)
+    for claim, count in place.groupby(data.claim).max().items():
+        if count > tallest:
+            ax.annotate(f"{count}", (claims.index(claim), tallest), (0, 9), textcoords="offset points", ha="center")
+    for verdict, (colour, marker) in VERDICTS.items():
+        rows = data[(data.verdict == verdict) & (place <= tallest)]
+        x, y = [claims.index(claim) for claim in rows.claim], place[rows.index]
+        size = 5 if verdict == "not yet" else 11
+        ax.plot(x, y, marker, color=colour, ms=size, mec="white", label=verdict if len(x) else None)
+    ax.set_xticks(range(len(claims)), [claim.removeprefix("C") for claim in claims])
+    top = min(int(place.max()), tallest)
+    ax.set_yticks(range(top + 1))
+    ax.set(xlabel="claim (01 to 21: C…, of the paper; L…: of later work)", ylabel="numbers measured")
+    ax.set_ylim(-0.6, top + (2.2 if place.max() > tallest else 0.6))
+    ax.set_xlim(-0.7, len(claims) - 0.3)
+    ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.2)
+    return ax
+
+
+def side_by_side(pictures: Mapping[str, Path], under: bool = False) -> Figure:
+    """Return a figure of PNG files, each under its title: equally high, or `under` each other, equally wide."""
+    arrays = {title: np.asarray(Image.open(path).convert("RGB")) for title, path in pictures.items()}
+    width, ratios = 9.0 if under else 12.0, [array.shape[1] / array.shape[0] for array in arrays.values()]
+    heights = [width / ratio for ratio in ratios] if under else [width / sum(ratios)]
+    shape = (len(arrays), 1) if under else (1, len(arrays))
+    sizes = {"height_ratios": heights} if under else {"width_ratios": ratios}
+    fig, axes = plt.subplots(*shape, figsize=(width, sum(heights) + 0.4 * len(heights)), squeeze=False, **sizes)
+    for ax, (title, array) in zip(axes.flat, arrays.items(), strict=True):
+        ax.imshow(array, interpolation="lanczos")
+        ax.set_title(title, fontweight="bold")
+        ax.set_axis_off()
+    return fig
+
+
+def show_pictures(pictures: Mapping[str, Path], under: bool = False) -> None:
+    """Show `side_by_side` in a notebook, without saving it; nothing where there are none, or there is no notebook."""
+    if pictures and in_notebook():
+        with style():
+            fig = side_by_side(pictures, under)
+            png = with_palette(Image.open(io.BytesIO(as_png(fig))))
+            plt.close(fig)
+        show_still(png, f"{'Above and below' if under else 'Left and right'}: {', and '.join(pictures)}.")
