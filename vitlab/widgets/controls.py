@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from vitlab.data.images import upright
-from vitlab.plots.png import as_png, still
+from vitlab.plots.style import as_png, still
 from vitlab.plots.style import style
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from numpy import ndarray
 
 from vitlab import paths, plots
-from vitlab.plots.png import as_png, framed
+from vitlab.plots.style import as_png, framed
 
 COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
 
@@ -166,7 +166,7 @@ def training_film(
             axes = figure.subplots(1, len(widths), width_ratios=widths)
             plots.plot_heads(seen, axes[0], **scale).set_title(f"{samples:,} images", fontsize=11)
             plots.plot_similarity_grid(maps[samples], axes[1], colorbar=False).set_title("position map", fontsize=11)
-            plots.plot_distances_by_views(heads, axes[2], at=samples, **scale)
+            plots.plot_heads(heads, axes[2], at=samples, **scale)
             if pictures:
                 plots.plot_pictures({str(k): [picture] for k, picture in enumerate(pictures[samples])}, axes[3])
                 axes[3].set_yticks([])

@@ -31,7 +31,7 @@ from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, 
 from vitlab.analysis.distance import pixel_distances
 from vitlab.analysis.geometry import check_attention, reads_class_token
 from vitlab.analysis.rollout import rollout_matrix
-from vitlab.plots.png import as_png
+from vitlab.plots.style import as_png
 from vitlab.widgets.film import Page, script_json
 
 SHOWS = ("heads", "block", "head", "rollout")  # all heads of all blocks, one block's, one head, rollout
