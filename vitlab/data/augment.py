@@ -1,4 +1,4 @@
-"""Augmentation: random crops, flips, mixup and more, as pure functions of the seed and the step (§4.1)."""
+"""Augmentation: random crops, flips and mixup, as pure functions of the seed and the step (§4.1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from vitlab.settings import check, number, one_of, pair, whole
 
 Crop = Literal["none", "pad", "inception"]
-_ATTEMPTS = 10  # shapes drawn for an inception crop, of which the first that fits is taken
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,6 @@ class Augmentation:
 
     crop "pad" shifts an image by whole pixels and fills with its reflection; "inception" cuts out a box of random
     area and aspect ratio and resizes it to the model's size, the paper's pre-processing for pre-training.
-
-    >>> Augmentation(crop="pad", pad=4, flip=True).mixup
-    0.0
     """
 
     crop: Crop = "none"
@@ -37,13 +33,16 @@ class Augmentation:
     mixup: float = 0.0  # the α of λ ~ Beta(α, α); 0: none
 
     def __post_init__(self):
+        def ascending(values: Any, most: float) -> bool:
+            return pair(values)[0] and 0 < values[0] <= values[1] <= most
+
         check(
             self,
             {
                 "crop": one_of(self.crop, get_args(Crop)),
                 "pad": whole(self.pad, 1),
-                "area": (_ascending(self.area, 1.0), "two fractions in a tuple, 0 < smallest ≤ largest ≤ 1"),
-                "aspect": (_ascending(self.aspect), "two ratios in a tuple, 0 < smallest ≤ largest"),
+                "area": (ascending(self.area, 1.0), "two fractions in a tuple, 0 < smallest ≤ largest ≤ 1"),
+                "aspect": (ascending(self.aspect, math.inf), "two ratios in a tuple, 0 < smallest ≤ largest"),
                 "flip": one_of(self.flip, (True, False)),
                 "mixup": number(self.mixup),
             },
@@ -53,15 +52,6 @@ class Augmentation:
     def shift(self) -> int:
         """The largest shift by whole pixels: `pad` where the crop is "pad", else 0."""
         return self.pad if self.crop == "pad" else 0
-
-    @property
-    def mixes(self) -> bool:
-        """Whether an image needs the one that follows it."""
-        return self.mixup > 0
-
-
-def _ascending(values: Any, most: float = math.inf) -> bool:
-    return pair(values)[0] and 0 < values[0] <= values[1] <= most
 
 
 @dataclass(frozen=True)
@@ -78,46 +68,32 @@ class Draws:
 
 
 def draw(augmentation: Augmentation, batch_size: int, seed: int, step: int) -> Draws:
-    """The numbers of a whole batch, which depend on nothing but the arguments; a slice of it takes its rows of them.
-
-    >>> drawn = draw(Augmentation(flip=True), batch_size=6, seed=0, step=3)
-    >>> bool((drawn[2:5].flip == draw(Augmentation(flip=True), 6, 0, 3).flip[2:5]).all())
-    True
-    """
+    """Draw the numbers of a whole batch from the arguments alone; a slice of the batch takes its rows of them."""
     # A hash of the two: torch looks at 32 bits of a seed only, in which sums of seeds and steps would coincide.
     state = np.random.SeedSequence(seed % 2**64, spawn_key=(step,)).generate_state(1)
     generator = torch.Generator().manual_seed(int(state[0]))
     uniform = torch.rand(batch_size, 3, generator=generator, dtype=torch.float64)
     weight = torch.rand(1, generator=generator, dtype=torch.float64).item()
-    n = _ATTEMPTS if augmentation.crop == "inception" else 0
+    n = 10 if augmentation.crop == "inception" else 0  # shapes tried, of which the first that fits is taken
     shape = torch.rand(batch_size, n, 2, generator=generator, dtype=torch.float64)
     (smallest, largest), (low, high) = augmentation.area, map(math.log, augmentation.aspect)
     area, aspect = smallest + (largest - smallest) * shape[..., 0], (low + (high - low) * shape[..., 1]).exp()
+    if augmentation.mixup:
+        from scipy.special import betaincinv  # here, since few runs mix images and scipy takes its time
+
+        weight = float(betaincinv(augmentation.mixup, augmentation.mixup, weight))
     return Draws(
         flip=(uniform[:, 0] < 0.5) & augmentation.flip,
         position=uniform[:, 1:],
         shape=torch.stack([area, aspect], -1),
-        weight=_beta(augmentation.mixup, weight),
+        weight=weight if augmentation.mixup else 1.0,
     )
 
 
-def _beta(alpha: float, uniform: float) -> float:
-    """A uniform number to one of Beta(α, α); 1 where α is 0."""
-    if alpha == 0:
-        return 1.0
-    from scipy.special import betaincinv  # here, since few runs mix images and scipy takes its time
-
-    return float(betaincinv(alpha, alpha, uniform))
-
-
 def boxes(drawn: Draws, height: int, width: int) -> Int64[Tensor, "B 4"]:
-    """Top, left, height and width (pixels) of each inception crop from an image of the given size.
+    """Compute top, left, height and width (pixels) of each inception crop from an image of the given size.
 
     The first shape drawn that fits into the image, at the position drawn; the whole image where none fits.
-
-    >>> found = boxes(draw(Augmentation(crop="inception", area=(0.25, 0.25), aspect=(1.0, 1.0)), 7, 0, 0), 32, 32)
-    >>> found[:, 2:].unique()
-    tensor([16])
     """
     area, aspect = drawn.shape.unbind(-1)
     sizes = torch.stack([area / aspect, area * aspect], -1).mul_(height * width).sqrt_().round_().long()
@@ -129,22 +105,17 @@ def boxes(drawn: Draws, height: int, width: int) -> Int64[Tensor, "B 4"]:
 
 
 def check_shift(shift: int, height: int, width: int) -> None:
-    """Raises ValueError where shifting by so many pixels would need a reflection that reaches past the image."""
+    """Raise ValueError where shifting by so many pixels would need a reflection that reaches past the image."""
     if shift >= min(height, width):
         raise ValueError(
             f"pad is {shift} but the images have {height}×{width} pixels; it must be less than either side"
         )
 
 
-def shifted(images: UInt8[Tensor, "B 3 H W"], drawn: Draws, shift: int) -> UInt8[Tensor, "B 3 H W"]:
-    """Images moved by −shift … shift whole pixels each way, reflected beyond their edges, and flipped where drawn so.
+def shift_and_flip(images: UInt8[Tensor, "B 3 H W"], drawn: Draws, shift: int) -> UInt8[Tensor, "B 3 H W"]:
+    """Move images by −shift … shift whole pixels each way, reflected beyond their edges, and flip where drawn so.
 
     Raises ValueError where the reflection would reach past the image.
-
-    >>> image = torch.arange(4, dtype=torch.uint8).expand(1, 3, 4, 4)
-    >>> flip = Draws(torch.tensor([True]), torch.zeros(1, 2).double(), torch.zeros(1, 0, 2).double(), 1.0)
-    >>> shifted(image, flip, shift=0)[0, 0, 0].tolist(), shifted(image, flip, shift=2)[0, 0, 0].tolist()
-    ([3, 2, 1, 0], [1, 0, 1, 2])
     """
     height, width = images.shape[-2:]
     check_shift(shift, height, width)
@@ -153,27 +124,20 @@ def shifted(images: UInt8[Tensor, "B 3 H W"], drawn: Draws, shift: int) -> UInt8
     device = images.device
     corner = ((drawn.position * (2 * shift + 1)).long() - shift).to(device, non_blocking=True)
     flip = drawn.flip.to(device, non_blocking=True)
-    ends = enumerate((height, width))
-    row, column = (_reflected(corner[:, k, None] + torch.arange(n, device=device), n) for k, n in ends)
+    axes = []
+    for k, n in enumerate((height, width)):
+        index = corner[:, k, None] + torch.arange(n, device=device)
+        axes.append(n - 1 - (n - 1 - index.abs()).abs())  # reflected about the first and the last pixel
+    row, column = axes
     column = torch.where(flip[:, None], column.flip(-1), column)
     pixel = (row[:, :, None] * width + column[:, None, :]).flatten(1)
     return images.flatten(2).gather(2, pixel[:, None].expand(-1, 3, -1)).unflatten(2, (height, width))
 
 
-def _reflected(index: Int64[Tensor, "B n"], n: int) -> Int64[Tensor, "B n"]:
-    """Indices from −n+1 to 2n−2 reflected about the first and the last of n pixels, which are not repeated."""
-    return n - 1 - (n - 1 - index.abs()).abs()
-
-
-def resized_crops(
+def crop_and_resize(
     images: Float[Tensor, "B 3 H W"], drawn: Draws, image_size: int | None = None
 ) -> Float[Tensor, "B 3 h w"]:
-    """Each image's inception crop, resized (bilinear) to the image's own size or `image_size`, and flipped if drawn so.
-
-    >>> images, drawn = torch.rand(5, 3, 16, 16), draw(Augmentation(crop="inception"), 5, seed=0, step=0)
-    >>> resized_crops(images, drawn).shape, resized_crops(images, drawn, image_size=12).shape
-    (torch.Size([5, 3, 16, 16]), torch.Size([5, 3, 12, 12]))
-    """
+    """Cut each image's inception crop, resize it (bilinear) to `image_size` or the image's own, flip if drawn so."""
     size, device = images.shape[-2:], images.device
     corner, extent = boxes(drawn, *size).to(device, non_blocking=True).double().split(2, -1)
     axes = []
@@ -190,21 +154,15 @@ def resized_crops(
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def mixed(
+def mix(
     images: Float[Tensor, "m 3 H W"], labels: Int64[Tensor, " m"], drawn: Draws, n_classes: int
 ) -> tuple[Float[Tensor, "m-1 3 H W"], Float[Tensor, "m-1 K"]]:
-    """Every image but the last, mixed with the one that follows it, and the labels as probabilities.
+    """Mix every image but the last with the one that follows it, and the labels as probabilities.
 
     By mixup (Zhang et al., ICLR 2018): λ is the image's share of every pixel and of the label.
-
-    >>> drawn = draw(Augmentation(mixup=1.0), batch_size=2, seed=1, step=0)
-    >>> pictures, labels = mixed(torch.stack([torch.zeros(3, 8, 8), torch.ones(3, 8, 8)]), torch.arange(2), drawn, 2)
-    >>> round(pictures.mean().item(), 5) == round(labels[0, 1].item(), 5)
-    True
     """
-    return _mixture(images, drawn.weight), _mixture(F.one_hot(labels, n_classes).float(), drawn.weight)
 
+    def mixture(values: Tensor) -> Tensor:  # not lerp, whose rounding depends on where a slice begins
+        return (values[:-1] * drawn.weight).add_(values[1:] * (1 - drawn.weight))
 
-def _mixture(values: Float[Tensor, "m ..."], weight: float) -> Float[Tensor, "m-1 ..."]:
-    mixture = values[:-1] * weight
-    return mixture.add_(values[1:] * (1 - weight))  # not lerp, whose rounding depends on where a slice begins
+    return mixture(images), mixture(F.one_hot(labels, n_classes).float())

@@ -1,27 +1,48 @@
-"""Real images: digits, CIFAR, Flowers, Pets, Imagenette, any image folder, and photographs to look at (§4.1)."""
+"""Real images: digits, CIFAR, Flowers, Pets, Imagenette, image folders, photographs; and what is trained on (§4.1)."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import functools
 import itertools
+import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int64, UInt8
 from PIL import Image, ImageFile
 from torch import Tensor
 
 from vitlab import paths
-from vitlab.data.images import check_image_size, fitted, read_image, upright
-from vitlab.data.loader import ImageSet
+from vitlab.data.augment import Augmentation
+from vitlab.data.loader import (
+    MAX_PIXELS,
+    Batches,
+    FolderSet,
+    ImageSet,
+    batches,
+    check_batch_size,
+    content_hash,
+    epoch_order,
+    open_image,
+    read_image,
+    resize_and_crop,
+    slice_of,
+    to_float,
+    to_rgb,
+)
+from vitlab.data.world import HELD_OUT, World, image_set, scene, stream
+from vitlab.settings import mapped
 
-Split = str  # "train" or "test"
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 # name → torchvision's class, the folder it keeps its files in, and its spelling of the splits
 TORCHVISION: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
@@ -36,20 +57,23 @@ TORCHVISION: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
     ),
 }
 SIDES = {"imagenette": 128}  # pixels, of squares cut from the middle: of sets whose images differ in size
-_OTHER_FOLDERS = {"imagenette": "imagenette-128"}  # where a set of folders may lie as well, as its size is in the name
 NAMES = ("digits", *TORCHVISION)
-_DIGITS_TEST = 360  # of 1,797
+DRAW = 2**24  # training images that a draw of the world can have
+N_PHOTOGRAPHS = 3  # that come with the dependencies
+
+
+# ---- named sets and folders ----
 
 
 def load(
     name: str | Path,
-    split: Split = "train",
+    split: str = "train",
     *,
     image_size: int | None = None,
     download: bool = False,
     skip_broken: bool = False,
 ) -> ImageSet:
-    """A labelled set in memory: "digits", one of torchvision's (see `NAMES`), or a folder of class folders.
+    """Load a labelled set into memory: "digits", one of torchvision's (see `NAMES`), or a folder of class folders.
 
     A named set other than the digits is looked for under `$VITLAB_DATA` as <name>/<split>/<class>/<image>, then in
     torchvision's own layout; `download=True` fetches it there. A folder is a path or a name under `$VITLAB_DATA`;
@@ -60,54 +84,52 @@ def load(
 
     Raises FileNotFoundError where a set or its split is missing (which path was looked at, which variable sets it,
     what would download it), ValueError for an unknown name or split, an unreadable image, images of several sizes or
-    larger than `images.MAX_PIXELS`, MemoryError where the set at `image_size` is larger than the free memory.
+    larger than `loader.MAX_PIXELS`, MemoryError where the set at `image_size` is larger than the free memory.
 
     >>> digits = load("digits", "test")
     >>> digits.images.shape, digits.classes[3]
     (torch.Size([360, 3, 8, 8]), '3')
     """
-    _check_split(split)
-    if image_size is not None:
-        check_image_size(image_size)
+    _check(split, image_size)
     if name == "digits":
-        return _resized(_digits(split), image_size)
+        return _digits(split, image_size)
     local = _local(name)
     if name in TORCHVISION:
-        if (local / split).is_dir():
-            return _split_folder(local, split, image_size or SIDES.get(str(name)), skip_broken)
-        return _from_torchvision(str(name), split, image_size, download)
-    for folder in (Path(name), local):
-        if os.path.isdir(folder):  # unlike pathlib's, False for a name that is too long
-            return _split_folder(folder, split, image_size, skip_broken)
-    near = difflib.get_close_matches(str(name), NAMES, 1, 0.6)
-    raise ValueError(
-        f"unknown data set {str(name)!r:.300}{f'; did you mean {near[0]!r}?' if near else ''}; it is one of "
-        f"{', '.join(NAMES)}, or a folder with one sub-folder a class; there is no folder {str(local):.300} either"
-    )
+        if not (local / split).is_dir():
+            return _from_torchvision(str(name), split, image_size, download)
+        folder, image_size = local, image_size or SIDES.get(str(name))
+    else:
+        found = next((each for each in (Path(name), local) if os.path.isdir(each)), None)  # pathlib's fails if too long
+        if found is None:
+            near = difflib.get_close_matches(str(name), NAMES, 1, 0.6)
+            raise ValueError(
+                f"unknown data set {str(name)!r:.300}{f'; did you mean {near[0]!r}?' if near else ''}; it is one of "
+                f"{', '.join(NAMES)}, or a folder with one sub-folder a class; there is no folder {str(local):.300} "
+                "either"
+            )
+        folder = found
+    files, labels, classes = listing(folder, split)
+    _check_memory(len(files), image_size)
+    images, kept = _read_all(lambda i: read_image(files[i], image_size), [str(file) for file in files], skip_broken)
+    return ImageSet(images, torch.tensor(labels)[kept], classes)
 
 
 def present(name: str) -> bool:
-    """Whether a named set can be loaded without a download.
-
-    Raises:
-        ValueError: there is no set of that name.
-
-    >>> present("digits")
-    True
-    """
+    """Tell whether a named set can be loaded without a download; ValueError where there is no set of that name."""
     if name not in NAMES:
         raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(NAMES)}")
     return name == "digits" or any(each.is_dir() for each in (_local(name), paths.data_dir() / TORCHVISION[name][1]))
 
 
 def _local(name: str | Path) -> Path:
-    """The folder <name>/<split>/<class>/<image> of a set under `$VITLAB_DATA`, whether it is there or not."""
-    usual, other = paths.data_dir() / name, paths.data_dir() / _OTHER_FOLDERS.get(str(name), name)
+    """Give the folder <name>/<split>/<class>/<image> of a set under `$VITLAB_DATA`, whether it is there or not."""
+    usual = paths.data_dir() / name
+    other = usual.with_name("imagenette-128") if name == "imagenette" else usual
     return usual if os.path.isdir(usual) or not os.path.isdir(other) else other  # pathlib's fails for long names
 
 
-def _digits(split: Split) -> ImageSet:
-    """1,797 scans of handwritten digits, 8×8 grey (UCI, bundled with scikit-learn), as RGB bytes.
+def _digits(split: str, image_size: int | None) -> ImageSet:
+    """Load 1,797 scans of handwritten digits, 8×8 grey (UCI, bundled with scikit-learn), as RGB bytes.
 
     The split is stratified and fixed. Writers are not told apart in this set, so a test image may be by a writer
     who is in the training set too.
@@ -116,18 +138,18 @@ def _digits(split: Split) -> ImageSet:
     from sklearn.model_selection import train_test_split
 
     scans = load_digits()
-    index = np.arange(len(scans.target))
-    train, test = train_test_split(index, test_size=_DIGITS_TEST, stratify=scans.target, random_state=0)
+    train, test = train_test_split(np.arange(len(scans.target)), test_size=360, stratify=scans.target, random_state=0)
     chosen = np.sort(train if split == "train" else test)
-    grey = torch.from_numpy(np.round(scans.images[chosen] * (255 / 16)).astype(np.uint8))
-    return ImageSet(
-        grey[:, None].expand(-1, 3, -1, -1).contiguous(),
-        torch.from_numpy(scans.target[chosen]).long(),
-        tuple("0123456789"),
-    )
+    grey = np.round(scans.images[chosen] * (255 / 16)).astype(np.uint8)
+    images = torch.from_numpy(grey)[:, None].expand(-1, 3, -1, -1).contiguous()
+    if image_size not in (None, 8):
+        _check_memory(len(images), image_size)
+        resized = [resize_and_crop(Image.fromarray(each).convert("RGB"), image_size) for each in grey]
+        images = torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2).contiguous()
+    return ImageSet(images, torch.from_numpy(scans.target[chosen]).long(), tuple("0123456789"))
 
 
-def _from_torchvision(name: str, split: Split, image_size: int | None, download: bool) -> ImageSet:
+def _from_torchvision(name: str, split: str, image_size: int | None, download: bool) -> ImageSet:
     kind, folder, spelling = TORCHVISION[name]
     root = paths.data_dir()
     try:
@@ -150,29 +172,22 @@ def _from_torchvision(name: str, split: Split, image_size: int | None, download:
 
     def read(i: int) -> np.ndarray:
         image, labels[i] = dataset[i]
-        return fitted(upright(image), image_size)
+        return resize_and_crop(to_rgb(image), image_size)
 
-    images, _ = _gathered(read, [f"image {i} of {name} ({split}) in {root}" for i in range(len(dataset))])
+    images, _ = _read_all(read, [f"image {i} of {name} ({split}) in {root}" for i in range(len(dataset))])
     found = getattr(dataset, "classes", range(int(labels.max()) + 1))
     classes = tuple(each[0] if isinstance(each, tuple) else str(each) for each in found)  # of synonyms the first
     return ImageSet(images, labels, classes)
 
 
-def _split_folder(folder: Path, split: Split, image_size: int | None, skip_broken: bool) -> ImageSet:
-    paths, labels, classes = listing(folder, split)
-    _check_memory(len(paths), image_size)
-    images, kept = _gathered(lambda i: read_image(paths[i], image_size), [str(path) for path in paths], skip_broken)
-    return ImageSet(images, torch.tensor(labels)[kept], classes)
-
-
-def listing(folder: Path, split: Split) -> tuple[list[Path], list[int], tuple[str, ...]]:
-    """Image files of one split, their labels, and the classes, in alphabetical order.
+def listing(folder: Path, split: str) -> tuple[list[Path], list[int], tuple[str, ...]]:
+    """List the image files of one split, their labels, and the classes, in alphabetical order.
 
     Of a folder that has train/ and test/, labels count the classes of both; else the folder is one set, whole.
 
     Raises as `load` does.
     """
-    _check_split(split)
+    _check(split)
     parts = {part: _class_folders(folder / part) for part in ("train", "test")}
     if any(parts.values()):
         if not parts[split]:
@@ -192,29 +207,30 @@ def listing(folder: Path, split: Split) -> tuple[list[Path], list[int], tuple[st
     return [path for path, _ in pairs], [label for _, label in pairs], tuple(classes)
 
 
-def _check_split(split: str) -> None:
+def _check(split: str, image_size: int | None = None) -> None:
     if split not in ("train", "test"):
         raise ValueError(f"split is {split!r}; it is 'train' or 'test'")
+    most = int(MAX_PIXELS**0.5)
+    if image_size is not None and not 1 <= image_size <= most:
+        raise ValueError(f"image_size is {image_size}; it is a number of pixels a side, from 1 to {most:,}")
 
 
 def _class_folders(folder: Path) -> list[str]:
-    """Names of the sub-folders, sorted; not those that systems and editors hide (.ipynb_checkpoints, __MACOSX)."""
+    """Name the sub-folders, sorted; not those that systems and editors hide (.ipynb_checkpoints, __MACOSX)."""
     if not folder.is_dir():
         return []
     return sorted(e.name for e in folder.iterdir() if e.is_dir() and not e.name.startswith((".", "__")))
 
 
 def _image_files(folder: Path) -> list[Path]:
-    """Image files in a folder and the folders in it, in alphabetical order."""
-    paths = (path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
-    return sorted(path for path in paths if not path.name.startswith("."))
+    """List image files in a folder and the folders in it, in alphabetical order."""
+    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and not p.name.startswith("."))
 
 
-def _gathered(
+def _read_all(
     read: Callable[[int], np.ndarray], names: Sequence[str], skip_broken: bool = False
 ) -> tuple[UInt8[Tensor, "N 3 H W"], list[int]]:
-    """Images 0, 1, … decoded in threads (the decoders leave the interpreter free), and which of them were readable."""
-    broken: dict[int, str] = {}
+    """Decode images 0, 1, … in threads (the decoders leave the interpreter free); tell which of them were readable."""
 
     def attempt(i: int) -> np.ndarray | None:
         try:
@@ -224,7 +240,6 @@ def _gathered(
                 raise ValueError(
                     f"{names[i]} cannot be read ({error}); replace or remove it, or pass skip_broken=True"
                 ) from error
-            broken[i] = names[i]
             return None
 
     if ImageFile.LOAD_TRUNCATED_IMAGES:
@@ -232,19 +247,29 @@ def _gathered(
             "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is set, which would hide truncated images; set it to False"
         )
     with ThreadPoolExecutor() as pool:
-        attempts = enumerate(pool.map(attempt, range(len(names))))
-        pictures = {i: picture for i, picture in attempts if picture is not None}
-    kept = list(pictures)
-    left_out = ", ".join(broken[i] for i in sorted(broken)[:5])
-    if not kept:
+        pictures = dict(enumerate(pool.map(attempt, range(len(names)))))
+    broken = [i for i in pictures if pictures[i] is None]
+    left_out = ", ".join(names[i] for i in broken[:5])
+    if len(broken) == len(names):
         raise ValueError(f"none of the {len(names)} images can be read ({left_out}); expected whole image files")
     if broken:
-        warnings.warn(f"left out {len(broken)} of {len(names)} images, unreadable: {left_out}", stacklevel=4)
-    return _stacked(list(pictures.values()), [names[i] for i in kept]), kept
+        warnings.warn(f"left out {len(broken)} of {len(names)} images, unreadable: {left_out}", stacklevel=3)
+    kept = [i for i in pictures if pictures[i] is not None]
+    height, width = pictures[kept[0]].shape[:2]
+    images = np.empty((len(kept), 3, height, width), np.uint8)
+    for row, i in enumerate(kept):
+        picture = pictures[i]
+        if picture.shape != (height, width, 3):
+            raise ValueError(
+                f"{names[i]} has {picture.shape[1]}×{picture.shape[0]} pixels, the first image {width}×{height}; "
+                "give image_size to bring them to one size"
+            )
+        images[row] = picture.transpose(2, 0, 1)
+    return torch.from_numpy(images), kept
 
 
 def _check_memory(count: int, image_size: int | None) -> None:
-    """Raises MemoryError where so many images of this size, once apart and once as one array, are too many."""
+    """Raise MemoryError where so many images of this size, once apart and once as one array, are too many."""
     import psutil
 
     needed, free = 2 * count * 3 * (image_size or 0) ** 2, psutil.virtual_memory().available
@@ -255,31 +280,59 @@ def _check_memory(count: int, image_size: int | None) -> None:
         )
 
 
-def _stacked(pictures: Sequence[np.ndarray], names: Sequence[str]) -> UInt8[Tensor, "N 3 H W"]:
-    height, width = pictures[0].shape[:2]
-    images = np.empty((len(pictures), 3, height, width), np.uint8)
-    for i, picture in enumerate(pictures):
-        if picture.shape != (height, width, 3):
-            raise ValueError(
-                f"{names[i]} has {picture.shape[1]}×{picture.shape[0]} pixels, the first image {width}×{height}; "
-                "give image_size to bring them to one size"
-            )
-        images[i] = picture.transpose(2, 0, 1)
-    return torch.from_numpy(images)
+def open_folder(name: str | Path, split: str = "train", *, image_size: int) -> FolderSet:
+    """List the images of a folder <root>/<split>/<class>/<file>, which are read when asked for.
+
+    `name`: a path, or a name under `$VITLAB_DATA`. A folder without train/ and test/ is one set, whole under any
+    `split`; with them, labels count the classes of both, so they mean the same in either.
+
+    Raises FileNotFoundError where the folder or its split is missing, ValueError where a class folder is empty.
+    """
+    _check(split, image_size)
+    places = (Path(name), paths.data_dir() / name)
+    root = next((place for place in places if os.path.isdir(place)), None)
+    if root is None:
+        raise FileNotFoundError(
+            f"no folder {str(name):.300}: looked for {str(places[0].absolute()):.300} and {str(places[1]):.300}; give "
+            "its path, or set VITLAB_DATA to the folder that holds it"
+        )
+    files, labels, classes = listing(root, split)
+    own = root / split if (root / split).is_dir() else root
+    if empty := [name for k, name in enumerate(classes) if k not in set(labels) and (own / name).is_dir()]:
+        raise ValueError(
+            f"no image in {own / empty[0]}; expected files ending in {', '.join(ENDINGS)}: add some, or "
+            "remove the folder"
+        )
+    return FolderSet(tuple(map(str, files)), torch.tensor(labels), classes, image_size)
 
 
-def _resized(images: ImageSet, image_size: int | None) -> ImageSet:
-    if image_size is None or images.images.shape[-1] == image_size:
-        return images
-    _check_memory(len(images), image_size)
-    pictures = [fitted(Image.fromarray(p), image_size) for p in images.images.permute(0, 2, 3, 1).numpy()]
-    return ImageSet(_stacked(pictures, [""] * len(pictures)), images.labels, images.classes)
+def check_headers(folder: FolderSet) -> None:
+    """Open every image as far as its header, so that a file that is none is found before a training, not after it.
+
+    Raises ValueError naming the first such file and how many there are. An image that is cut off in the middle has a
+    good header: that is found when it is decoded.
+    """
+
+    def problem(path: str) -> str:
+        try:
+            with open_image(path):
+                return ""
+        except Exception as error:  # noqa: BLE001 (decoders raise what they like on bytes that are no image)
+            return f"{path} cannot be read ({error})"
+
+    bad = [each for each in mapped(problem, folder.paths) if each]
+    if bad:
+        more = f" (and {len(bad) - 1:,} more of {len(folder):,})" if len(bad) > 1 else ""
+        raise ValueError(f"{bad[0]}{more}; replace or remove it")
+
+
+# ---- photographs ----
 
 
 def photographs(
     image_size: int | None = None, limit: int | None = None, sample: bool = True
 ) -> list[tuple[str, UInt8[Tensor, "3 H W"]]]:
-    """Real photographs (name, picture): three that come with the dependencies, then those under `$VITLAB_DATA`.
+    """Give real photographs (name, picture): three that come with the dependencies, then those under `$VITLAB_DATA`.
 
     The three: a Chinese temple and a flower (scikit-learn), Grace Hopper (matplotlib). Then every image of
     $VITLAB_DATA/photos in alphabetical order, and of $VITLAB_DATA/imagenette-sample, whose classes take turns.
@@ -304,9 +357,12 @@ def photographs(
     ]
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as handle:
         pictures.append(("grace hopper", Image.open(handle).convert("RGB")))
-    chosen = [(name, fitted(image, image_size)) for name, image in pictures][:limit]
+    chosen = [(name, resize_and_crop(image, image_size)) for name, image in pictures][:limit]
     own = _image_files(paths.data_dir() / "photos")
-    own += _taking_turns(paths.data_dir() / "imagenette-sample") if sample else []
+    if sample:  # the first image of every class folder, then the second of every one, and so on
+        folder = paths.data_dir() / "imagenette-sample"
+        rows = itertools.zip_longest(*(_image_files(folder / name) for name in _class_folders(folder)))
+        own += [path for row in rows for path in row if path is not None]
     for path in own[: None if limit is None else max(0, limit - len(chosen))]:
         try:
             chosen.append((path.stem.replace("_", " "), read_image(path, image_size)))
@@ -315,7 +371,188 @@ def photographs(
     return [(name, torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()) for name, picture in chosen]
 
 
-def _taking_turns(folder: Path) -> list[Path]:
-    """The first image of every class folder, then the second of every one, and so on."""
-    columns = (_image_files(folder / name) for name in _class_folders(folder))
-    return [path for row in itertools.zip_longest(*columns) for path in row if path is not None]
+@functools.cache
+def _photograph_parts(split: str, image_size: int) -> tuple[tuple[str, ...], list[Image.Image]]:
+    """Cut the training or the test part out of each bundled photograph: three quarters and the right quarter."""
+    found, parts = photographs(limit=N_PHOTOGRAPHS), []
+    for name, picture in found:
+        photograph = Image.fromarray(picture.permute(1, 2, 0).numpy())
+        border = round(0.75 * photograph.width)
+        left, right = (0, border) if split == "train" else (border, photograph.width)
+        if not 1 <= image_size <= min(right - left, photograph.height):
+            raise ValueError(
+                f"image_size is {image_size}, but the {split} part of the photograph {name} has {right - left} × "
+                f"{photograph.height} pixels; expected at most {min(right - left, photograph.height)}"
+            )
+        parts.append(photograph.crop((left, 0, right, photograph.height)))
+    return tuple(name for name, _ in found), parts
+
+
+def _photograph_crops(split: str, image_size: int, draws: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Cut a crop [3 S S] of bytes for each row of five uniform numbers; give the numbers of their photographs too."""
+    _, parts = _photograph_parts(split, image_size)
+    crops, labels = np.empty((len(draws), image_size, image_size, 3), np.uint8), []
+    for row, (which, size, down, right, flip) in enumerate(draws):
+        label = int(which * len(parts))
+        part = parts[label]
+        largest = min(3.0 * image_size, *part.size)
+        side = image_size * math.exp(size * math.log(largest / image_size))  # uniform in its logarithm
+        left, top = right * (part.width - side), down * (part.height - side)
+        resized = part.resize((image_size,) * 2, Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
+        crops[row] = np.asarray(resized)[:, :: -1 if flip < 0.5 else 1]
+        labels.append(label)
+    return torch.from_numpy(crops).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels, dtype=torch.int64)
+
+
+def photograph_batches(image_size: int, batch_size: int, seed: int = 0, device: torch.device | str = "cpu") -> Batches:
+    """Give endless training batches of random crops of the three bundled photographs, labelled by their numbers.
+
+    One image with strong augmentation goes far for a network's lowest layers (Asano et al., ICLR 2020). A crop is 1 to
+    3 times as wide as the `image_size` (pixels) to which it is resized, as far as the photograph goes, and every
+    second one is flipped; its place, its size and its photograph are drawn from the seed and the step. The right
+    quarter of each photograph is for tests, and no training crop has a pixel of it.
+
+    Raises ValueError where batch_size is not positive, or the crop is larger than a photograph's part.
+    """
+    check_batch_size(batch_size)
+    _photograph_parts("train", image_size)
+
+    def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
+        start, stop = slice_of(batch_size, start, stop)
+        draws = np.random.default_rng([seed, step]).random((batch_size, 5))
+        images, labels = _photograph_crops("train", image_size, draws[start:stop])
+        return to_float(images.to(device)), labels.to(device)
+
+    return batch
+
+
+def photograph_set(count: int, image_size: int, split: str = "test", seed: int = 0) -> ImageSet:
+    """Cut so many crops of the test or the training parts of the photographs; the same for the same arguments.
+
+    Raises ValueError for an unknown split, or a crop larger than a photograph's part.
+    """
+    _check(split)
+    draws = np.random.default_rng([seed, 2**31 + (split == "test")]).random((count, 5))
+    return ImageSet(*_photograph_crops(split, image_size, draws), _photograph_parts(split, image_size)[0])
+
+
+# ---- what a study or a training is on ----
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Three sets that share no image: to learn from, to choose by (where anything is chosen), and to report."""
+
+    train: ImageSet
+    validation: ImageSet | None
+    test: ImageSet
+
+
+def world_splits(
+    world: World, n_train: int, n_validation: int, n_test: int, draw: int = 0, n_seen: int | None = None
+) -> Splits:
+    """Paint three sets of a world. Each `draw` has training images of its own; smaller sets are heads of larger ones.
+
+    Validation and test images are the same for every draw and every size, and never trained on. There are 65,536
+    draws; they begin anew after that. Where a training is too short to see all `n_train` images, `n_seen` says how
+    many it sees: only these are painted, chosen at random from all.
+
+    Raises ValueError for more training images than a draw has.
+    """
+    if n_train > DRAW:
+        raise ValueError(f"n_train is {n_train}; a draw of the world has {DRAW} images")
+    start = draw * DRAW % HELD_OUT
+    return Splits(
+        train=_painted(world, n_train, start, n_train if n_seen is None else min(n_seen, n_train)),
+        validation=_painted(world, n_validation, HELD_OUT + DRAW, n_validation) if n_validation else None,
+        test=_painted(world, n_test, HELD_OUT, n_test),
+    )
+
+
+@functools.lru_cache(maxsize=4)  # for a worker process trains many models on the same images
+def _painted(world: World, count: int, start: int, n_seen: int) -> ImageSet:
+    # The device as `default_device` of the trainings has it; masks are left out, for no training looks at them.
+    cpu = os.environ.get("VITLAB_DEVICE") == "cpu" or not torch.cuda.is_available()
+    device = torch.device("cpu") if cpu else torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    if n_seen == count:
+        return dataclasses.replace(image_set(world, count, start, device), masks=None)
+    images, labels, _ = scene(world, start + epoch_order(count, seed=start, epoch=0)[:n_seen], device)
+    return ImageSet(images, labels, tuple(f"class {k}" for k in range(world.n_classes)))
+
+
+def digits_splits(n_train: int | None = None, hold_out: bool = False) -> Splits:
+    """Split the digits, 8 × 8 pixels; with `hold_out` every fifth training image is set apart.
+
+    `n_train`: the first so many training images only.
+    """
+    everything, number = load("digits", "train"), torch.arange(1437)
+    apart = (number % 5 == 4) & hold_out
+    validation = subset(everything, number[apart]) if hold_out else None
+    return Splits(subset(everything, number[~apart][:n_train]), validation, load("digits", "test"))
+
+
+def subset(images: ImageSet, index: Int64[Tensor, " M"]) -> ImageSet:
+    """Take the images of a set with these numbers, in this order."""
+    masks = None if images.masks is None else images.masks[index]
+    return ImageSet(images.images[index], images.labels[index], images.classes, masks)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Training batches and test images of one set of images."""
+
+    feed: Batches
+    test: ImageSet | FolderSet
+    n_classes: int
+    content: dict[str, Any]  # what tells these images from others
+
+
+def world_named(data: str, image_size: int) -> World | None:
+    """Make the world of a name, "world" with its ten classes or "world-300" with so many; None for another name.
+
+    >>> world_named("world-300", 32).n_classes, world_named("digits", 32)
+    (300, None)
+    """
+    found = re.fullmatch(r"world(?:-(\d{1,7}))?", data)
+    return World(int(found[1] or 10), image_size) if found else None
+
+
+def endless(data: str) -> bool:
+    """Tell whether no image of this name is seen twice, so that there is nothing to augment."""
+    return data == "photographs" or re.fullmatch(r"world(-\d{1,7})?", data) is not None
+
+
+def open_source(
+    data: str,
+    image_size: int,
+    batch_size: int,
+    seed: int,
+    device: torch.device,
+    augmentation: Augmentation = Augmentation(),  # noqa: B008 - frozen
+    workers: int = 2,
+) -> Source:
+    """Open the images called `data`, at `image_size` pixels.
+
+    `data` is "world" or "world-300", "photographs", a name of `load`, or a folder with train/ and test/ in it, whose
+    images so many `workers` decode. Raises what the data sets raise: one that is not there, a file that is no image;
+    and ValueError for a world of fewer than two classes.
+    """
+    if world := world_named(data, image_size):
+        unseen = image_set(world, 2_000, HELD_OUT, device)
+        return Source(stream(world, batch_size, device), unseen, world.n_classes, {"images": str(world)})
+    if data == "photographs":
+        crops, feed = photograph_set(500, image_size), photograph_batches(image_size, batch_size, seed, device)
+        return Source(feed, crops, N_PHOTOGRAPHS, {"images": content_hash(crops)})  # their change shows there too
+    train: ImageSet | FolderSet
+    test: ImageSet | FolderSet
+    if data in NAMES:
+        cropped = augmentation.crop == "inception"  # from images as large as they are kept
+        kept = max(image_size, SIDES.get(data, image_size)) if cropped else image_size
+        train, test = load(data, "train", image_size=kept), load(data, "test", image_size=image_size)
+    else:
+        train, test = (open_folder(data, split, image_size=image_size) for split in ("train", "test"))
+        check_headers(train)
+        check_headers(test)
+    feed = batches(train, batch_size, seed, device, augmentation, image_size, workers)
+    content = {"images": content_hash(train), "test images": content_hash(test)}
+    return Source(feed, test, len(train.classes), content)
