@@ -54,6 +54,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from vitlab import claims, plots
+from vitlab.data.datasets import digits_splits
 from vitlab.data.loader import batches, to_float
 from vitlab.studies import runner, tables
 from vitlab.studies import table as studies
@@ -65,7 +66,6 @@ from vitlab.training.evaluate import evaluate
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 from vitlab.training.schedule import learning_rate
-from vitlab.training.splits import digits_splits
 from vitlab.widgets.live import watch
 
 study = claims.begin("02_training", PRESET, SEED)

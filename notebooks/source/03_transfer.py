@@ -49,6 +49,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from vitlab import claims, plots
+from vitlab.data.datasets import world_splits
 from vitlab.data.loader import to_float
 from vitlab.data.world import World
 from vitlab.evaluation import fewshot
@@ -60,7 +61,6 @@ from vitlab.studies import run as functions
 from vitlab.studies import runner, tables
 from vitlab.studies import table as studies
 from vitlab.studies.statistics import paired, summary
-from vitlab.training.splits import world_splits
 
 
 # %% [markdown]

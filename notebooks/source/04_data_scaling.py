@@ -46,6 +46,7 @@ import torch
 
 from vitlab import claims, plots, widgets
 from vitlab.claims import Estimate
+from vitlab.data.datasets import world_splits
 from vitlab.data.loader import batches
 from vitlab.data.world import World, with_difficulty
 from vitlab.models import zoo
@@ -55,7 +56,6 @@ from vitlab.studies.statistics import differences_by_family, failed_starts, mean
 from vitlab.models.zoo import multiply_adds
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
-from vitlab.training.splits import world_splits
 
 # %% [markdown]
 # The settings of this preset, as they stand in the table of studies: the pair of equal compute that is compared, another

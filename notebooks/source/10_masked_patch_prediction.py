@@ -59,7 +59,7 @@ from IPython.display import Markdown, display
 from torch.nn import functional as F
 
 from vitlab import claims, plots, widgets
-from vitlab.data import datasets, photographs
+from vitlab.data import datasets
 from vitlab.data.loader import to_float
 from vitlab.studies import run as functions
 from vitlab.studies import runner, tables
@@ -181,7 +181,7 @@ def entropy(frequencies):  # nats
     return -sum(p * math.log(p) for p in frequencies if p > 0)
 
 
-held_out = photographs.image_set(200, side).images
+held_out = datasets.photograph_set(200, side).images
 assert torch.equal(open_codes(held_out, cell), colour_codes(to_float(held_out), cell))
 frequencies = frequencies_of(held_out, cell)
 print(f"{(frequencies > 0).sum()} of 512 colours occur")
@@ -246,7 +246,7 @@ def open_loss(model, images, plan):  # bytes [B 3 H W], [B patches]
 
 size = ViTConfig(32, 8, dim=32, depth=2, n_heads=2, mlp_dim=64, n_classes=10)
 small = MaskedViT(ViT(size, SEED))
-few = photographs.image_set(8, 32).images
+few = datasets.photograph_set(8, 32).images
 few_plan = masked.plans(8, 16, MASKED, np.random.default_rng(1))
 print(f"first loss {open_loss(small, few, few_plan).item():.6f}, ln 512 = {math.log(512):.6f}")
 generator = torch.Generator().manual_seed(SEED)
@@ -292,7 +292,7 @@ ends[columns].style.format(precision=2, thousands=",").hide()
 # %%
 first = rows["seed"].min()
 one, its_heads = rows[rows["seed"] == first], heads[heads["seed"] == first]
-crops = photographs.image_set(body.n_test, body.image_size).images[: body.n_watched]
+crops = datasets.photograph_set(body.n_test, body.image_size).images[: body.n_watched]
 crops, crop_plan = functions.most_varied(crops), functions.shown_plan(n_patches, MASKED)
 position_maps, predicted = {}, {}
 for row in one.itertuples():
@@ -337,7 +337,7 @@ alt = (
 alt += "heads, each seed and the mean. Right: loss on held-out crops, each seed."
 known = {"ln 512": math.log(512)} if TARGET != "pixels" else {}
 if TARGET == "mean-colour":
-    of_loss = photographs.image_set(body.n_test, body.image_size).images
+    of_loss = datasets.photograph_set(body.n_test, body.image_size).images
     known["colour frequencies"] = entropy(frequencies_of(of_loss, body.patch_size))
 with plots.figure(study, "onset", 1, 3, alt=alt, figsize=(13, 3.7)) as axes:
     plots.plot_heads(its_heads, axes[0], limit=limit, **scale)

@@ -61,11 +61,11 @@ from vitlab.models.variants import AxialAttention
 from vitlab.models.vit import Attention
 from vitlab.models.zoo import forward_flops
 from vitlab.claims.rules import AHEAD, EQUAL, lead, positions_rule
+from vitlab.data.datasets import world_splits
 from vitlab.studies import run as functions
 from vitlab.studies import runner, tables
 from vitlab.studies import table as studies
 from vitlab.studies.statistics import summary
-from vitlab.training.splits import world_splits
 
 study = claims.begin("11_design_choices", PRESET, SEED)
 

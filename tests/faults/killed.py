@@ -19,11 +19,11 @@ import torch
 from torch import nn
 
 from vitlab.data.augment import Augmentation
+from vitlab.data.datasets import world_splits
 from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
-from vitlab.training.splits import world_splits
 
 RECIPE = Recipe(
     steps=40, batch_size=16, learning_rate=1e-2, warmup_steps=4, eval_every=8, patience=4, ema_decay=0.9, accumulate=2

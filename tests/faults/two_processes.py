@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 from vitlab.data.augment import Augmentation
+from vitlab.data.datasets import world_splits
 from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.models import zoo
 from vitlab.training import processes
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
-from vitlab.training.splits import world_splits
 
 RECIPE = Recipe(steps=20, batch_size=16, learning_rate=1e-3, warmup_steps=2, eval_every=10, patience=5)
 NAME = "Lab-Ti/2"

@@ -7,6 +7,7 @@ import timm
 import torch
 from scipy import ndimage
 
+from vitlab.data.datasets import world_splits
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import World
 from vitlab.models import zoo
@@ -16,7 +17,6 @@ from vitlab.training import paper
 from vitlab.training.divergence import DivergedError
 from vitlab.training.finetune import finetune, split
 from vitlab.training.recipe import Recipe
-from vitlab.training.splits import world_splits
 
 TINY = World(image_size=8)
 

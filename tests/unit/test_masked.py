@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from weights import apart
 
 from vitlab.cli import main
+from vitlab.data.datasets import world_splits
 from vitlab.data.loader import batches, to_float
 from vitlab.data.world import World
 from vitlab.models import zoo
@@ -19,7 +20,6 @@ from vitlab.training.loop import train
 from vitlab.training.masked import COLOURS, KEPT, MaskedPrediction, MaskedViT, Target, plans
 from vitlab.training.processes import Group
 from vitlab.training.recipe import Recipe
-from vitlab.training.splits import world_splits
 
 SPLITS = world_splits(World(image_size=16), 40, 8, 20)
 ALL = list(Target)

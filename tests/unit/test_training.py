@@ -13,19 +13,19 @@ from torch import nn
 from torch.nn import functional as F
 from weights import apart
 
+from vitlab.data import datasets as training
+from vitlab.data.datasets import digits_splits, subset, world_splits
 from vitlab.data.loader import ImageSet, batches
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
 from vitlab.models.zoo import multiply_adds
 from vitlab.training import checkpoint, cores, interrupts, processes
-from vitlab.training import splits as training
 from vitlab.training.divergence import DivergedError
 from vitlab.training.evaluate import evaluate, untrained_row
 from vitlab.training.loop import train
 from vitlab.training.optim import optimizer_for
 from vitlab.training.recipe import Recipe
 from vitlab.training.schedule import LINEAR_END, learning_rate
-from vitlab.training.splits import digits_splits, subset, world_splits
 
 TINY = World(image_size=8)
 

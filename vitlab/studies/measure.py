@@ -20,7 +20,7 @@ from vitlab.analysis.distance import depth_trend, distance_reducer, head_spread,
 from vitlab.analysis.geometry import reads_class_token
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
-from vitlab.data import datasets, photographs
+from vitlab.data import datasets
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
@@ -85,7 +85,7 @@ def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int = 0
     if images == "world":
         return list(world_at(pretrained.image_size, count, seed).images)
     if images == CROPS:
-        return list(photographs.image_set(count, side, seed=seed).images)
+        return list(datasets.photograph_set(count, side, seed=seed).images)
     if images == "photographs":
         return [picture for _, picture in datasets.photographs(limit=count)]
     available = datasets.load(images, "test", image_size=side).images

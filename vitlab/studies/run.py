@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from vitlab.analysis import positions
 from vitlab.analysis.distance import distance_and_mass
 from vitlab.analysis.geometry import patch_embedding
-from vitlab.data import datasets, photographs, world
+from vitlab.data import datasets, world
 from vitlab.data.augment import Augmentation
-from vitlab.data.images import fitted
-from vitlab.data.loader import Batches, ImageSet, batches, epoch_order, to_float
+from vitlab.data.datasets import DRAW, Splits, digits_splits, subset, world_named, world_splits
+from vitlab.data.loader import Batches, ImageSet, batches, epoch_order, resize_and_crop, to_float
 from vitlab.data.world import HELD_OUT, World, image_set, stream, with_cues, with_difficulty
 from vitlab.evaluation.features import features
 from vitlab.evaluation.fewshot import FewShot, few_shot
@@ -45,8 +45,6 @@ from vitlab.training.masked import MaskedPrediction, MaskedViT, Target
 from vitlab.training.objective import Classification
 from vitlab.training.processes import Group, default_device
 from vitlab.training.recipe import Recipe
-from vitlab.training.sources import world_named
-from vitlab.training.splits import DRAW, Splits, digits_splits, subset, world_splits
 
 Config = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -105,7 +103,7 @@ def resized_target(data: str, part: str, image_size: int, count: int) -> ImageSe
     if images.images.shape[-1] == image_size:
         return images
     arrays = images.images.permute(0, 2, 3, 1).numpy()
-    pictures = np.stack([fitted(Image.fromarray(each), image_size).transpose(2, 0, 1) for each in arrays])
+    pictures = np.stack([resize_and_crop(Image.fromarray(each), image_size).transpose(2, 0, 1) for each in arrays])
     return ImageSet(torch.from_numpy(pictures), images.labels, images.classes)
 
 
@@ -497,7 +495,7 @@ def masked(config: Config) -> Rows:
             made = pretraining_world(side)
             feed, n_classes = world.stream(made, size, device, start=seed * DRAW % HELD_OUT), made.n_classes
         elif data == CROPS:
-            feed, n_classes = photographs.stream(side, size, seed, device), len(photographs.names())
+            feed, n_classes = datasets.photograph_batches(side, size, seed, device), datasets.N_PHOTOGRAPHS
         else:
             of_set = whole(data, "train", kept_px(data, side))
             feed, n_classes = batches(of_set, size, seed, device, _CROPPED, side), len(of_set.classes)
@@ -536,7 +534,8 @@ def local_heads(config: Config) -> Rows:
     side, size, seed, data = config["image_size"], config["batch_size"], config["seed"], config["data"]
     device, recipe = default_device(), recipe_of(config, betas=(0.9, 0.95))
     if data == CROPS:
-        feed, test = photographs.stream(side, size, seed, device), photographs.image_set(config["n_test"], side)
+        feed = datasets.photograph_batches(side, size, seed, device)
+        test = datasets.photograph_set(config["n_test"], side)
     else:
         kept, test = whole(data, "train", kept_px(data, side)), whole(data, "test", side)
         if 0 < config["n_train"] < len(kept):

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vitlab.data.folders import FolderSet
-from vitlab.data.loader import ImageSet, to_float
+from vitlab.data.loader import FolderSet, ImageSet, to_float
 from vitlab.training import processes
 from vitlab.training.precision import autocast
 from vitlab.training.processes import Group

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from vitlab.data.augment import Augmentation
+from vitlab.data.datasets import subset
 from vitlab.data.loader import ImageSet, batches, epoch_order
 from vitlab.models.adapt import with_new_head
 from vitlab.models.zoo import Pretrained
@@ -19,7 +20,6 @@ from vitlab.training.evaluate import untrained_row
 from vitlab.training.loop import train
 from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
-from vitlab.training.splits import subset
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def finetune(
         ValueError: no learning rate, a share that leaves no image on one of the two sides.
         DivergedError: every learning rate diverges.
 
-    >>> from vitlab.training.splits import digits_splits
+    >>> from vitlab.data.datasets import digits_splits
     >>> from vitlab.models import zoo
     >>> digits = digits_splits(n_train=40)
     >>> few = lambda rate: Recipe(steps=2, batch_size=8, optimizer="sgd", learning_rate=rate)
@@ -81,7 +81,7 @@ def finetune(
 def split(images: ImageSet, held_out: float, seed: int) -> tuple[ImageSet, ImageSet]:
     """Split a set of images at random in two: all but the share `held_out`, and that share.
 
-    >>> from vitlab.training.splits import digits_splits
+    >>> from vitlab.data.datasets import digits_splits
     >>> [len(part) for part in split(digits_splits().train, 0.02, seed=0)]
     [1408, 29]
     """

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab import paths
-from vitlab.data.folders import FolderSet
-from vitlab.data.loader import Batches, ImageSet
+from vitlab.data.loader import Batches, FolderSet, ImageSet
 from vitlab.models.zoo import forward_flops
 from vitlab.training import cores, cost, interrupts, optim, processes, resume, rows
 from vitlab.training.checkpoint_plan import checkpoint_plan

@@ -13,8 +13,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vitlab.data.folders import FolderSet
-from vitlab.data.loader import Batches, ImageSet, slice_of, to_float
+from vitlab.data.loader import Batches, FolderSet, ImageSet, slice_of, to_float
 from vitlab.models.vit import ViT
 from vitlab.training import processes
 from vitlab.training.precision import autocast

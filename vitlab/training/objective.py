@@ -9,8 +9,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vitlab.data.folders import FolderSet
-from vitlab.data.loader import ImageSet
+from vitlab.data.loader import FolderSet, ImageSet
 from vitlab.training.evaluate import evaluate
 from vitlab.training.processes import Group
 

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
-from vitlab.data.folders import FolderSet
-from vitlab.data.loader import Batches, ImageSet
+from vitlab.data.loader import Batches, FolderSet, ImageSet
 from vitlab.models import variants, zoo
 from vitlab.models.adapt import with_new_head
 from vitlab.models.weights import values_hash
 from vitlab.settings import check, number, one_of, whole
-from vitlab.training import checkpoint, cost, masked, paper, processes, progress, sources
+from vitlab.training import checkpoint, cost, masked, paper, processes, progress
 from vitlab.training.loop import train
 from vitlab.training.masked import Target
 from vitlab.training.objective import Classification, Objective
@@ -66,7 +66,7 @@ class Session:
                 "attention": one_of(self.attention, variants.ATTENTION),
             },
         )
-        if self.objective == "masked" and self.augmentation.mixes:
+        if self.objective == "masked" and self.augmentation.mixup:
             raise ValueError("masked prediction mixes no images; leave out mixup")
         if self.weights and (self.head != "linear" or self.dropout):
             raise ValueError(f"weights={self.weights!r} get a linear head and no dropout; leave out head and dropout")
@@ -112,7 +112,7 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
         parts[name] = dataclasses.replace(part, **{key: left.pop(key) for key in list(left) if key in known})
     if unknown := set(left) - set(DEFAULTS):
         raise ValueError(f"a training has no setting {', '.join(sorted(unknown))}; there are: {', '.join(DEFAULTS)}")
-    if sources.endless(data) and parts["augmentation"] != Augmentation():
+    if datasets.endless(data) and parts["augmentation"] != Augmentation():
         raise ValueError(f"{data} is not augmented, because no image is seen twice; leave out crop, flip and mixup")
     return dataclasses.replace(default, **parts, **left)
 
@@ -128,7 +128,7 @@ def _of_the_paper(model: str, data: str, like: str) -> Session:
         there = "; ".join(f"{', '.join(row.models)} on {row.data}" for row in paper.TABLE_3)
         raise ValueError(f"Table 3 has no {model} on {like}; it has {there}")
     row = rows[0]
-    inception = Augmentation() if sources.endless(data) else Augmentation(crop="inception", flip=True)
+    inception = Augmentation() if datasets.endless(data) else Augmentation(crop="inception", flip=True)
     return Session(model, data, row.recipe(), inception, row.image_size, head="tanh", dropout=row.dropout)
 
 
@@ -150,7 +150,7 @@ def prepared(chosen: Session, device: torch.device) -> Prepared:
     """
     recipe = chosen.recipe
     how = (chosen.image_size, recipe.batch_size, recipe.seed, device, chosen.augmentation, chosen.workers)
-    source = sources.opened(chosen.data, *how)
+    source = datasets.open_source(chosen.data, *how)
     feed: Batches = source.feed
     model, settings = _begun(chosen, source.n_classes)
     objective: Objective = Classification(recipe.label_smoothing)

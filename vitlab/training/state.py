@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab.data.folders import FolderSet
-from vitlab.data.loader import Batches, ImageSet
+from vitlab.data.loader import Batches, FolderSet, ImageSet
 from vitlab.training.checkpoint_plan import CheckpointPlan
 from vitlab.training.objective import Objective
 from vitlab.training.processes import Group, Parallel

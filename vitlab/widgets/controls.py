@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from vitlab.data.images import upright
+from vitlab.data.loader import to_rgb
 from vitlab.plots.style import as_png, still
 from vitlab.plots.style import style
 
@@ -137,7 +137,7 @@ def read_picture(content: bytes) -> UInt8[Tensor, "3 H W"]:
             if image.has_transparency_data:
                 image = ImageOps.exif_transpose(image).convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-            image = upright(image)
+            image = to_rgb(image)
     except Image.DecompressionBombError:
         raise ValueError(
             f"a picture of more than {MAX_PIXELS / 1e6:.0f} million pixels given; scale it down, a model sees a few "

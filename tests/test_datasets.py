@@ -12,7 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from vitlab.data import datasets, folders, images
+from vitlab import paths
+from vitlab.data import datasets, loader
+from vitlab.data.world import HELD_OUT, World, image_set
 
 
 @pytest.fixture
@@ -49,14 +51,6 @@ def test_known_answers_folder_layout(data):
     assert found.images[:, :, 0, 0].tolist() == [[9, 9, 9], [0, 0, 0], [1, 2, 3]]
 
 
-def test_folder_with_splits_and_without(data):
-    picture(data / "mine/train/a/1.png", (1, 1, 1))
-    picture(data / "mine/test/a/1.png", (2, 2, 2))
-    picture(data / "flat/a/1.png", (3, 3, 3))
-    assert [int(datasets.load(data / "mine", s).images[0, 0, 0, 0]) for s in ("train", "test")] == [1, 2]
-    assert int(datasets.load(str(data / "flat")).images[0, 0, 0, 0]) == 3
-
-
 def test_images_of_several_sizes_need_one(data):
     picture(data / "s/a/1.png", (1, 1, 1), (6, 6))
     picture(data / "s/a/2.png", (5, 5, 5), (12, 8))
@@ -68,7 +62,7 @@ def test_images_of_several_sizes_need_one(data):
 def test_centre_crop_is_the_centre():
     strip = np.zeros((8, 24, 3), np.uint8)
     strip[:, 8:16] = 200
-    assert (images.fitted(Image.fromarray(strip), 8)[:, 2:-2] == 200).all()
+    assert (loader.resize_and_crop(Image.fromarray(strip), 8)[:, 2:-2] == 200).all()
 
 
 @pytest.mark.parametrize("name", sorted(datasets.TORCHVISION))
@@ -116,14 +110,14 @@ def test_images_that_would_be_too_large_before_they_are_cropped_are_refused(data
     with pytest.raises(ValueError, match=rf"1\.png cannot be read \({words} in all; crop it\)"):
         datasets.load(data / "t", image_size=224)
     with pytest.raises(ValueError, match=words):
-        next(folders.open_folder(data / "t", image_size=224).chunks(1))
+        next(datasets.open_folder(data / "t", image_size=224).chunks(1))
     assert datasets.load(data / "t", image_size=8).images.shape == (1, 3, 8, 8)  # 240,000 x 8
 
 
 @pytest.mark.parametrize("size", [0, -3, 11_586, 99999999999999999999])
 def test_sizes_that_no_image_has(data, size):
     picture(data / "t/a/1.png", (1, 1, 1))
-    for load in (datasets.load, folders.open_folder):
+    for load in (datasets.load, datasets.open_folder):
         with pytest.raises(
             ValueError, match=f"image_size is {size}; it is a number of pixels a side, from 1 to 11,585"
         ):
@@ -160,17 +154,10 @@ def test_a_pipe_is_not_waited_for(data):
         with pytest.raises(ValueError, match=r"2\.png cannot be read \(it is no regular file: a folder, a pipe or"):
             datasets.load(data / "t", image_size=8)
         with pytest.raises(ValueError, match=r"2\.png cannot be read \(it is no regular file"):
-            list(folders.open_folder(data / "t", image_size=8).chunks(4))
+            list(datasets.open_folder(data / "t", image_size=8).chunks(4))
     finally:
         for timer in timers:
             timer.cancel()
-
-
-def test_a_name_that_is_too_long_for_a_path_is_unknown():
-    with pytest.raises(ValueError, match="unknown data set 'xxx"):
-        datasets.load("x" * 5000)
-    with pytest.raises(FileNotFoundError, match="no folder xxx"):
-        folders.open_folder("x" * 5000, image_size=8)
 
 
 def test_no_readable_image_and_no_image_at_all(data):
@@ -189,12 +176,6 @@ def test_labels_mean_the_same_in_both_splits(data):
     picture(data / "mine/test/bee/._1.png", (3, 3, 3))
     test = datasets.load("mine", "test")  # by its name in VITLAB_DATA
     assert (test.classes, test.labels.tolist()) == (("ant", "bee"), [1])
-
-
-def test_a_split_that_is_not_there_is_not_another_one(data):
-    picture(data / "mine/train/a/1.png", (1, 1, 1))
-    with pytest.raises(FileNotFoundError, match=r"has train/ with class folders but no such test/"):
-        datasets.load(data / "mine", "test")
 
 
 def test_sixteen_bits_and_the_camera_held_upright(data):
@@ -239,37 +220,6 @@ def test_torchvisions_own_layout(data):
             datasets.load("cifar100", "test")
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda d: (d / "empty").mkdir(), "has no sub-folders"),
-        (lambda d: (d / "empty/a").mkdir(parents=True), "no image in the class folders"),
-    ],
-)
-def test_empty_folders(data, make, message):
-    make(data)
-    with pytest.raises(ValueError, match=message):
-        datasets.load(data / "empty")
-
-
-def test_unknown_names():
-    with pytest.raises(ValueError, match="did you mean 'digits'"):
-        datasets.load("digit")
-    with pytest.raises(ValueError, match="image_size is 0"):
-        datasets.load("digits", image_size=0)
-    with pytest.raises(ValueError, match="'train' or 'test'"):
-        datasets.load("digits", "validation")
-
-
-@pytest.mark.parametrize("folders", [("train/cat", "test/cat"), ("cat",)])
-def test_a_split_that_is_not_there_is_named_whatever_the_folder_has(tmp_path, folders):
-    for folder in folders:
-        picture(tmp_path / folder / "0.png", (1, 2, 3))
-    for split in ("validation", ""):
-        with pytest.raises(ValueError, match=f"split is {split!r}; it is 'train' or 'test'"):
-            datasets.listing(tmp_path, split)
-
-
 def test_photographs(data):
     picture(data / "photos/my_cat.png", (7, 7, 7))
     found = datasets.photographs(image_size=24)
@@ -291,7 +241,7 @@ def test_photographs_of_several_classes_take_turns(data):
 
 @pytest.mark.skipif("VITLAB_DATA" not in os.environ, reason="VITLAB_DATA is not set: no local data sets to read")
 def test_real_cifar10():
-    if not (datasets.files.data_dir() / "cifar10" / "test").is_dir():
+    if not (paths.data_dir() / "cifar10" / "test").is_dir():
         pytest.skip("no CIFAR-10 in VITLAB_DATA")
     test = datasets.load("cifar10", "test")
     assert test.images.shape == (10_000, 3, 32, 32)
@@ -322,3 +272,129 @@ def test_torchvisions_imagenette_takes_the_first_of_each_classs_names(data, monk
     (data / "imagenette2-160").mkdir(parents=True)
     found = datasets.load("imagenette", "test")
     assert found.classes == ("tench", "English springer") and found.images.shape == (2, 3, 128, 128)
+
+
+def test_folders_and_names_that_mean_nothing_are_refused(data):
+    (data / "none").mkdir()
+    (data / "empty/a").mkdir(parents=True)
+    picture(data / "mine/train/a/1.png", (1, 1, 1))
+    (data / "mine/train/b").mkdir()
+    for call, error, message in [
+        (lambda: datasets.load("none"), ValueError, "has no sub-folders"),
+        (lambda: datasets.load("empty"), ValueError, "no image in the class folders"),
+        (lambda: datasets.load("mine", "test"), FileNotFoundError, "has train/ with class folders but no such test/"),
+        (lambda: datasets.load("digit"), ValueError, "did you mean 'digits'"),
+        (lambda: datasets.load("digits", "validation"), ValueError, "split is 'validation'; it is 'train' or 'test'"),
+        (lambda: datasets.load("x" * 5000), ValueError, "unknown data set 'xxx"),
+        (lambda: datasets.open_folder("x" * 5000, image_size=8), FileNotFoundError, "no folder xxx"),
+        (lambda: datasets.open_folder("nowhere", image_size=8), FileNotFoundError, "no folder nowhere.*VITLAB_DATA"),
+        (lambda: datasets.open_folder("mine", image_size=8), ValueError, r"no image in .*mine/train/b"),
+        (lambda: datasets.open_folder("mine", "", image_size=8), ValueError, "split is ''"),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
+
+
+# ---- photographs to train on ----
+
+
+def made_up(monkeypatch, columns: np.ndarray, height: int) -> None:
+    """Let one photograph with these grey levels, left to right, stand for the three."""
+    pixels = torch.from_numpy(columns.astype(np.uint8)).expand(3, height, -1).contiguous()
+    monkeypatch.setattr(datasets, "photographs", lambda limit: [("made up", pixels)])
+    monkeypatch.setattr(datasets, "_photograph_parts", datasets._photograph_parts.__wrapped__)
+
+
+def test_crops_are_functions_of_the_step_and_slices_are_cut_from_them():
+    first, other = (datasets.photograph_batches(32, 8, seed=seed) for seed in (1, 2))
+    images, labels = first(5)
+    assert images.shape == (8, 3, 32, 32) and -1 <= images.min() < images.max() <= 1
+    assert torch.equal(first(5)[0], images) and not torch.equal(first(6)[0], images)
+    assert not torch.equal(other(5)[0], images)
+    for k, whole in enumerate((images, labels)):
+        assert torch.equal(torch.cat([first(5, 0, 3)[k], first(5, 3)[k]]), whole)
+    assert set(torch.cat([first(step)[1] for step in range(8)]).tolist()) == {0, 1, 2}
+    assert datasets.photograph_set(2, 32).classes == ("china", "flower", "grace hopper")
+
+
+def test_no_training_crop_has_a_pixel_that_is_held_out(monkeypatch):
+    """A photograph whose pixels say where they are: black to train on, white to test on."""
+    made_up(monkeypatch, np.where(np.arange(400) < 300, 0, 255), height=300)
+    assert datasets.photograph_set(200, 32, "train").images.max() == 0
+    assert datasets.photograph_set(200, 32, "test").images.min() == 255
+    assert all(datasets.photograph_batches(32, 50)(step)[0].max() == -1 for step in range(4))
+
+
+def test_crops_are_of_one_to_three_sides_anywhere_and_half_of_them_flipped(monkeypatch):
+    """A photograph that rises by one grey level a pixel from left to right: a crop shows its own place and size."""
+    made_up(monkeypatch, np.minimum(np.arange(266), 199), height=160)
+    images = datasets.photograph_set(600, 40, "train").images
+    steps = images[:, 0, 0, -1].int() - images[:, 0, 0, 0].int()
+    assert (steps < 0).float().mean() == pytest.approx(0.5, abs=0.08)
+    assert images[:, 0].float().mean() == pytest.approx(99.5, abs=4)  # the middle of the ramp
+    assert 38 <= steps.abs().min() < 45 and 110 < steps.abs().max() < 120  # crops 40 to 120 pixels wide
+
+
+def test_crops_that_cannot_be_are_refused():
+    for size in (0, -3, 129, 1000):
+        words = rf"image_size is {size}, but the test part of the photograph .* at most"
+        with pytest.raises(ValueError, match=words):
+            datasets.photograph_set(2, size)
+    with pytest.raises(ValueError, match="split is 'all'"):
+        datasets.photograph_set(2, 32, "all")
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        datasets.photograph_batches(32, 0)
+
+
+# ---- splits and sources ----
+
+
+def test_splits_of_the_world_share_no_image_and_smaller_ones_are_heads_of_larger_ones():
+    tiny = World(image_size=8)
+    small, large = (datasets.world_splits(tiny, n, 10, 10) for n in (20, 40))
+    assert torch.equal(large.train.images[:20], small.train.images)
+    assert torch.equal(large.test.images, small.test.images)
+    assert torch.equal(large.test.images, image_set(tiny, 10, HELD_OUT).images)
+    every = torch.cat([part.images.flatten(1) for part in (large.train, large.validation, large.test)])
+    assert len(every.unique(dim=0)) == len(every)
+    other = datasets.world_splits(tiny, 20, 0, 10, draw=1)
+    assert not torch.equal(other.train.images, small.train.images) and other.validation is None
+    assert torch.equal(other.test.images, small.test.images)
+    assert len(datasets.world_splits(tiny, 1_000_000, 0, 10, n_seen=50).train) == 50
+    with pytest.raises(ValueError, match="n_train is 16777217"):
+        datasets.world_splits(tiny, datasets.DRAW + 1, 0, 10)
+
+
+def test_held_out_digits_are_neither_trained_on_nor_tested_on():
+    tuning, whole = datasets.digits_splits(hold_out=True), datasets.digits_splits()
+    assert (len(tuning.train), len(tuning.validation), len(whole.train)) == (1150, 287, 1437)
+    assert whole.validation is None and torch.equal(whole.test.images, tuning.test.images)
+    seen = {image.numpy().tobytes() for image in tuning.train.images}
+    assert not seen & {image.numpy().tobytes() for image in tuning.validation.images}
+    assert torch.equal(datasets.digits_splits(n_train=20).train.images, whole.train.images[:20])
+
+
+def test_a_subset_keeps_labels_classes_and_masks():
+    images = image_set(World(image_size=8), 20)
+    part = datasets.subset(images, torch.arange(5, 9))
+    assert torch.equal(part.labels, images.labels[5:9]) and part.classes == images.classes
+    assert torch.equal(part.masks, images.masks[5:9])
+
+
+def test_sources_by_name(data):
+    for split in ("train", "test"):
+        for name in "ab":
+            picture(data / f"mine/{split}/{name}/1.png", (1, 2, 3), (20, 20))
+    for name, n_classes, n_test, endless in [
+        ("world-20", 20, 2000, True),
+        ("photographs", 3, 500, True),
+        ("digits", 10, 360, False),
+        ("mine", 2, 2, False),
+    ]:
+        source = datasets.open_source(name, 16, batch_size=4, seed=0, device=torch.device("cpu"), workers=0)
+        assert source.feed(0)[0].shape == (4, 3, 16, 16)
+        assert (source.n_classes, len(source.test), datasets.endless(name)) == (n_classes, n_test, endless)
+        assert all(source.content.values())
+    (data / "mine/test/a/1.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"1\.png cannot be read"):
+        datasets.open_source("mine", 16, 4, 0, torch.device("cpu"))

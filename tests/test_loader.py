@@ -1,0 +1,357 @@
+"""Batches: every image once an epoch, the same batch for the same step, bytes to −1…1; the same from files."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional as F
+
+from vitlab.data import datasets
+from vitlab.data.augment import Augmentation, boxes, draw
+from vitlab.data.loader import (
+    ImageSet,
+    batch_indices,
+    batches,
+    content_hash,
+    epoch_order,
+    rows_of,
+    to_float,
+)
+from vitlab.data.world import World, stream
+
+
+def numbered(n: int) -> ImageSet:
+    """Image i is filled with the grey level i, and so is its label."""
+    images = torch.arange(n, dtype=torch.uint8).reshape(n, 1, 1, 1).expand(n, 3, 2, 2).contiguous()
+    return ImageSet(images, torch.arange(n), tuple(str(i) for i in range(n)))
+
+
+def labels_of(feed, steps) -> list[int]:
+    return [label for step in steps for label in feed(step)[1].tolist()]
+
+
+@pytest.mark.parametrize("n, batch_size", [(12, 4), (10, 4), (7, 3), (5, 8), (3, 10), (1, 2)])
+def test_every_image_is_seen_once_before_any_is_seen_again(n, batch_size):
+    seen = labels_of(batches(numbered(n), batch_size, seed=0), range(3 * n))
+    epochs = [seen[i : i + n] for i in range(0, len(seen), n)]
+    assert all(sorted(epoch) == list(range(n)) for epoch in epochs)
+    if n > 4:
+        assert len({tuple(epoch) for epoch in epochs}) > 1  # another order each time
+
+
+def test_a_batch_depends_on_seed_and_step_alone():
+    forwards, backwards = (batches(numbered(10), 4, seed=3) for _ in range(2))
+    wanted = [forwards(step)[1].tolist() for step in range(20)]
+    assert [backwards(step)[1].tolist() for step in reversed(range(20))] == wanted[::-1]
+    assert wanted[17] == batches(numbered(10), 4, seed=3)(17)[1].tolist()  # asked for first
+    assert labels_of(batches(numbered(10), 4, seed=4), range(20)) != [x for batch in wanted for x in batch]
+
+
+def test_images_and_labels_stay_together():
+    images, labels = batches(numbered(50), 8, seed=0)(11)
+    assert images.shape == (8, 3, 2, 2)
+    torch.testing.assert_close(images[:, 0, 0, 0], labels / 127.5 - 1)
+    pixels = torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(3, 1, 1, 1).expand(3, 3, 1, 1)
+    torch.testing.assert_close(to_float(pixels)[:, 0, 0, 0], torch.tensor([-1.0, -0.6, 1.0]))
+    assert pixels.unique().tolist() == [0, 51, 255]  # the bytes are left as they are
+
+
+def test_orders_of_neighbouring_seeds_and_epochs_differ():
+    orders = {tuple(epoch_order(20, seed, epoch).tolist()) for seed in range(5) for epoch in range(5)}
+    assert len(orders) == 25
+
+
+def test_a_set_needs_an_image_and_a_label_for_each():
+    made = object.__new__(ImageSet)  # as a user makes it, whose annotations nobody checks
+    for n, labels, message in ((3, 2, "3 images but 2 labels"), (0, 0, "empty")):
+        object.__setattr__(made, "images", torch.zeros(n, 3, 2, 2, dtype=torch.uint8))
+        object.__setattr__(made, "labels", torch.zeros(labels, dtype=torch.int64))
+        with pytest.raises(ValueError, match=message):
+            made.__post_init__()
+
+
+def test_what_means_nothing_is_refused():
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        batches(numbered(4), 0, seed=0)
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        numbered(10).chunks(0)
+    with pytest.raises(ValueError, match="pad is 7 but the images have 7×7 pixels"):
+        batches(noisy(3), 2, seed=0, augmentation=Augmentation(crop="pad", pad=7))
+
+
+# ---- slices ----
+
+KINDS = [
+    None,
+    Augmentation(crop="pad", pad=3, flip=True),
+    Augmentation(crop="inception", flip=True),
+    Augmentation(crop="pad", pad=2, mixup=0.4),
+    Augmentation(crop="inception", flip=True, mixup=0.4),
+]
+
+
+def noisy(n: int) -> ImageSet:
+    generator = torch.Generator().manual_seed(n)
+    images = torch.randint(0, 256, (n, 3, 7, 7), dtype=torch.uint8, generator=generator)
+    return ImageSet(images, torch.arange(n) % 5, tuple("abcde"))
+
+
+def equal(found, wanted) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cuts", [(0, 8, 16), (0, 4, 8, 12, 16), (0, 1, 3, 13, 16)])
+def test_slices_are_the_batch_cut_up(kind, cuts):
+    batch = batches(noisy(21), 16, seed=0, augmentation=kind)
+    other = batches(noisy(21), 16, seed=0, augmentation=kind)  # another process
+    for step in (0, 1, 9):
+        parts = [other(step, *ends) for ends in reversed(list(zip(cuts, cuts[1:], strict=False)))][::-1]
+        assert equal([torch.cat(part) for part in zip(*parts, strict=True)], batch(step))
+
+
+def test_a_slice_takes_one_image_more_for_its_last_partner():
+    assert rows_of(8, 2, 5, Augmentation()).tolist() == [2, 3, 4]
+    assert rows_of(8, 2, 5, Augmentation(mixup=1.0)).tolist() == [2, 3, 4, 5]
+    assert rows_of(8, 5, None, Augmentation(mixup=1.0)).tolist() == [5, 6, 7, 0]
+
+
+@pytest.mark.parametrize("start, stop", [(0, 9), (-1, 3), (3, 3), (5, 2), (8, None)])
+def test_a_slice_lies_within_its_batch(start, stop):
+    for batch in (batches(noisy(21), 8, seed=0), stream(World(image_size=8), 8)):
+        with pytest.raises(ValueError, match="a batch of 8; expected 0 ≤ start < stop ≤ 8"):
+            batch(0, start, stop)
+
+
+# ---- augmentation ----
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_an_augmented_batch_is_what_a_loop_over_its_images_makes(kind):
+    """In float64, from the numbers drawn: crop, flip, then mix with the next image of the batch."""
+    data, step = noisy(50), 4
+    images, labels = batches(data, 16, seed=7, augmentation=kind)(step)
+    plain = batches(data, 16, seed=7)(step)
+    drawn = draw(kind, 16, 7, step)
+    made = []
+    for i, image in enumerate(plain[0].double()):
+        if kind.crop == "pad":
+            top, left = (drawn.position[i] * (2 * kind.pad + 1)).long().tolist()
+            image = F.pad(image, (kind.pad,) * 4, mode="reflect")[:, top : top + 7, left : left + 7]
+        else:
+            top, left, height, width = boxes(drawn[i : i + 1], 7, 7)[0].tolist()
+            crop = image[None, :, top : top + height, left : left + width]
+            image = F.interpolate(crop, (7, 7), mode="bilinear")[0]
+        made.append(image.flip(-1) if drawn.flip[i] else image)
+    wanted = [drawn.weight * made[i] + (1 - drawn.weight) * made[(i + 1) % 16] for i in range(16)]
+    torch.testing.assert_close(images.double(), torch.stack(wanted), rtol=0, atol=1e-5)
+    if not kind.mixup:
+        assert torch.equal(labels, plain[1])
+        return
+    one_hot = torch.eye(5)[plain[1]]
+    torch.testing.assert_close(labels, drawn.weight * one_hot + (1 - drawn.weight) * one_hot.roll(-1, 0))
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_an_augmented_batch_depends_on_seed_and_step_alone(kind):
+    forwards, backwards = (batches(noisy(10), 4, seed=3, augmentation=kind) for _ in range(2))
+    state = torch.get_rng_state()
+    wanted = [forwards(step) for step in range(6)]
+    assert all(equal(backwards(step), wanted[step]) for step in reversed(range(6)))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(batches(noisy(10), 4, seed=4, augmentation=kind)(0)[0], wanted[0][0])
+
+
+def test_a_batch_of_one_is_its_own_partner():
+    data = noisy(3)
+    images, labels = batches(data, 1, seed=0, augmentation=Augmentation(mixup=0.4))(0)
+    plain = batches(data, 1, seed=0)(0)
+    torch.testing.assert_close(images, plain[0])
+    torch.testing.assert_close(labels, torch.eye(5)[plain[1]])
+
+
+def test_inception_crops_come_at_another_size_and_nothing_else_does():
+    crops = Augmentation(crop="inception", area=(1.0, 1.0), aspect=(1.0, 1.0))
+    images, labels = batches(noisy(40), 8, seed=0, augmentation=crops, image_size=5)(3)
+    whole, same = batches(noisy(40), 8, seed=0)(3)
+    assert torch.equal(labels, same)
+    wanted = F.interpolate(whole, (5, 5), mode="bilinear", align_corners=False)
+    torch.testing.assert_close(images, wanted, rtol=0, atol=1e-4)
+    assert batches(noisy(40), 8, seed=0, image_size=7)(3)[0].shape == (8, 3, 7, 7)
+    with pytest.raises(ValueError, match="image_size is 5 but the images have 7×7 pixels: only inception crops"):
+        batches(noisy(40), 8, seed=0, image_size=5)
+
+
+# ---- from files ----
+
+CROPS = Augmentation(crop="inception", flip=True, mixup=0.4)
+
+
+def write(path, size, seed=0):
+    """Smooth noise, so that a resized image still shows which one it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    coarse = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), np.uint8)
+    Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).save(path)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Ten images of three classes in train/ and three of two in test/, of several sizes."""
+    root = tmp_path_factory.mktemp("photos")
+    for i in range(10):
+        write(root / f"train/{'abc'[i % 3]}/{i}.png", (20 + 3 * i, 40 - 2 * i), seed=i)
+    for i in range(3):
+        write(root / f"test/{'ac'[i % 2]}/{i}.jpg", (24, 30), seed=100 + i)
+    return root
+
+
+@pytest.fixture
+def folder(root):
+    return datasets.open_folder(root, image_size=16)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_chunks_are_the_set_that_memory_would_hold(root, split):
+    folder, whole = datasets.open_folder(root, split, image_size=16), datasets.load(root, split, image_size=16)
+    assert (folder.classes, len(folder)) == (whole.classes, len(whole)) == (("a", "b", "c"), len(whole))
+    assert torch.equal(folder.labels, whole.labels)
+    found = list(folder.chunks(4))
+    assert [len(images) for images, _ in found] == {"train": [4, 4, 2], "test": [3]}[split]
+    assert equal([torch.cat(part) for part in zip(*found, strict=True)], (whole.images, whole.labels))
+
+
+@pytest.mark.parametrize("kind", [None, KINDS[1], Augmentation(crop="pad", pad=3, flip=True, mixup=0.3)])
+def test_without_inception_crops_a_folder_gives_what_memory_gives(root, folder, kind):
+    held = batches(datasets.load(root, image_size=16), 4, seed=5, augmentation=kind)
+    streamed = batches(folder, 4, seed=5, augmentation=kind, workers=0)
+    for step in (0, 1, 2, 7):
+        assert equal(streamed(step), held(step))
+        assert equal(streamed(step, 1, 3), held(step, 1, 3))
+
+
+def test_inception_crops_are_cut_from_the_file(folder):
+    kind = Augmentation(crop="inception", flip=True)
+    images, labels = batches(folder, 6, seed=2, augmentation=kind, workers=0)(3)
+    numbers, drawn = batch_indices(10, 6, seed=2)(3), draw(kind, 6, 2, 3)
+    assert torch.equal(labels, folder.labels[numbers])
+    for row, number in enumerate(numbers):
+        with Image.open(folder.paths[number]) as image:
+            top, left, height, width = boxes(drawn[row : row + 1], image.height, image.width)[0].tolist()
+            pixels = np.asarray(image)[top : top + height, left : left + width]
+        wanted = torch.from_numpy(np.array(Image.fromarray(pixels).resize((16, 16), Image.Resampling.BILINEAR)))
+        wanted = to_float(wanted.permute(2, 0, 1))
+        assert torch.equal(images[row], wanted.flip(-1) if drawn.flip[row] else wanted)
+
+
+def test_an_unreadable_file_is_named(tmp_path):
+    write(tmp_path / "a/whole.png", (20, 20))
+    (tmp_path / "a/cut.png").write_bytes((tmp_path / "a/whole.png").read_bytes()[:60])
+    folder = datasets.open_folder(tmp_path, image_size=8)
+    for kind in (None, CROPS):
+        with pytest.raises(ValueError, match=r"cut\.png cannot be read .*replace or remove it"):
+            batches(folder, 2, seed=0, augmentation=kind, workers=0)(0)
+    with pytest.raises(ValueError, match=r"cut\.png cannot be read"):
+        list(folder.chunks(2))
+
+
+def test_headers_are_checked_before_anything_is_decoded(tmp_path):
+    for name in ("one", "two", "three"):
+        write(tmp_path / f"a/{name}.png", (20, 20))
+    datasets.check_headers(datasets.open_folder(tmp_path, image_size=8))
+    (tmp_path / "a/one.png").write_bytes(b"no image")
+    (tmp_path / "a/two.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"one\.png cannot be read .* \(and 1 more of 3\); replace or remove it"):
+        datasets.check_headers(datasets.open_folder(tmp_path, image_size=8))
+
+
+def test_a_folder_is_known_by_its_contents(tmp_path):
+    def hashed(name):
+        return content_hash(datasets.open_folder(tmp_path / name, image_size=8))
+
+    for name in ("here", "there"):
+        write(tmp_path / name / "a/1.bmp", (90, 60))
+    assert hashed("here") == hashed("there")
+    path = tmp_path / "there/a/1.bmp"
+    whole = path.read_bytes()
+    assert len(whole) > 3 * 4096
+    for changed in (whole[:-1] + b"!", whole[:60] + b"!" + whole[61:], whole + b"!"):
+        path.write_bytes(changed)
+        assert hashed("here") != hashed("there")
+    path.write_bytes(whole)
+    path.rename(path.with_name("2.bmp"))
+    assert hashed("here") != hashed("there")
+
+
+# ---- worker processes ----
+
+
+def requests(plan, last, first=0):
+    """What a training that reaches step `last` asks for."""
+    return [(step, *window) for step in range(first, last) for window in plan]
+
+
+@pytest.mark.slow
+def test_two_workers_give_what_this_process_gives(folder):
+    """Whole batches, jumps back and forth, a resumed run's, accumulation's slices, and one process's share."""
+    inline, streamed = (batches(folder, 6, seed=1, augmentation=CROPS, workers=workers) for workers in (0, 2))
+    asked = [*requests([(0, 6)], 4), (9,), (2,), *requests([(0, 6)], 10, first=7)]
+    asked += [*requests([(0, 2), (2, 4), (4, 6)], 3), *requests([(3, 6)], 4, first=2), (3, 3, 6)]
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    assert all(equal(streamed(*request), inline(*request)) for request in asked)
+    assert torch.equal(torch.get_rng_state(), state)  # dropout draws from it
+    assert len(multiprocessing.active_children()) == 2
+    del streamed
+    patience = time.monotonic() + 10
+    while multiprocessing.active_children() and time.monotonic() < patience:
+        time.sleep(0.05)
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.slow
+def test_workers_decode_ahead_and_little_twice(folder, monkeypatch):
+    """Slices are learned within one step; after that nothing is decoded in vain but for a jump."""
+    submitted = []
+    submit = concurrent.futures.ProcessPoolExecutor.submit
+    monkeypatch.setattr(
+        concurrent.futures.ProcessPoolExecutor,
+        "submit",
+        lambda self, *work: (submitted.append(work), submit(self, *work))[1],
+    )
+    inline, streamed = (batches(folder, 6, seed=1, augmentation=CROPS, workers=workers) for workers in (0, 1))
+    for request in requests([(0, 3), (3, 6)], 8, first=2):
+        assert equal(streamed(*request), inline(*request))
+    assert len(submitted) == 12 + 2 + 2  # two ahead at the end, and two of the first guess
+    for request in requests([(3, 6)], 12, first=8):
+        assert equal(streamed(*request), inline(*request))
+    streamed.close()
+    assert multiprocessing.active_children() == []
+    streamed.close()  # once more does no harm
+
+
+@pytest.mark.slow
+def test_workers_name_an_unreadable_file_and_say_when_they_die(tmp_path):
+    for i in range(4):
+        write(tmp_path / f"a/{i}.png", (20, 20), seed=i)
+    folder = datasets.open_folder(tmp_path, image_size=8)
+    streamed = batches(folder, 4, seed=0, workers=1)
+    wanted = streamed(0)
+    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"a worker died by step \d+, reading .*a/0\.png"):
+        for step in range(1, 20):
+            streamed(step)
+    assert multiprocessing.active_children() == []
+    assert equal(streamed(0), wanted)  # new workers
+    (tmp_path / "a/2.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"2\.png cannot be read") as raised:
+        streamed(50)
+    assert raised.value.__cause__ is None  # the worker's traceback, which says nothing more
+    write(tmp_path / "a/2.png", (20, 20), seed=2)
+    assert equal(streamed(0), wanted)
+    streamed.close()
