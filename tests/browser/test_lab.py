@@ -156,7 +156,7 @@ import torch
 from torch import nn
 from vitlab.data.loader import batches
 from vitlab.data.world import World
-from vitlab.training.splits import world_splits
+from vitlab.data.datasets import world_splits
 from vitlab.training.recipe import Recipe
 from vitlab.widgets.live import watch
 
