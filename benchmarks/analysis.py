@@ -24,15 +24,15 @@ from timing import paired, seconds
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from vitlab.analysis.capture import (
+from vitlab.analysis.attention import (
     attention_maps,
     grid_size,
     n_prefix_tokens,
     patch_stride,
+    reads_class_token,
     reduce_attention,
 )
 from vitlab.analysis.distance import distance_and_mass, distance_reducer, mass_reducer, mean_attention_distance
-from vitlab.analysis.geometry import reads_class_token
 from vitlab.analysis.rollout import attention_rollout, rollout_reducer
 
 

@@ -23,8 +23,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture import attention_maps, stream_attention
-from vitlab.analysis.geometry import patch_stride
+from vitlab.analysis.attention import attention_maps, patch_stride, stream_attention
 
 FAMILIES = ("vit_", "deit", "beit", "eva", "aimv2", "flexivit", "naflexvit", "vitamin", "samvit", "test_vit")
 OTHERS = (  # neighbours that have attention of another kind, or none: they must be refused, not half captured

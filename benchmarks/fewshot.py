@@ -18,7 +18,7 @@ import torch
 from sklearn.linear_model import Ridge
 from timing import paired
 
-from vitlab.evaluation.fewshot import FewShot, classifiers, draw, few_shot
+from vitlab.probes import FewShot, classifiers, draw, few_shot
 from vitlab.settings import mapped
 
 Sample = tuple[torch.Tensor, torch.Tensor]

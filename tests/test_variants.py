@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-from vitlab.analysis import capture, distance, filters, positions, rollout
+from vitlab.analysis import attention, distance, filters, positions, rollout
 from vitlab.models import variants, weights, zoo
 from vitlab.models.adapt import resize_positions, with_new_head
 from vitlab.models.variants import (
@@ -357,13 +357,13 @@ def test_analyses_capture_attention_exactly(options, fused):
     for block in model.blocks:
         block.attn.fused_attn = fused
     wanted = spy_attention(model, images())
-    maps = capture.attention_maps(model, images())
+    maps = attention.attention_maps(model, images())
     assert len(maps) == len(model.blocks)
     for seen, attn in zip(maps, wanted, strict=True):
         torch.testing.assert_close(seen, attn, atol=1e-5, rtol=0)
     with torch.no_grad():
         plain = model(images())
-    assert torch.equal(capture.stream_attention(model, images(), lambda *seen: None), plain)
+    assert torch.equal(attention.stream_attention(model, images(), lambda *seen: None), plain)
 
 
 @every

@@ -13,7 +13,7 @@ import torch
 import traitlets
 from PIL import Image
 
-from vitlab.analysis.capture import attention_maps
+from vitlab.analysis.attention import attention_maps
 from vitlab.analysis.distance import attention_distance, pixel_distances
 from vitlab.analysis.rollout import attention_rollout, rollout_from_maps, rollout_matrix
 from vitlab.models import zoo

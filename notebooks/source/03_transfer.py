@@ -52,8 +52,7 @@ from vitlab import claims, plots
 from vitlab.data.datasets import world_splits
 from vitlab.data.loader import to_float
 from vitlab.data.world import World
-from vitlab.evaluation import fewshot
-from vitlab.evaluation.features import features
+from vitlab import probes
 from vitlab.models import zoo
 from vitlab.models.adapt import resize_positions, with_new_head
 from vitlab.models.zoo import multiply_adds
@@ -243,14 +242,14 @@ def few_shot_in_the_open(x, y, test_x, test_y, n_classes, ridge=2**10):
     return ((T @ W).argmax(1) == test_y).mean()
 
 
-train_x, train_y = features(model, train_set)  # [N D], [N]
-test_x, test_y = features(model, test_set)
-drawn = fewshot.draw(train_y.numpy(), n_classes, shots=5, seed=SEED)  # five of every class
+train_x, train_y = probes.features(model, train_set)  # [N D], [N]
+test_x, test_y = probes.features(model, test_set)
+drawn = probes.draw(train_y.numpy(), n_classes, shots=5, seed=SEED)  # five of every class
 few = train_x.double().numpy()[drawn], train_y.numpy()[drawn]
 all_test = test_x.double().numpy(), test_y.numpy()
 open_accuracy = few_shot_in_the_open(*few, *all_test, n_classes)
-one_draw = fewshot.FewShot(shots=(5,), n_seeds=1)
-table = fewshot.few_shot(train_x, train_y, test_x, test_y, n_classes, one_draw, seed=SEED)
+one_draw = probes.FewShot(shots=(5,), n_seeds=1)
+table = probes.few_shot(train_x, train_y, test_x, test_y, n_classes, one_draw, seed=SEED)
 accuracy = table["accuracy"].iloc[0]
 print(f"5 images per class, untrained ViT: {open_accuracy:.1%} here, {accuracy:.1%} by vitlab")
 assert open_accuracy == accuracy
@@ -745,7 +744,7 @@ generator = np.random.default_rng(SEED)
 X, Y = generator.normal(size=(10, 300)), 2.0 * np.eye(10) - 1.0
 wanted = np.linalg.solve(X.T @ X + 7.0 * np.eye(300), X.T @ Y)
 assert np.allclose(small_solve(X, Y, 7.0), wanted, atol=1e-10)
-assert np.allclose(small_solve(X, Y, 7.0), fewshot.ridge_weights(X, Y, [7.0])[:, 0], atol=1e-10)
+assert np.allclose(small_solve(X, Y, 7.0), probes.ridge_weights(X, Y, [7.0])[:, 0], atol=1e-10)
 
 # %% [markdown]
 # ## Summary

@@ -60,8 +60,7 @@ from scipy.stats import spearmanr
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab import claims, plots, widgets
-from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens
-from vitlab.analysis.geometry import reads_class_token
+from vitlab.analysis.attention import attention_maps, grid_size, n_prefix_tokens, reads_class_token
 from vitlab.analysis.masks import area_share, mass_inside
 from vitlab.analysis.rollout import attention_rollout, gradient_rollout
 from vitlab.analysis.rollout import last_block_attention, overlay

@@ -1,1 +1,1 @@
-"""What a trained Vision Transformer has learned: filters, positions, attention distance, rollout (§4.5)."""
+"""Analyses of attention, positions and filters of any plain ViT (§4.5)."""

@@ -6,19 +6,14 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor, nn
 
-from vitlab.analysis.geometry import check_shape, patch_embedding
+from vitlab.analysis.attention import check_shape, patch_embedding
 
 
 def embedding_filters(model: nn.Module) -> Float[Tensor, "D 3 P Q"]:
-    """The D filters of the patch embedding E, each a small colour image: E of Eq. 1, unflattened; a copy.
+    """Copy the D filters of the patch embedding E, each a small colour image: E of Eq. 1, unflattened.
 
-    Raises:
-        ValueError: for a model whose patches are not cut from an RGB image: a hybrid's 1 x 1 patches of a feature
-            map, or stems of several layers, have no RGB filters.
-
-    >>> import timm
-    >>> embedding_filters(timm.create_model("test_vit")).shape
-    torch.Size([64, 3, 16, 16])
+    Raises ValueError for a model whose patches are not cut from an RGB image: a hybrid's 1 x 1 patches of a feature
+    map, or stems of several layers, have no RGB filters.
     """
     embed = patch_embedding(model)
     projection = getattr(embed, "proj", None)
@@ -44,19 +39,11 @@ def embedding_filters(model: nn.Module) -> Float[Tensor, "D 3 P Q"]:
 def filter_components(
     filters: Real[Tensor, "D 3 P Q"], n: int = 28
 ) -> tuple[Float[Tensor, "n 3 P Q"], Float[Tensor, " n"]]:
-    """First principal components of the filters (the D filters are the samples), and the variance each explains.
+    """Compute the first principal components of the filters (the D filters are the samples), and their variance.
 
-    The mean filter is subtracted. A component's sign is free; here its largest entry in magnitude is positive.
-
-    Returns:
-        (components, each of norm 1, by falling variance; share of the total variance of each).
-
-    Raises:
-        ValueError: when the filters are not [D, 3, P, Q] or not finite, or n is not 1…min(D, 3·P·Q).
-
-    >>> components, explained = filter_components(torch.eye(48).reshape(48, 3, 4, 4), n=2)
-    >>> components.shape, explained.shape
-    (torch.Size([2, 3, 4, 4]), torch.Size([2]))
+    The mean filter is subtracted. A component's sign is free; here its largest entry in magnitude is positive. Returns
+    (components, each of norm 1, by falling variance; share of the total variance of each). Raises ValueError when the
+    filters are not [D, 3, P, Q] or not finite, or n is not 1…min(D, 3·P·Q).
     """
     check_shape(filters, "filters", "D", "3", "P", "Q")
     samples = filters.detach().flatten(1).double()
@@ -76,15 +63,9 @@ def filter_components(
 
 
 def filter_tiles(components: Float[Tensor, "n 3 P Q"]) -> Float[Tensor, "n 3 P Q"]:
-    """Each component scaled to 0…1 for display, its minimum and maximum taken over the three channels together.
+    """Scale each component to 0…1 for display, its minimum and maximum taken over the three channels together.
 
     The paper does not say how it scales: this is our choice. A constant component becomes 0.5.
-
-    Raises:
-        ValueError: when the components are not [n, 3, P, Q].
-
-    >>> filter_tiles(torch.tensor([[[[-1.0, 3.0]]] * 3]).reshape(1, 3, 1, 2))[0, 0]
-    tensor([[0., 1.]])
     """
     check_shape(components, "components", "n", "3", "P", "Q")
     low, high = components.amin((1, 2, 3), keepdim=True), components.amax((1, 2, 3), keepdim=True)
@@ -93,20 +74,14 @@ def filter_tiles(components: Float[Tensor, "n 3 P Q"]) -> Float[Tensor, "n 3 P Q
 
 
 def low_frequency_share(components: Real[Tensor, "n 3 P Q"], cutoff: float = 0.25) -> Float[Tensor, " n"]:
-    """Share of each component's spectral energy at spatial frequencies up to a cutoff, channels together (C11).
+    """Compute the share of each component's spectral energy at spatial frequencies up to a cutoff (C11).
 
-    Args:
-        cutoff: cycles per pixel; 0.5 is the finest wave along an axis. White noise gives the share of the spectrum's
-            points within the cutoff.
+    `cutoff`: cycles per pixel; 0.5 is the finest wave along an axis. Channels are taken together. White noise gives the
+    share of the spectrum's points within the cutoff.
 
-    Raises:
-        ValueError: for a cutoff below 0, and when the components are not [n, 3, P, Q].
-
-    >>> low_frequency_share(torch.ones(1, 3, 8, 8))
-    tensor([1.])
     >>> checkers = (-1.0) ** (torch.arange(8)[:, None] + torch.arange(8))
-    >>> low_frequency_share(checkers.expand(1, 3, 8, 8))
-    tensor([0.])
+    >>> low_frequency_share(torch.stack([torch.ones(3, 8, 8), checkers.expand(3, 8, 8)]))
+    tensor([1., 0.])
     """
     if cutoff < 0:
         raise ValueError(f"cutoff {cutoff} given, expected cycles per pixel, 0 or more")
@@ -119,11 +94,7 @@ def low_frequency_share(components: Real[Tensor, "n 3 P Q"], cutoff: float = 0.2
 
 
 def white_noise_share(grid: tuple[int, int], cutoff: float = 0.25) -> float:
-    """What `low_frequency_share` of white noise is on average: the share of the spectrum within the cutoff.
-
-    >>> white_noise_share((8, 8), cutoff=1.0)
-    1.0
-    """
+    """Compute what `low_frequency_share` of white noise is on average: the share of the spectrum within the cutoff."""
     if min(grid) < 1:
         raise ValueError(f"grid {grid} given, expected rows and columns, 1 or more of each")
     down, across = (torch.fft.fftfreq(side, dtype=torch.float64) for side in grid)

@@ -6,17 +6,13 @@ import torch
 from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
-from vitlab.analysis.geometry import check_shape
+from vitlab.analysis.attention import check_shape, widen
 
 
 def patch_coverage(masks: Shaped[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, "B rows cols"]:
-    """Share of each patch's pixels that belong to the object, on which the masks (bool) are True.
+    """Compute the share of each patch's pixels that belong to the object, on which the masks (bool) are True.
 
-    Raises:
-        ValueError: when the masks are not bool or no batch, or their size is not a multiple of the grid.
-
-    >>> patch_coverage(torch.tensor([[[True, True, True, False]]]), (1, 2))
-    tensor([[[1.0000, 0.5000]]])
+    Raises ValueError when the masks are not bool or no batch, or their size is not a multiple of the grid.
     """
     _check_masks(masks)
     height, width = masks.shape[-2:]
@@ -29,12 +25,10 @@ def patch_coverage(masks: Shaped[Tensor, "B height width"], grid: tuple[int, int
 
 
 def mass_inside(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B height width"]) -> Float[Tensor, " B"]:
-    """Share of a map's mass that lies inside the object, each patch's mass spread evenly over its pixels (C14).
+    """Compute the share of a map's mass inside the object, each patch's mass spread evenly over its pixels (C14).
 
-    A uniform map gives exactly `area_share`; a map with no mass at all gives NaN.
-
-    Raises:
-        ValueError: as `patch_coverage`, and for maps with values that are negative, infinite or NaN.
+    A uniform map gives exactly `area_share`; a map with no mass at all gives NaN. Raises ValueError as
+    `patch_coverage`, and for maps with values that are negative, infinite or NaN.
 
     >>> mass_inside(torch.tensor([[[3.0, 1.0]]]), torch.tensor([[[True, False]]]))
     tensor([0.7500])
@@ -42,32 +36,21 @@ def mass_inside(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B heig
     _check_finite(maps)
     if (maps < 0).any():
         raise ValueError(f"maps hold values down to {maps.min().item():g}, expected none below 0")
-    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))  # counts are maps too
+    maps = widen(maps)  # counts are maps too
     coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2])).to(maps)
     return (maps * coverage).sum((1, 2)) / maps.sum((1, 2))
 
 
 def area_share(masks: Shaped[Tensor, "B height width"]) -> Float[Tensor, " B"]:
-    """Share of the image that the object covers: what `mass_inside` is to be compared with (C14).
-
-    Raises:
-        ValueError: when the masks are not bool, or no batch.
-
-    >>> area_share(torch.tensor([[[True, False, False, False]]]))
-    tensor([0.2500])
-    """
+    """Compute the share of the image that the object covers: what `mass_inside` is to be compared with (C14)."""
     _check_masks(masks)
     return masks.float().mean((1, 2))
 
 
 def pointing_hit(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B height width"]) -> Bool[Tensor, " B"]:
-    """The pointing game: is the patch of the largest value mostly object (at least half of its pixels)? (C14)
+    """Play the pointing game: is the patch of the largest value mostly object (at least half of its pixels)? (C14)
 
-    Raises:
-        ValueError: as `patch_coverage`, and for maps with values that are infinite or NaN.
-
-    >>> pointing_hit(torch.tensor([[[3.0, 1.0]]]), torch.tensor([[[True, False]]]))
-    tensor([True])
+    Raises ValueError as `patch_coverage`, and for maps with values that are infinite or NaN.
     """
     _check_finite(maps)
     coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2]))
@@ -76,14 +59,7 @@ def pointing_hit(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B hei
 
 
 def pointing_chance(masks: Shaped[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, " B"]:
-    """Share of patches that would be a `pointing_hit`: the chance of a map that knows nothing (C14).
-
-    Raises:
-        ValueError: as `patch_coverage`.
-
-    >>> pointing_chance(torch.tensor([[[True, False, False, False]]]), (1, 4))
-    tensor([0.2500])
-    """
+    """Compute the share of patches that would be a `pointing_hit`: the chance of a map that knows nothing (C14)."""
     return (patch_coverage(masks, grid) >= 0.5).float().mean((1, 2))
 
 

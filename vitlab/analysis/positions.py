@@ -7,24 +7,27 @@ from jaxtyping import Float
 from scipy import stats
 from torch import Tensor, nn
 
-from vitlab.analysis.geometry import check_module, check_shape, n_prefix_tokens, patch_embedding
+from vitlab.analysis.attention import check_module, check_shape, n_prefix_tokens, patch_embedding, widen
 from vitlab.models.adapt import check_fit
 from vitlab.models.variants import Variant
 
 
 def position_grid(model: nn.Module) -> tuple[int, int]:
-    """Rows and columns of the model's position embeddings.
+    """Return the rows and columns of the model's position embeddings.
 
-    Raises:
-        ValueError: for a model with no learned, absolute position embeddings, one a patch of its grid.
-
-    >>> import timm
-    >>> position_grid(timm.create_model("test_vit"))
-    (10, 10)
+    Raises ValueError for a model with no learned, absolute position embeddings, one a patch of its grid.
     """
-    table, embed = _table(model, _any_block(model)), patch_embedding(model)
+    own = isinstance(model, Variant) and model.config.placed == "every block"  # the grid of all blocks is the same
+    table, embed = _table(model, 0 if own else None), patch_embedding(model)
     if table.ndim == 4:  # [1 rows cols D]
-        _check_channels_last(model, table, embed)
+        grid = getattr(embed, "grid_size", None)  # NaFlexViT has none: its table is resized to the grid of each image
+        if isinstance(grid, tuple) and tuple(table.shape[1:3]) != grid:
+            order = ": the dimension comes before rows and columns" if tuple(table.shape[2:]) == grid else ""
+            raise ValueError(
+                f"{type(model).__name__} has a table of position embeddings {list(table.shape)}{order}; expected "
+                f"[1, {grid[0]}, {grid[1]}, D] for {grid[0]} x {grid[1]} patches; give position_similarity a table "
+                "[N, D]"
+            )
         return table.shape[1], table.shape[2]
     rows, cols = embed.grid_size
     if not 0 <= table.shape[1] - rows * cols <= n_prefix_tokens(model):
@@ -36,17 +39,11 @@ def position_grid(model: nn.Module) -> tuple[int, int]:
 
 
 def position_embeddings(model: nn.Module, block: int | None = None) -> Float[Tensor, "N D"]:
-    """Position embedding of every patch, row by row, a copy. Those of prefix tokens, at the front, are dropped.
+    """Copy the position embedding of every patch, row by row. Those of prefix tokens, at the front, are dropped.
 
     Of a table of columns and one of rows (App. D.4) it is the two together. `block` is asked of a model in which every
-    block has embeddings of its own, and of no other.
-
-    Raises:
-        ValueError: as `position_grid`, and for a block that is missing or is not there.
-
-    >>> import timm
-    >>> position_embeddings(timm.create_model("test_vit")).shape
-    torch.Size([100, 64])
+    block has embeddings of its own, and of no other. Raises ValueError as `position_grid`, and for a block that is
+    missing or is not there.
     """
     rows, cols = position_grid(model)
     table = _table(model, block).flatten(1, -2)[0]
@@ -54,19 +51,14 @@ def position_embeddings(model: nn.Module, block: int | None = None) -> Float[Ten
 
 
 def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Float[Tensor, "rows cols rows cols"]:
-    """Cosine similarity of every patch's position embedding with every other, -1…1; float32 or better.
+    """Compute the cosine similarity of every patch's position embedding with every other, -1…1; float32 or better.
 
-    Tile [i, j] is the map of similarities to the patch in row i, column j, as in Fig. 7 centre.
-
-    Raises:
-        ValueError: when pos does not fit the grid, holds NaN, or has a row of zeros, which has no direction.
-
-    >>> position_similarity(torch.eye(2), (1, 2))[0, 0]
-    tensor([[1., 0.]])
+    Tile [i, j] is the map of similarities to the patch in row i, column j, as in Fig. 7 centre. Raises ValueError when
+    pos does not fit the grid, holds NaN, or has a row of zeros, which has no direction.
     """
     rows, cols = grid
     check_fit(pos, grid)
-    pos = _wide(pos)
+    pos = widen(pos)
     norms = pos.norm(dim=1)
     if not (norms > 0).all() or not pos.isfinite().all():
         raise ValueError("a position embedding is zero or not finite, so its cosine is undefined; were weights loaded?")
@@ -76,17 +68,10 @@ def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Flo
 
 
 def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> float:
-    """Spearman's rank correlation of similarity with nearness (minus the distance), over all pairs of patches (C10).
+    """Compute Spearman's rank correlation of similarity with nearness (minus the distance), over all pairs (C10).
 
-    1: the nearer, the more similar; 0: no relation. A patch with itself is not counted.
-
-    Raises:
-        ValueError: for fewer than three patches, where all similarities are equal, and for what is no similarity of
-            every patch with every patch.
-
-    >>> step = torch.arange(4.0)
-    >>> distance_correlation(-(step[:, None] - step).abs().reshape(1, 4, 1, 4))
-    1.0
+    1: the nearer, the more similar; 0: no relation. A patch with itself is not counted. Raises ValueError for fewer
+    than three patches, where all similarities are equal, and for what is no similarity of every patch with every patch.
     """
     down, across, values = _pairs(similarity)
     if len(values) < 3:
@@ -100,16 +85,11 @@ def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> fl
 
 
 def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple[float, float]:
-    """How much more similar patches of one row, and of one column, are than others equally far apart (C10).
+    """Compute how much more similar patches of one row, and of one column, are than others equally far apart (C10).
 
     Pairs in a row (column) at distance d are compared with pairs in neither at distances within half a patch of d,
-    and the difference is averaged over d: what nearness alone explains cancels.
-
-    Returns:
-        (row excess, column excess), in units of cosine similarity; NaN for a grid with no pair to compare with.
-
-    Raises:
-        ValueError: for what is no similarity of every patch with every patch.
+    and the difference is averaged over d: what nearness alone explains cancels. Returns (row excess, column excess), in
+    units of cosine similarity; NaN for a grid with no pair to compare with.
 
     >>> same_row = torch.zeros(3, 3, 3, 3)
     >>> for i in range(3):
@@ -133,11 +113,6 @@ def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple
     return excess(across, down), excess(down, across)
 
 
-def _any_block(model: nn.Module) -> int | None:
-    """A block that has position embeddings, where every block has its own: their grid is the same."""
-    return 0 if isinstance(model, Variant) and model.config.placed == "every block" else None
-
-
 def _table(model: nn.Module, block: int | None = None) -> Tensor:
     check_module(model)
     if isinstance(model, Variant):
@@ -155,28 +130,13 @@ def _table(model: nn.Module, block: int | None = None) -> Tensor:
     return table.detach()
 
 
-def _check_channels_last(model: nn.Module, table: Tensor, embed: nn.Module) -> None:
-    grid = getattr(embed, "grid_size", None)  # NaFlexViT has none: its table is resized to the grid of each image
-    if isinstance(grid, tuple) and tuple(table.shape[1:3]) != grid:
-        order = ": the dimension comes before rows and columns" if tuple(table.shape[2:]) == grid else ""
-        raise ValueError(
-            f"{type(model).__name__} has a table of position embeddings {list(table.shape)}{order}; expected "
-            f"[1, {grid[0]}, {grid[1]}, D] for {grid[0]} x {grid[1]} patches; give position_similarity a table [N, D]"
-        )
-
-
 def _pairs(similarity: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Every two distinct patches once: rows apart, columns apart, similarity."""
+    """List every two distinct patches once: rows apart, columns apart, similarity."""
     check_shape(similarity, "similarity", "rows", "columns", "rows", "columns")
     rows, cols = similarity.shape[:2]
     if similarity.shape[2:] != (rows, cols):
         raise ValueError(f"similarity has shape {list(similarity.shape)}, expected one grid twice: [R, C, R, C]")
     y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
     first, second = torch.triu_indices(rows * cols, rows * cols, offset=1)
-    values = _wide(similarity.detach().cpu()).reshape(rows * cols, -1)[first, second]
+    values = widen(similarity.detach().cpu()).reshape(rows * cols, -1)[first, second]
     return (y[first] - y[second]).abs(), (x[first] - x[second]).abs(), values
-
-
-def _wide(values: Tensor) -> Tensor:
-    """At least float32: half precision would tie similarities that differ."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -14,23 +14,25 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitlab.analysis.capture import attention_gradients, grid_size, n_prefix_tokens, reduce_attention
-from vitlab.analysis.geometry import (
+from vitlab.analysis.attention import (
+    attention_gradients,
     check_attention,
     check_model,
     check_shape,
+    grid_size,
     has_class_token,
     image_batches,
+    n_prefix_tokens,
     reads_class_token,
+    reduce_attention,
+    widen,
 )
 
-_REDUCE: dict[str, Callable[..., Tensor]] = {
-    "mean": torch.sum,
-    "max": torch.amax,
-    "min": torch.amin,
-}  # over the heads of a block; a mean is divided last
-# of groups of heads
-_COMBINE: dict[str, Callable[..., Tensor]] = {"mean": torch.add, "max": torch.maximum, "min": torch.minimum}
+_FUSIONS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {  # of heads, of groups of heads
+    "mean": (torch.sum, torch.add),  # divided last
+    "max": (torch.amax, torch.maximum),
+    "min": (torch.amin, torch.minimum),
+}
 
 
 def attention_rollout(
@@ -42,29 +44,20 @@ def attention_rollout(
     discard_ratio: float = 0.0,
     batch_size: int | None = None,
 ) -> Float[Tensor, "B rows cols"]:
-    """Rollout from where the head reads to every patch, in one pass over the images.
+    """Roll attention out from where the head reads to every patch, in one pass over the images.
 
     Values are the row of the product itself: they sum to 1 together with what stays on prefix tokens. For the paper's
     picture divide by the maximum (`overlay`).
 
     Args:
-        model: any ViT that `capture` sees into.
-        images: [B 3 H W], normalised as the model expects.
         start: "class": the row of the class token, as in the paper; "patches": the mean over the rows of all patches.
-            None: where the head reads, by the model's pooling: "class" for the class token ("token" in timm, and where
-            nothing else is said), "patches" for "avg", "max", "avgmax" and attention pooling, also where there is a
-            class token that the head does not read (BEiT, EVA-02, DINOv3 in timm). Registers are no class token.
+            None: where the head reads (`reads_class_token`).
         head_fusion: over heads, "mean" (the paper), "max" or "min".
         discard_ratio: share of each image's smallest fused attention to patches set to 0 in each block; paper: 0.
         batch_size: images per forward; None takes all at once.
 
-    Raises:
-        ValueError: as `capture.reduce_attention`, for an unknown head_fusion, a discard_ratio outside [0, 1), a
-            batch size below 1, and a start that the model does not have.
-
-    >>> import timm
-    >>> attention_rollout(timm.create_model("test_vit"), torch.zeros(2, 3, 160, 160)).shape
-    torch.Size([2, 10, 10])
+    Raises ValueError as `reduce_attention`, for an unknown head_fusion, a discard_ratio outside [0, 1), a batch size
+    below 1, and a start that the model does not have.
     """
     maps, from_class = [], _from_class(model, start)
     for part in image_batches(model, images, batch_size):
@@ -85,17 +78,12 @@ def rollout_from_maps(
     head_fusion: str = "mean",
     discard_ratio: float = 0.0,
 ) -> Float[Tensor, "B rows cols"]:
-    """`attention_rollout` of attention maps at hand, first block first.
+    """Compute `attention_rollout` of attention maps at hand, first block first.
 
-    Args:
-        class_token: start from token 0, the class token, and not from all patches alike, for a head that reads it;
-            None does so where there is any prefix token.
+    `class_token`: start from token 0, the class token, and not from all patches alike, for a head that reads it; None
+    does so where there is any prefix token. Raises ValueError for no maps, or one that does not fit grid and n_prefix.
 
-    Raises:
-        ValueError: when there are no maps, or one does not fit grid and n_prefix.
-
-    >>> uniform = torch.full((1, 2, 5, 5), 1 / 5)
-    >>> rollout_from_maps([uniform], (2, 2))
+    >>> rollout_from_maps([torch.full((1, 2, 5, 5), 1 / 5)], (2, 2))
     tensor([[[0.1000, 0.1000],
              [0.1000, 0.1000]]])
     """
@@ -105,7 +93,7 @@ def rollout_from_maps(
     update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)
     for block, attn in enumerate(maps):
         check_attention(attn, grid, n_prefix)
-        update(block, _precise(attn))
+        update(block, widen(attn))
     return finish()
 
 
@@ -116,17 +104,15 @@ def rollout_reducer(
     head_fusion: str = "mean",
     discard_ratio: float = 0.0,
 ) -> tuple[Callable[[int, Tensor], None], Callable[[], Float[Tensor, "B rows cols"]]]:
-    """Rollout for `capture.reduce_attention`: (update, finish). One pair serves one pass; finish() gives the map.
+    """Make rollout a reducer for `reduce_attention`: (update, finish) serve one pass; finish() gives the map.
 
     The row vector starts at the last block, the forward at the first, so head-fused blocks wait, at most as many as
     a block has heads: together one block's attention. In a deeper model the oldest two are multiplied into one.
-
-    >>> update, finish = rollout_reducer((2, 2), 1, class_token=True)
-    >>> update(0, torch.eye(5)[None, None])
-    >>> finish().sum()
-    tensor(0.)
     """
-    _check_options(head_fusion, discard_ratio)
+    _check_fusion(head_fusion)
+    if not 0 <= discard_ratio < 1:
+        raise ValueError(f"discard_ratio {discard_ratio} given, expected a share from 0 up to, not including, 1")
+    fuse, combine = _FUSIONS[head_fusion]
     waiting: list[Tensor] = []
     current: list[Tensor] = []  # the block coming in: its heads fused so far
     n_heads = block_now = 0
@@ -137,12 +123,17 @@ def rollout_reducer(
             close()
             block_now, n_heads = block, 0
         n_heads += attn.shape[1]
-        part = _REDUCE[head_fusion](attn, dim=1)
-        current[:] = [_COMBINE[head_fusion](current[0], part) if current else part]
+        part = fuse(attn, dim=1)
+        current[:] = [combine(current[0], part) if current else part]
 
     def close() -> None:
         fused = current.pop() / n_heads if head_fusion == "mean" else current.pop()
-        waiting.append(_with_skip(_discard_lowest(fused, discard_ratio, n_prefix)))
+        to_patches = fused[..., n_prefix:].flatten(1)
+        if count := int(discard_ratio * to_patches.shape[1]):  # prefix columns stay
+            lowest = to_patches.topk(count, dim=1, largest=False, sorted=False).indices
+            kept = to_patches.scatter(1, lowest, 0.0).unflatten(1, (fused.shape[1], -1))
+            fused = torch.cat([fused[..., :n_prefix], kept], dim=-1)
+        waiting.append(_with_skip(fused))
         if len(waiting) > n_heads:
             waiting[:2] = [_product(waiting[1], waiting[0])]
 
@@ -157,15 +148,11 @@ def rollout_reducer(
 
 
 def rollout_matrix(maps: Sequence[Float[Tensor, "B H T T"]], head_fusion: str = "mean") -> Float[Tensor, "B T T"]:
-    """The textbook product R = Â_L ··· Â_1 with Â = rows of (mean over heads + I) normalised to 1; for teaching.
+    """Multiply the textbook product R = Â_L ··· Â_1 with Â = rows of (mean over heads + I) normalised to 1.
 
-    Raises:
-        ValueError: when there are no maps, or one is no attention.
-
-    >>> rollout_matrix([torch.eye(3)[None, None]] * 4)[0].equal(torch.eye(3))
-    True
+    Raises ValueError when there are no maps, or one is no attention.
     """
-    _check_options(head_fusion, 0.0)
+    _check_fusion(head_fusion)
     for attn in maps:
         check_shape(attn, "attn", "batch", "heads", "queries", "keys")
         if not (attn.isfinite() & (attn >= 0)).all():  # rows need not sum to 1: they are normalised below
@@ -186,28 +173,18 @@ def class_attention(
     class_token: bool | None = None,
     head_fusion: str = "mean",
 ) -> Float[Tensor, "B rows cols"]:
-    """One block's raw attention from the class token to the patches (mean over query patches if there is none).
-
-    >>> class_attention(torch.full((1, 2, 5, 5), 1 / 5), (2, 2)).sum()
-    tensor(0.8000)
-    """
+    """Take one block's raw attention from the class token to the patches (mean over query patches if there is none)."""
     check_attention(attn, grid, n_prefix)
-    _check_options(head_fusion, 0.0)
+    _check_fusion(head_fusion)
     fused = _fuse(attn, head_fusion)
     start = _start(fused, n_prefix, n_prefix > 0 if class_token is None else class_token)
-    row = _product(start, fused)
-    return row[:, 0, n_prefix:].unflatten(-1, grid)
+    return _product(start, fused)[:, 0, n_prefix:].unflatten(-1, grid)
 
 
 def last_block_attention(
     model: nn.Module, images: Tensor, *, start: str | None = None, head_fusion: str = "mean"
 ) -> Float[Tensor, "B rows cols"]:
-    """`class_attention` of the last block, which rollout is often compared with; `start` as for `attention_rollout`.
-
-    >>> import timm
-    >>> last_block_attention(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160)).shape
-    torch.Size([1, 10, 10])
-    """
+    """Take `class_attention` of the last block, which rollout is often compared with; `start` as there."""
     from_class, grid, n_prefix = _from_class(model, start), grid_size(model, images), n_prefix_tokens(model)
 
     def last_only(block: int, attn: Tensor) -> Tensor | None:
@@ -221,43 +198,29 @@ def last_block_attention(
 def gradient_rollout(
     model: nn.Module, images: Tensor, targets: Tensor | None = None, *, start: str | None = None
 ) -> Float[Tensor, "B rows cols"]:
-    """Gradient-weighted rollout of Chefer et al. (ICCV 2021), specific to a class: not the paper's, for comparison.
+    """Compute the gradient-weighted rollout of Chefer et al. (ICCV 2021), specific to a class: not the paper's.
 
     R = (I + Ē_L) ··· (I + Ē_1), where Ē is the mean over heads of the positive part of attention times the gradient
-    of the class's logit. Each block is paired with its own gradient. Rows are not normalised.
+    of the class's logit. Each block is paired with its own gradient. Rows are not normalised. `targets` [B] are
+    classes; None takes each image's highest logit. From a class token that the head does not read no gradient comes.
 
-    Args:
-        targets: [B] classes; None takes each image's highest logit.
-        start: as for `attention_rollout`. From a class token that the head does not read no gradient comes back.
-
-    Raises:
-        ValueError: as `capture.attention_gradients`, and for a start that the model does not have.
-
-    >>> import timm
-    >>> gradient_rollout(timm.create_model("test_vit"), torch.zeros(1, 3, 160, 160)).shape
-    torch.Size([1, 10, 10])
+    Raises ValueError as `attention_gradients`, and for a start that the model does not have.
     """
     from_class, n_prefix = _from_class(model, start), n_prefix_tokens(model)
     maps, grads = attention_gradients(model, images, targets)
-    row = _start(_precise(maps[-1][:, 0]), n_prefix, from_class)
+    row = _start(widen(maps[-1][:, 0]), n_prefix, from_class)
     for attn, grad in zip(reversed(maps), reversed(grads), strict=True):
-        row = row + _product(row, (_precise(attn) * _precise(grad)).clamp_min(0).mean(1))
+        row = row + _product(row, (widen(attn) * widen(grad)).clamp_min(0).mean(1))
     return row[:, 0, n_prefix:].unflatten(-1, grid_size(model, images))
 
 
 def overlay(
     rollout: Float[Tensor, "B rows cols"], size: tuple[int, int], smooth: bool = True
 ) -> Float[Tensor, "B height width"]:
-    """Rollout divided by its maximum, enlarged to the image, to multiply the image with (Fig. 6).
+    """Divide rollout by its maximum and enlarge it to (height, width) pixels, to multiply the image with (Fig. 6).
 
     The map is divided before it is enlarged, as by the authors: a lone bright patch loses some height to the blur.
-
-    Args:
-        size: height and width in pixels.
-        smooth: bilinear, as the paper's picture; False gives the exact patch grid, one value a patch.
-
-    >>> overlay(torch.tensor([[[1.0, 2.0]]]), (1, 4), smooth=False)
-    tensor([[[0.5000, 0.5000, 1.0000, 1.0000]]])
+    `smooth`: bilinear, as the paper's picture; False gives the exact patch grid, one value a patch.
     """
     check_shape(rollout, "rollout", "batch", "rows", "columns")
     weights = rollout / rollout.amax((1, 2), keepdim=True).clamp_min(torch.finfo(rollout.dtype).tiny)
@@ -266,19 +229,14 @@ def overlay(
     return F.interpolate(weights[:, None], size, mode="nearest-exact")[:, 0]
 
 
-def _precise(maps: Tensor) -> Tensor:
-    """In float32, or what is finer and given: the rounding of half precision would pile up over blocks."""
-    return maps.to(torch.promote_types(maps.dtype, torch.float32))
-
-
 def _product(left: Float[Tensor, "... S T"], right: Float[Tensor, "... T U"]) -> Float[Tensor, "... S U"]:
-    """Their product in their own precision: the caller's autocast would round it, block after block."""
+    """Multiply in the operands' own precision: the caller's autocast would round it, block after block."""
     with torch.autocast(left.device.type, enabled=False):
         return left @ right
 
 
 def _fuse(attn: Float[Tensor, "B H T T"], head_fusion: str) -> Float[Tensor, "B T T"]:
-    return attn.mean(1) if head_fusion == "mean" else _REDUCE[head_fusion](attn, dim=1)
+    return attn.mean(1) if head_fusion == "mean" else _FUSIONS[head_fusion][0](attn, dim=1)
 
 
 def _with_skip(fused: Float[Tensor, "B T T"]) -> Float[Tensor, "B T T"]:
@@ -287,19 +245,8 @@ def _with_skip(fused: Float[Tensor, "B T T"]) -> Float[Tensor, "B T T"]:
     return mixed.div_(mixed.sum(-1, keepdim=True))
 
 
-def _discard_lowest(fused: Float[Tensor, "B T T"], ratio: float, n_prefix: int) -> Float[Tensor, "B T T"]:
-    """Set each image's smallest entries to 0, a share `ratio` of those in patch columns; prefix columns stay."""
-    to_patches = fused[..., n_prefix:].flatten(1)
-    count = int(ratio * to_patches.shape[1])
-    if count == 0:
-        return fused
-    lowest = to_patches.topk(count, dim=1, largest=False, sorted=False).indices
-    kept = to_patches.scatter(1, lowest, 0.0).unflatten(1, (fused.shape[1], -1))
-    return torch.cat([fused[..., :n_prefix], kept], dim=-1)
-
-
 def _start(like: Float[Tensor, "B T T"], n_prefix: int, class_token: bool) -> Float[Tensor, "B 1 T"]:
-    """The query whose row is wanted: the class token, or every patch with equal weight."""
+    """Select the query whose row is wanted: the class token, or every patch with equal weight."""
     row = torch.zeros_like(like[:, :1])
     if class_token:
         row[..., 0] = 1
@@ -309,7 +256,7 @@ def _start(like: Float[Tensor, "B T T"], n_prefix: int, class_token: bool) -> Fl
 
 
 def _from_class(model: nn.Module, start: str | None) -> bool:
-    """Whether rollout of a model starts from its class token, and not from all patches alike."""
+    """Decide whether rollout of a model starts from its class token, and not from all patches alike."""
     check_model(model)
     if start not in ("class", "patches", None):
         raise ValueError(f"start {start!r} given, expected 'class', 'patches' or None (where the model's head reads)")
@@ -318,8 +265,6 @@ def _from_class(model: nn.Module, start: str | None) -> bool:
     return reads_class_token(model) if start is None else start == "class"
 
 
-def _check_options(head_fusion: str, discard_ratio: float) -> None:
-    if head_fusion not in _REDUCE:
-        raise ValueError(f"head_fusion {head_fusion!r} given, expected one of {', '.join(_REDUCE)}")
-    if not 0 <= discard_ratio < 1:
-        raise ValueError(f"discard_ratio {discard_ratio} given, expected a share from 0 up to, not including, 1")
+def _check_fusion(head_fusion: str) -> None:
+    if head_fusion not in _FUSIONS:
+        raise ValueError(f"head_fusion {head_fusion!r} given, expected one of {', '.join(_FUSIONS)}")

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from vitlab.analysis import filters as filter_analysis
 from vitlab.analysis import positions as position_analysis
-from vitlab.analysis.capture import grid_size, n_prefix_tokens, patch_stride, reduce_attention
+from vitlab.analysis.attention import grid_size, n_prefix_tokens, patch_stride, reads_class_token, reduce_attention
 from vitlab.analysis.distance import depth_trend, distance_reducer, head_spread, mass_reducer, pixel_distances
-from vitlab.analysis.geometry import reads_class_token
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
 from vitlab.data import datasets

@@ -20,20 +20,18 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vitlab.analysis import positions
+from vitlab.analysis.attention import patch_embedding
 from vitlab.analysis.distance import distance_and_mass
-from vitlab.analysis.geometry import patch_embedding
 from vitlab.data import datasets, world
 from vitlab.data.augment import Augmentation
 from vitlab.data.datasets import DRAW, Splits, digits_splits, subset, world_named, world_splits
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order, resize_and_crop, to_float
 from vitlab.data.world import HELD_OUT, World, image_set, stream, with_cues, with_difficulty
-from vitlab.evaluation.features import features
-from vitlab.evaluation.fewshot import FewShot, few_shot
-from vitlab.evaluation.probe import Probe, linear_probe
 from vitlab.models import variants, zoo
 from vitlab.models.adapt import with_new_head
 from vitlab.models.variants import Offsets
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.probes import FewShot, Probe, features, few_shot, linear_probe
 from vitlab.studies import checks, measure, speed
 from vitlab.training import masked as masking
 from vitlab.training import paper

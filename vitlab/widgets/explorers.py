@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitlab import plots
-from vitlab.analysis.capture import grid_size
+from vitlab.analysis.attention import grid_size
 from vitlab.analysis.masks import area_share, mass_inside
 from vitlab.analysis.positions import distance_correlation, row_column_excess
 from vitlab.analysis.rollout import overlay, rollout_from_maps

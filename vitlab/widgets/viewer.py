@@ -27,9 +27,15 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vitlab import plots
-from vitlab.analysis.capture import attention_maps, grid_size, n_prefix_tokens, patch_stride
+from vitlab.analysis.attention import (
+    attention_maps,
+    check_attention,
+    grid_size,
+    n_prefix_tokens,
+    patch_stride,
+    reads_class_token,
+)
 from vitlab.analysis.distance import pixel_distances
-from vitlab.analysis.geometry import check_attention, reads_class_token
 from vitlab.analysis.rollout import rollout_matrix
 from vitlab.plots.style import as_png
 from vitlab.widgets.film import Page, script_json

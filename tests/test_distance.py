@@ -1,15 +1,13 @@
 """Attention distance: the values known in closed form, both modes, hybrids, rectangles and bad input."""
 
 import math
-import subprocess
-import sys
 
 import pytest
 import timm
 import torch
 from torch import Tensor
 
-from vitlab.analysis.capture import attention_maps
+from vitlab.analysis.attention import attention_maps
 from vitlab.analysis.distance import (
     attention_distance,
     depth_trend,
@@ -23,25 +21,6 @@ from vitlab.analysis.distance import (
 from vitlab.analysis.rollout import attention_rollout, gradient_rollout, rollout_from_maps
 
 SMALL = {"img_size": 32, "depth": 2, "embed_dim": 32, "num_heads": 2, "num_classes": 0}
-
-
-NO_TENSORS = """
-import timm, torch
-from vitlab.analysis import capture, distance, rollout
-model, images = timm.create_model("test_vit", num_classes=5), torch.zeros(2, 3, 160, 160)
-analyses = [rollout.attention_rollout, rollout.last_block_attention, rollout.gradient_rollout]
-for given in (images.numpy(), list(images)):
-    for analyse in [capture.grid_size, distance.mean_attention_distance, *analyses]:
-        try:
-            analyse(model, given)
-        except ValueError as error:
-            print(error)
-for targets in (2, [1, 3]):
-    try:
-        rollout.gradient_rollout(model, images, targets)
-    except ValueError as error:
-        print(error)
-"""
 
 
 def uniform(n_tokens: int, batch: int = 1, heads: int = 1) -> Tensor:
@@ -171,18 +150,6 @@ def test_a_map_without_the_class_token_s_column_is_not_taken_for_a_rounded_one()
         attention_distance(uniform(197)[..., 1:, 1:], (14, 14), 16, 0)
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_maps_of_a_half_precision_model_fit_its_own_functions(fused):
-    model = timm.create_model("vit_tiny_patch16_224", **SMALL | {"img_size": 224}).bfloat16().eval()
-    for block in model.blocks:
-        block.attn.fused_attn = fused
-    images = torch.randn(1, 3, 224, 224).bfloat16()
-    maps, distance = attention_maps(model, images), mean_attention_distance(model, images)
-    for block, attn in enumerate(maps):
-        torch.testing.assert_close(attention_distance(attn, (14, 14), 16, 1), distance[:, block])
-    torch.testing.assert_close(rollout_from_maps(maps, (14, 14)), attention_rollout(model, images))
-
-
 class TestBadInput:
     @pytest.mark.parametrize(("grid", "n_prefix"), [((14, 13), 1), ((14, 14), 0), ((14, 14), 2), ((7, 7), 1)])
     def test_grid_or_prefix_that_does_not_fit(self, grid, n_prefix):
@@ -200,34 +167,6 @@ class TestBadInput:
     def test_rows_that_do_not_sum_to_one(self):
         with pytest.raises(ValueError, match=r"sum differs from 1 by 0\.1"):
             attention_distance(uniform(10)[..., 1:, 1:], (3, 3), 16, 0)  # the class column was cut off before
-
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_scores_before_the_softmax_and_a_class_column_set_to_zero(self, dtype):
-        attn = random_attention(10).to(dtype)
-        for wrong in (attn.log(), attn * (torch.arange(10) > 0)):
-            for measure in (lambda a: attention_distance(a, (3, 3), 16, 1), lambda a: prefix_mass(a, 1)):
-                with pytest.raises(ValueError, match="has a row whose sum differs from 1"):
-                    measure(wrong)
-
-    @pytest.mark.parametrize(
-        ("images", "message"),
-        [
-            pytest.param(torch.zeros(0, 3, 32, 32), "an empty batch", id="empty"),
-            pytest.param(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "expected floating point", id="integers"),
-            pytest.param(torch.full((1, 3, 32, 32), 255.0), "values up to 255", id="not scaled"),
-            pytest.param(torch.zeros(1, 4, 32, 32), "4 channels, expected 3", id="channels"),
-            pytest.param(torch.zeros(1, 3, 48, 32), "48 x 32 pixels, expected 32 x 32", id="size"),
-            pytest.param(
-                torch.zeros(1, 3, 32, 32, dtype=torch.float16),
-                r"images are torch.float16, the model is torch.float32; give images.to\(torch.float32\)",
-                id="type",
-            ),
-        ],
-    )
-    @pytest.mark.parametrize("measure", [mean_attention_distance, attention_rollout, gradient_rollout])
-    def test_images_given_to_the_analyses(self, measure, images, message):
-        with pytest.raises(ValueError, match=message):
-            measure(timm.create_model("vit_tiny_patch16_224", **{**SMALL, "num_classes": 5}), images)
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
     @pytest.mark.parametrize("measure", [mean_attention_distance, attention_rollout, gradient_rollout])
@@ -249,24 +188,6 @@ class TestBadInput:
         model = timm.create_model("vit_tiny_patch16_224", **SMALL)
         with pytest.raises(ValueError, match=f"batch_size {batch_size} given, expected 1 or more"):
             measure(model, torch.zeros(2, 3, 32, 32), batch_size=batch_size)
-
-    @pytest.mark.slow
-    def test_images_and_targets_that_are_no_tensor(self):
-        """In a process without the checks of types that the tests have and users do not."""
-        run = subprocess.run([sys.executable, "-c", NO_TENSORS], capture_output=True, text=True, check=True)
-        *of_images, of_int, of_list = run.stdout.splitlines()
-        assert of_images == [
-            f"images are {given}, expected a tensor [batch, channels, height, width]"
-            for given in ("ndarray", "list")
-            for _ in range(5)
-        ]
-        assert of_int == "targets 2 (int) given, expected 2 classes from 0 to 4, integers in a tensor"
-        assert of_list == "targets [1, 3] (list) given, expected 2 classes from 0 to 4, integers in a tensor"
-
-    @pytest.mark.parametrize("measure", [mean_attention_distance, attention_rollout, gradient_rollout])
-    def test_a_model_without_attention(self, measure):
-        with pytest.raises(ValueError, match="cannot capture the attention of ResNet"):
-            measure(timm.create_model("resnet18"), torch.zeros(1, 3, 32, 32))
 
     def test_mode_sizes_and_counts(self):
         with pytest.raises(ValueError, match="'renormalised' given, expected 'paper' or 'renormalized'"):

@@ -5,9 +5,13 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture import attention_gradients, attention_maps
-from vitlab.analysis.geometry import has_class_token, n_prefix_tokens, reads_class_token
-from vitlab.analysis.masks import area_share, mass_inside, patch_coverage, pointing_chance, pointing_hit
+from vitlab.analysis.attention import (
+    attention_gradients,
+    attention_maps,
+    has_class_token,
+    n_prefix_tokens,
+    reads_class_token,
+)
 from vitlab.analysis.rollout import (
     attention_rollout,
     class_attention,
@@ -101,26 +105,6 @@ class TestKnownAnswers:
         assert pixels[0, 2:4, 2:4].tolist() == [[0.75**2] * 2] * 2
         assert pixels[0, 1, 2] == 0.75 * 0.25 and pixels[0, 0].eq(0).all()
 
-    def test_masks_known_answers(self):
-        masks = torch.zeros(3, 4, 8, dtype=torch.bool)
-        masks[0, :, :4] = True  # the left half
-        masks[1, :2, :3] = True  # 6 of the 8 pixels of the upper left patch of 2 x 4
-        assert area_share(masks).tolist() == [0.5, 0.1875, 0.0]
-        assert patch_coverage(masks, (2, 2))[1].tolist() == [[0.75, 0.0], [0.0, 0.0]]
-        maps = torch.tensor([[[4.0, 1.0], [2.0, 1.0]]] * 3)
-        assert mass_inside(maps, masks).tolist() == [0.75, 0.375, 0.0]
-        assert mass_inside(torch.ones(3, 2, 2), masks).tolist() == area_share(masks).tolist()
-        assert pointing_hit(maps, masks).tolist() == [True, True, False]
-        assert pointing_hit(maps.flip(2), masks).tolist() == [False, False, False]
-        assert pointing_chance(masks, (2, 2)).tolist() == [0.5, 0.25, 0.0]
-
-    def test_maps_of_whole_numbers_known_answers(self):
-        masks = torch.tensor([[[True, True, True, False]]])
-        for dtype in (torch.int64, torch.uint8, torch.float16, torch.float64):
-            maps = torch.tensor([[[1, 1]]], dtype=dtype)  # 1 and half of the other: 1.5 of 2
-            assert mass_inside(maps, masks).tolist() == [0.75]
-            assert pointing_hit(maps, masks).tolist() == [True]
-
 
 class TestHeadsAndDiscarding:
     def test_items_of_a_batch_do_not_mix(self):
@@ -142,13 +126,6 @@ class TestHeadsAndDiscarding:
         found = rollout_from_maps([attn], (3, 3), discard_ratio=0.5)
         torch.testing.assert_close(found.flatten(1).double(), torch.stack(wanted), atol=1e-6, rtol=1e-5)
 
-    def test_no_state_is_left_between_calls_and_maps_are_not_changed(self):
-        maps = random_maps()
-        copies = [attn.clone() for attn in maps]
-        first = rollout_from_maps(maps, (3, 3), discard_ratio=0.3)
-        assert first.equal(rollout_from_maps(maps, (3, 3), discard_ratio=0.3))
-        assert all(a.equal(b) for a, b in zip(maps, copies, strict=True))
-
     @pytest.mark.parametrize("fusion", ["mean", "max", "min"])
     def test_blocks_of_heads_give_the_same(self, fusion):
         maps = random_maps(heads=5)
@@ -157,14 +134,6 @@ class TestHeadsAndDiscarding:
             for part in attn.split(2, dim=1):
                 update(block, part)
         torch.testing.assert_close(finish(), rollout_from_maps(maps, (3, 3), head_fusion=fusion))
-
-    def test_few_blocks_wait(self):
-        update, finish = rollout_reducer((3, 3), 1, True)
-        for block, attn in enumerate(random_maps(blocks=9)):  # of two heads
-            update(block, attn)
-            kept = [cell.cell_contents for cell in update.__closure__ if isinstance(cell.cell_contents, list)]
-            assert sum(len(matrices) for matrices in kept) <= 2 + 1  # waiting, and the block coming in
-        assert finish().shape == (3, 3, 3)
 
 
 class TestModels:
@@ -194,10 +163,6 @@ class TestModels:
         last = class_attention(maps[-1], (2, 2), n_prefix, class_token=class_token)
         torch.testing.assert_close(last_block_attention(model, images), last)
 
-    def test_rectangle(self):
-        model = small_model(img_size=(32, 64))
-        assert attention_rollout(model, torch.randn(2, 3, 32, 64)).shape == (2, 2, 4)
-
     def test_gradient_rollout_equals_the_matrix_form(self):
         model, images = small_model(depth=4), torch.randn(2, 3, 32, 32)
         maps, grads = attention_gradients(model, images, torch.tensor([0, 3]))
@@ -207,20 +172,6 @@ class TestModels:
         found = gradient_rollout(model, images, torch.tensor([0, 3]))
         torch.testing.assert_close(found.flatten(1), product[:, 0, 1:], atol=1e-6, rtol=1e-4)
         assert not torch.allclose(found, gradient_rollout(model, images, torch.tensor([1, 3])))
-
-    def test_gradient_rollout_of_half_precision_maps_is_multiplied_in_float32(self):
-        model, images = small_model(depth=4).bfloat16(), torch.randn(2, 3, 32, 32).bfloat16()
-        for block in model.blocks:
-            block.attn.fused_attn = False  # its maps then are of the model's own type
-        targets = torch.tensor([0, 3])
-        maps, grads = attention_gradients(model, images, targets)
-        assert maps[0].dtype == grads[0].dtype == torch.bfloat16
-        product = torch.eye(5, dtype=torch.float64).expand(2, 5, 5)
-        for attn, grad in zip(maps, grads, strict=True):
-            product = product + (attn.double() * grad.double()).clamp_min(0).mean(1) @ product
-        found = gradient_rollout(model, images, targets)
-        assert found.dtype == torch.float32
-        torch.testing.assert_close(found.flatten(1).double(), product[:, 0, 1:], atol=1e-6, rtol=1e-4)
 
 
 FAMILIES = [  # name, options, does the head read the class token
@@ -298,20 +249,6 @@ class TestWhereTheHeadReads:
 class TestAutocast:
     """Maps captured under autocast are multiplied in their own precision, inside it as outside."""
 
-    def test_given_maps(self):
-        maps = random_maps(blocks=7)  # 7 blocks of 2 heads: the oldest are multiplied together
-        calls = [
-            lambda: rollout_from_maps(maps, (3, 3)),
-            lambda: rollout_matrix(maps),
-            lambda: class_attention(maps[0], (3, 3)),
-            lambda: class_attention(maps[0], (3, 3), class_token=False),
-        ]
-        for call in calls:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                found = call()
-            assert found.dtype == torch.float32
-            assert found.equal(call())
-
     def test_models(self):
         model, images = small_model(depth=4), torch.randn(2, 3, 32, 32)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -355,29 +292,3 @@ class TestBadInput:
             rollout_from_maps(random_maps(), (3, 3), discard_ratio=-0.1)
         with pytest.raises(ValueError, match="'median' given, expected one of mean, max, min"):
             rollout_from_maps(random_maps(), (3, 3), head_fusion="median")
-
-    def test_masks(self):
-        with pytest.raises(ValueError, match="masks of 5 x 4 pixels given for a grid of 2 x 2"):
-            mass_inside(torch.ones(1, 2, 2), torch.ones(1, 5, 4, dtype=torch.bool))
-        with pytest.raises(ValueError, match="down to -1"):
-            mass_inside(-torch.ones(1, 2, 2), torch.ones(1, 4, 4, dtype=torch.bool))
-
-    def test_masks_that_are_not_bool(self):
-        maps, bytes_ = torch.ones(1, 2, 2), torch.zeros(1, 4, 4, dtype=torch.uint8)
-        bytes_[0, :2] = 255  # as a picture of a mask has it
-        for measure in (mass_inside, pointing_hit):
-            assert measure(maps, bytes_ > 0).item() == pytest.approx(0.5 if measure is mass_inside else 1)
-            for masks in (bytes_, bytes_.float() / 255):
-                with pytest.raises(ValueError, match=r"masks are torch.\w+, expected torch.bool, True on the object"):
-                    measure(maps, masks)
-        for measure in (area_share, lambda masks: pointing_chance(masks, (2, 2))):
-            with pytest.raises(ValueError, match=r"masks are torch.uint8, expected torch.bool"):
-                measure(bytes_)
-
-    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-    def test_maps_without_a_largest_patch(self, value):
-        maps, masks = torch.ones(3, 2, 2), torch.ones(3, 4, 4, dtype=torch.bool)
-        maps[1, 0, 1] = value
-        for measure in (mass_inside, pointing_hit):
-            with pytest.raises(ValueError, match="1 of 3 maps hold NaN or infinity"):
-                measure(maps, masks)

@@ -1,0 +1,281 @@
+"""Measures of given weights: known answers from made-up weights and tables, controls, pictures to look at."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import timm
+import torch
+from torch import Tensor
+
+from vitlab import paths
+from vitlab.analysis.distance import mean_attention_distance
+from vitlab.analysis.positions import position_similarity
+from vitlab.analysis.rollout import attention_rollout, last_block_attention
+from vitlab.data.world import HELD_OUT, World, image_set
+from vitlab.models import zoo
+from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.zoo import Pretrained
+from vitlab.studies import measure
+
+TINY = ViTConfig(image_size=48, patch_size=8, dim=64, depth=1, n_heads=1, mlp_dim=8, n_classes=2)
+SMOKE = measure.SIZES["smoke"]
+
+
+def save(path: Path, filters: Tensor | None = None, pos: Tensor | None = None) -> str:
+    """Write the weights of a tiny ViT, with these filters [D 3 8 8] and patch embeddings [36 D] in it."""
+    model = ViT(TINY, seed=7)
+    with torch.no_grad():
+        if filters is not None:
+            model.patch_embed.proj.weight.copy_(filters)
+        if pos is not None:
+            model.pos_embed[0, 1:] = pos
+    zoo.save(path, model, "Lab-Ti/8", {})
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("plain") / "plain.safetensors")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A small model whose attention is far from uniform: its queries and keys are ten times larger than fresh ones."""
+    model = zoo.create("Lab-Ti/8", seed=3)
+    for block in model.blocks:
+        block.attn.qkv.weight.data *= 10
+    path = tmp_path_factory.mktemp("weights") / "small.safetensors"
+    zoo.save(path, model, "Lab-Ti/8", {"steps": 0})
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def table(weights):
+    return measure.distances(weights, **SMOKE["distances"])
+
+
+def codes(height: int, width: int) -> tuple[Tensor, Tensor]:
+    return torch.eye(height).repeat_interleave(width, dim=0), torch.eye(width).repeat(height, 1)
+
+
+class TestFilters:
+    def test_rows(self, plain):
+        table = measure.filters(plain, **SMOKE["filters"])
+        assert list(table) == ["model", "replicate", "component", "explained", "low_frequency"]
+        assert table.groupby("model").replicate.nunique().to_dict() == {"trained": 1 + 6, "untrained": 3}
+        assert table.component.max() == 28 and table[["explained", "low_frequency"]].stack().between(0, 1).all()
+        other = measure.filters(plain, **SMOKE["filters"], seed=1)
+        same = table.model == "trained"
+        pd.testing.assert_frame_equal(table[same], other[same])
+        assert not np.isclose(table[~same].explained, other[~same].explained).any()  # other controls
+
+    @pytest.mark.slow
+    def test_slow_waves_stand_out_and_noise_does_not(self, plain, tmp_path):
+        draw = torch.Generator().manual_seed(0)
+        y, x = torch.arange(8)[:, None] / 8, torch.arange(8) / 8
+        waves = torch.stack([torch.cos(torch.pi * (a * y + b * x)) for a in range(2) for b in range(2)])
+        smooth = torch.einsum("dcw,wij->dcij", torch.randn(64, 3, 4, generator=draw), waves)
+        smooth += 0.01 * torch.randn(64, 3, 8, 8, generator=draw)
+        path = save(tmp_path / "waves.safetensors", filters=smooth)
+        found = measure.compare_filters(measure.filters(path))
+        assert found.value["explained variance"] > 0.99  # twelve directions and a trace of noise
+        assert (found.low > found.control_high).all()
+        found = measure.compare_filters(measure.filters(plain))
+        assert (found.low <= found.control_high).all() and (found.high >= found.control_low).all()
+
+    def test_small_models_have_fewer_components(self):
+        for shape, n in (((768, 3, 32, 32), 28), ((20, 3, 8, 8), 18), ((96, 3, 2, 2), 12)):
+            assert measure.n_components(torch.zeros(shape)) == n
+
+    def test_groups_share_out_all_samples(self):
+        left = [set(range(10)) - set(measure.without_group(torch.arange(10), g, 4).tolist()) for g in range(4)]
+        assert sorted(sum(map(list, left), [])) == list(range(10))
+
+    def test_a_hybrid_is_refused(self, tmp_path):
+        path = tmp_path / "hybrid.safetensors"
+        zoo.save(path, timm.create_model("vit_tiny_r_s16_p8_224", num_classes=2), "vit_tiny_r_s16_p8_224", {})
+        with pytest.raises(ValueError, match="there are no RGB filters"):
+            measure.filters(str(path))
+
+
+class TestPositions:
+    def test_rows(self, plain):
+        table = measure.positions(plain, **SMOKE["positions"])
+        assert list(table) == ["model", "replicate", "quantity", "distance", "value"]
+        assert set(table.model) == {"trained", "untrained", "shuffled", "ring-shuffled"}
+        curves = table[~table.quantity.isin(measure.POSITION_MEASURES)]
+        assert set(curves.model) == {"trained", "untrained"} and curves.distance.between(1, 7).all()
+
+    @pytest.mark.slow
+    def test_row_and_column_codes_are_seen(self, tmp_path):
+        pos = torch.zeros(36, 64)
+        pos[:, :48] = torch.cat([c.repeat_interleave(4, dim=1) for c in codes(6, 6)], dim=1)
+        found = measure.compare_positions(measure.positions(save(tmp_path / "cross.safetensors", pos=pos)))
+        excess = found.loc[["row excess", "column excess"]]
+        assert excess.value.tolist() == pytest.approx([0.5, 0.5]) and (excess.low > excess.control_high).all()
+
+    @pytest.mark.slow
+    def test_middle_and_edge_alone_do_not_pass_for_rows_and_columns(self, tmp_path):
+        draw = torch.Generator().manual_seed(0)
+        pos = torch.randn(3, 64, generator=draw)[measure.rings((6, 6))] + 0.05 * torch.randn(36, 64, generator=draw)
+        table = measure.positions(save(tmp_path / "rings.safetensors", pos=pos))
+        found = measure.compare_positions(table)
+        assert found.value["row excess"] > 0.05 and not (found.low > found.control_high).any()
+        lenient = measure.compare_positions(table[table.model.isin(["trained", "untrained"])])
+        assert (lenient.low > lenient.control_high)["row excess"]  # what the strict control is for
+
+    def test_one_row_of_patches_has_no_excess(self):
+        found = measure.position_measures(position_similarity(torch.eye(5).cumsum(0), (1, 5)))
+        assert [row["quantity"] for row in found] == ["rank correlation"] and found[0]["value"] > 0.5
+
+    @pytest.mark.parametrize("grid", [(3, 5), (6, 6), (1, 4)])
+    def test_curves_know_rows_from_columns(self, grid):
+        found = pd.DataFrame(measure.position_curves(position_similarity(codes(*grid)[0], grid)))
+        row = found[found.quantity == "same row"]
+        assert row.value.eq(1).all() and row.distance.tolist() == list(range(1, grid[1]))
+        assert found.drop(row.index).value.eq(0).all()
+
+    def test_shuffling_keeps_rings(self):
+        groups = measure.rings((5, 7))
+        assert groups.bincount().tolist() == [20, 12, 3]
+        order = measure.shuffle_within(groups, torch.Generator().manual_seed(0))
+        assert sorted(order.tolist()) == list(range(35)) and not order.equal(torch.arange(35))
+        assert groups[order].equal(groups)
+
+
+class TestDistances:
+    def test_one_row_per_model_image_block_and_head(self, table):
+        assert len(table) == 2 * 8 * 4 * 4
+        assert not table.duplicated(["model", "model_seed", "image", "block", "head"]).any()
+        assert table["distance_px"].between(0, 24 * 2**0.5).all() and table["prefix_mass"].between(0, 1).all()
+        assert (table["renormalized_px"] >= table["distance_px"] - 1e-4).all()
+
+    @pytest.mark.parametrize("mode", ["paper", "renormalized"])
+    def test_they_are_the_analysis_functions(self, weights, table, mode):
+        pretrained = zoo.load(weights)
+        x = pretrained.prepare(image_set(World(), 8, HELD_OUT).images)
+        expected = mean_attention_distance(pretrained.model, x, mode).flatten()
+        found = table[table["model"] == "trained"][measure.DISTANCE_COLUMNS[mode]]
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+    def test_the_control_is_a_fresh_model_and_the_seed_draws_images(self, weights, table):
+        trained, untrained = (table[table["model"] == model]["distance_px"] for model in ("trained", "untrained"))
+        assert untrained.std() < trained.std() and abs(untrained.mean() - 16) < 2  # of uniform attention on this grid
+        other = measure.distances(weights, **SMOKE["distances"], seed=1)
+        assert not np.allclose(table["distance_px"], other["distance_px"])
+
+    def test_photographs_of_any_size(self, weights, monkeypatch):
+        draw = torch.Generator().manual_seed(0)
+        made = [torch.randint(0, 256, (3, *size), generator=draw).to(torch.uint8) for size in ((40, 70), (20, 24))]
+        monkeypatch.setattr(measure.datasets, "photographs", lambda limit: [("", each) for each in made][:limit])
+        heads = measure.head_summary(measure.distances(weights, "photographs", **SMOKE["distances"]))
+        assert (heads["low"] < heads["distance_px"]).all() and (heads["n"] == 2).all()
+
+    def test_uniform_distance_of_the_papers_grid(self):
+        model = ViT(ViTConfig(dim=64, depth=1, n_heads=1, mlp_dim=64), 0)
+        found = measure.uniform_distance(Pretrained(model, "Tiny/16", "nowhere", (224, 224)))
+        assert found == pytest.approx(116.49, abs=0.01)
+
+    def test_statistics_of_a_table_made_by_hand(self):
+        rising = {1: [10.0, 51.0, 80.0], 2: [50.0, 60.0, 70.0], 3: [100.0, 101.0, 104.0]}
+        rows = [
+            dict(model=model, model_seed=seed, image=image, block=4 - block if seed else block, head=head)
+            | dict(distance_px=value + image, renormalized_px=value, prefix_mass=0.1)
+            for model, seed in (("trained", 0), ("untrained", 0), ("untrained", 1))  # the last upside down
+            for image in (0, 1)
+            for block, px in rising.items()
+            for head, value in enumerate(px, 1)
+        ]
+        table = pd.DataFrame(rows).sample(frac=1, random_state=0)  # the order of rows says nothing
+        contrasts = measure.contrasts(table)
+        assert contrasts.loc[1].tolist() == [1, 1, 70, 70 - 4, 70 - 37] and list(contrasts.index) == [0, 1]
+        assert measure.local_share_in_low_blocks(table, 51.5).tolist() == [2 / 3, 1 / 3]  # of block 1
+        heads = measure.head_summary(table).set_index(["model", "model_seed", "block", "head"])
+        assert heads.loc[("trained", 0, 1, 2), ["distance_px", "renormalized_px"]].tolist() == [51.5, 51]
+        flat = measure.contrasts(table.assign(distance_px=0.0))
+        assert flat["trend"].tolist() == [0, 0]  # a flat curve has none
+
+
+class TestRollout:
+    def test_rows(self, weights):
+        table = measure.rollout(weights, **SMOKE["rollout"])
+        assert len(table) == 2 * 2 * 16
+        assert not table.duplicated(["model", "model_seed", "method", "image"]).any()
+        assert table[["mass", "area", "shuffled_mass", "shuffled_area", "hit", "chance"]].stack().between(0, 1).all()
+        one = table[(table["model"] == "trained") & (table["method"] == "rollout")].sort_values("image")
+        np.testing.assert_allclose(one["shuffled_area"], np.roll(one["area"], -1))  # another image's mask
+        assert (one["shuffled_mass"] != one["mass"]).all()
+
+    @pytest.mark.parametrize("pool", ["class", "gap"])
+    def test_both_maps_are_the_analysis_functions(self, pool):
+        config = ViTConfig(image_size=32, patch_size=8, dim=64, depth=3, n_heads=2, mlp_dim=64, pool=pool)
+        model = ViT(config, 0).eval()
+        x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+        found = measure.both_maps(model, x)
+        torch.testing.assert_close(found["rollout"], attention_rollout(model, x))
+        torch.testing.assert_close(found["last block"], last_block_attention(model, x))
+
+    def test_comparisons_of_a_table_made_by_hand(self):
+        masses = {("trained", 0, "rollout"): 0.5, ("trained", 0, "last block"): 0.4}
+        masses |= {("untrained", seed, m): 0.2 + 0.1 * seed for seed in (0, 1) for m in ("rollout", "last block")}
+        table = pd.DataFrame(
+            dict(model=model, model_seed=seed, method=method, image=image, mass=mass, area=0.2, shuffled_mass=0.3)
+            | dict(shuffled_area=0.2, hit=1.0, chance=0.25)
+            for (model, seed, method), mass in masses.items()
+            for image in range(12)
+        )
+        pairs = measure.per_image(table)
+        found = measure.compare_rollout(pairs).set_index("what")
+        expected = {"trained": 0.3, "untrained": 0.05, "another image's mask": 0.1, "trained − untrained": 0.25}
+        expected |= {"trained − another mask": 0.2, "rollout − last block": 0.1}
+        assert found["mean"].to_dict() == pytest.approx(expected) and (found["n"] == 12).all()
+        assert len(pairs) == 2 * 12 and pairs["trained_hit"].eq(0.75).all()
+        np.testing.assert_allclose(found["low"], found["mean"])  # every image alike
+
+
+class TestPictures:
+    def test_the_world_of_other_proportions_is_the_middle_of_a_square(self):
+        square, wide = measure.world_at((48, 48), 5, 2), measure.world_at((32, 48), 5, 2)
+        assert wide.images.equal(square.images[:, :, 8:40]) and wide.masks.equal(square.masks[:, 8:40])
+        assert square.images.equal(image_set(World(image_size=48), 5, HELD_OUT + 10).images)
+
+    def test_the_hybrid_of_a_vit_is_the_one_that_was_trained_alike(self, tmp_path, monkeypatch):
+        def vit(*steps, name="Lab-Mu/8", size=32):
+            about = {"trainings": [{"data": data, "objective": objective} for data, objective in steps]}
+            return Pretrained(torch.nn.Identity(), name, "nowhere", (size, size), about=about if steps else {})
+
+        alike = (("imagenette", "masked"), ("imagenette", "labels"))
+        zoo.save(tmp_path / zoo.BUNDLED["lab-hybrid"], zoo.create("R+Lab-Mu/8"), "R+Lab-Mu/8", vit(*alike).about)
+        monkeypatch.setattr(paths, "bundled_dir", lambda: tmp_path)
+        assert measure.hybrid_of(vit(*alike)) == "lab-hybrid"
+        others = [vit(), vit(alike[0]), vit(*alike[::-1]), vit(*alike, size=48), vit(*alike, name="Lab-Ti/8")]
+        assert [measure.hybrid_of(other) for other in others] == [""] * 5
+
+    def test_views_are_cut_as_the_model_is_given_them_and_have_no_more_pixels(self):
+        model = Pretrained(torch.nn.Identity(), "Lab-Mu/8", "nowhere", (32, 32))
+        picture = torch.arange(200).repeat(160, 1).to(torch.uint8).repeat(3, 1, 1)  # brighter from left to right
+        seen, given = measure.view(model, [picture], side=96), model.prepare(picture[None])[0] * 0.5 + 0.5
+        small = seen[0].reshape(32, 3, 32, 3, 3).mean((1, 3))
+        np.testing.assert_allclose(small, given.permute(1, 2, 0), atol=0.02)
+        for side, pixels in ((32, 32), (400, 160)):
+            assert measure.view(model, [torch.zeros(3, side, side, dtype=torch.uint8)]).shape[1] == pixels
+        assert measure.picture_of(model, "crops").shape == (3, 427, 640)  # whole where the model is given crops
+
+    def test_a_folder_of_images_is_drawn_from_by_seed(self, weights, tmp_path):
+        from PIL import Image
+
+        for number in range(6):
+            path = tmp_path / "photos" / ("a" if number % 2 else "b") / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40 + number, 50), (40 * number, 0, 0)).save(path)
+        first, again, other = (
+            torch.stack(measure.load_pictures(zoo.load(weights), str(tmp_path / "photos"), 4, seed))
+            for seed in (0, 0, 1)
+        )
+        assert len(first) == 4 and first.equal(again) and not first.equal(other)
+
+    def test_missing_weights_are_said(self):
+        with pytest.raises(FileNotFoundError, match="nowhere"):
+            measure.distances("nowhere.safetensors")

@@ -1,0 +1,353 @@
+"""Frozen features, few-shot least squares and the linear probe: direct solves, published steps, scikit-learn."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import timm
+import torch
+from scipy.special import logsumexp, softmax
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import train_test_split
+from torch import Tensor, nn
+
+from vitlab import probes
+from vitlab.data.loader import ImageSet, to_float
+from vitlab.models import zoo
+from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.zoo import Pretrained
+from vitlab.probes import (
+    GRADIENT,
+    FewShot,
+    NotConvergedError,
+    Probe,
+    classifiers,
+    draw,
+    features,
+    few_shot,
+    linear_probe,
+    logistic_regression,
+    ridge_weights,
+)
+
+RIDGES = (0.5, 8.0, 1024.0)
+PENALTIES = (1e-3, 1e-2, 0.1, 1.0)
+SMALL_HYBRID = {"img_size": 64, "depth": 1, "embed_dim": 32, "num_heads": 2}
+MODELS = {
+    "ours": lambda: zoo.create("Lab-Ti/8"),
+    "ours, tanh": lambda: zoo.create("Lab-Ti/8", head="tanh"),
+    "ours, gap": lambda: ViT(ViTConfig(32, 8, dim=16, depth=1, n_heads=2, mlp_dim=32, n_classes=5, pool="gap")),
+    "ours, BiT": lambda: zoo.create("BiT-Lab-Ti/8"),
+    "timm ViT": lambda: timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1),
+    "timm hybrid": lambda: timm.create_model("vit_tiny_r_s16_p8_224", **SMALL_HYBRID),
+    "timm ResNet": lambda: timm.create_model("resnet10t"),
+}
+
+
+def images(n: int, side: int = 32) -> ImageSet:
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (n, 3, side, side), dtype=torch.uint8, generator=generator)
+    return ImageSet(pixels, torch.arange(n) % 3, tuple("abc"))
+
+
+def randomise(model: nn.Module) -> nn.Module:
+    """Heads start at zero; here every weight says something."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def problem(n: int, dim: int, n_classes: int, seed: int = 0, noise: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Features around a centre per class, none of them near zero mean or unit variance, as real ones are not."""
+    generator = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(n_classes, dim))
+    labels = np.arange(n) % n_classes
+    values = 3.0 + (centres[labels] + noise * generator.normal(size=(n, dim))) * np.linspace(0.1, 10, dim)
+    return torch.from_numpy(values.astype(np.float32)), torch.from_numpy(labels)
+
+
+def direct(x: np.ndarray, y: np.ndarray, ridge: float) -> np.ndarray:
+    return np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ y)
+
+
+class TestFeatures:
+    @pytest.mark.parametrize("name", MODELS)
+    def test_the_last_layer_of_the_features_is_the_logits_known_answers(self, name):
+        model, set_ = randomise(MODELS[name]()), images(5, 64 if "hybrid" in name else 32)
+        found, labels = features(model, set_, batch_size=2)
+        head = model.head if hasattr(model, "head") else model.fc
+        last = next(layer for layer in reversed([head, *head.modules()]) if isinstance(layer, nn.Linear | nn.Conv2d))
+        weight = last.weight.flatten(1)  # BiT's last layer is a 1 × 1 convolution
+        with torch.inference_mode():
+            logits = model.eval()(to_float(set_.images))
+            torch.testing.assert_close(found @ weight.T + last.bias, logits, rtol=1e-4, atol=1e-5)
+        assert found.dtype == torch.float32 and labels.equal(set_.labels)
+        assert logits.std() > 0.01  # the comparison says something
+
+    def test_eval_mode_inside_and_every_mode_put_back(self):
+        model = randomise(zoo.create("Lab-Ti/8", dropout=0.5)).train()
+        model.blocks[1].eval()  # as where a part is frozen
+        before = [module.training for module in model.modules()]
+        assert features(model, images(3))[0].equal(features(model, images(3))[0])
+        assert [module.training for module in model.modules()] == before
+
+    def test_prepare_is_the_models_own(self):
+        lab = Pretrained.of(timm.create_model("resnet10t"), "resnet10t", "nowhere", {})  # ImageNet's mean and std
+        set_ = images(2, side=lab.image_size[0])
+        with torch.inference_mode():
+            x = lab.model.eval().forward_features(lab.prepare(set_.images))
+        found, _ = features(lab.model, set_, prepare=lab.prepare)
+        torch.testing.assert_close(found, x.mean((2, 3)), rtol=1e-4, atol=1e-5)
+
+    def test_bad_input(self):
+        with pytest.raises(ValueError, match="Sequential has no features before the logits"):
+            features(nn.Sequential(nn.Flatten(), nn.Linear(3072, 2)), images(2))
+        with pytest.raises(ValueError, match="batch_size is 0"):
+            features(zoo.create("Lab-Ti/8"), images(2), 0)
+        model = timm.create_model("resnet10t", num_classes=0, global_pool="")
+        with pytest.raises(ValueError, match=r"ResNet gives features of shape \[2, 512, 1, 1\], but \[batch, dim\]"):
+            features(model, images(2))
+
+
+class TestFewShot:
+    @pytest.mark.parametrize(("n", "dim"), [(8, 30), (29, 30), (30, 30), (31, 30), (200, 30), (1, 5)])
+    @pytest.mark.parametrize("ridges", [RIDGES[:1], (*RIDGES, 1e-3, 1e5)])  # solved for, or in one basis
+    def test_direct_solve_and_ridge_known_answers(self, n, dim, ridges):
+        generator = np.random.default_rng(1)
+        x, y = generator.normal(size=(n, dim)), generator.normal(size=(n, 4))
+        found = ridge_weights(x, y, ridges)
+        for i, ridge in enumerate(ridges):
+            by_sklearn = Ridge(alpha=ridge, fit_intercept=False).fit(x, y).coef_.T
+            np.testing.assert_allclose(found[:, i], direct(x, y, ridge), rtol=0, atol=1e-8)
+            np.testing.assert_allclose(found[:, i], by_sklearn, rtol=0, atol=1e-8)
+
+    @pytest.mark.parametrize(("n", "dim"), [(12, 40), (40, 12)])
+    @pytest.mark.parametrize("ridge", [1e-6, 1e-3])
+    def test_deficient_rank_and_small_ridge_known_answers(self, n, dim, ridge):
+        generator = np.random.default_rng(1)
+        x, y = generator.normal(size=(n, dim)), generator.normal(size=(n, 4))
+        x[n // 2 :] = x[: n - n // 2]  # every image twice, with other targets
+        x[:, dim // 2 :] = x[:, : dim - dim // 2]
+        # The same problem as plain least squares: its condition number is the root of the normal equations'.
+        stacked = np.vstack([x, np.sqrt(ridge) * np.eye(dim)])
+        truth = np.linalg.lstsq(stacked, np.vstack([y, np.zeros((dim, 4))]), rcond=None)[0]
+        np.testing.assert_allclose(ridge_weights(x, y, [ridge])[:, 0], truth, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(ridge_weights(x, y, [ridge, 1, 2, 3])[:, 0], truth, rtol=0, atol=1e-8)
+
+    @pytest.mark.parametrize("ridges", [(1e-15,), (1e-15, 1.0, 2.0, 3.0)])
+    def test_a_ridge_lost_next_to_the_gram_matrix_known_answers(self, ridges):
+        """Two equal columns share the weight of one: (1, 1), whose squared length is the smallest of those that fit."""
+        x = np.array([[3.0, 3.0], [5.0, 5.0], [7.0, 7.0]])
+        found = ridge_weights(x, x.sum(1, keepdims=True), ridges)
+        np.testing.assert_allclose(found[:, 0, 0], [1, 1], rtol=0, atol=1e-8)
+
+    @pytest.mark.parametrize("shots", [1, 10, 20])  # 5 to 100 rows, 40 dimensions
+    def test_published_evaluator_known_answers(self, shots):
+        """The authors' steps, one line each, in float64."""
+        x, y = problem(100, 40, 5)
+        test_x, test_y = problem(300, 40, 5, seed=7, noise=4.0)
+        found = few_shot(x, y, test_x, test_y, 5, FewShot(shots=(shots,), n_seeds=3))
+        held = test_x.double().numpy()
+        for seed in range(3):
+            drawn = draw(y.numpy(), 5, shots, seed)
+            few_x, few_y = x.double().numpy()[drawn], y.numpy()[drawn]
+            mean, std = few_x.mean(0), np.sqrt(((few_x - few_x.mean(0)) ** 2).mean(0)) + 1e-5
+            stacked = np.hstack([(few_x - mean) / std, np.full((len(few_x), 1), 100.0)])
+            targets = np.array([[1.0 if c == label else -1.0 for c in range(5)] for label in few_y])
+            truth = np.hstack([(held - mean) / std, np.full((300, 1), 100.0)]) @ direct(stacked, targets, 2.0**10)
+            weights, offsets = classifiers(few_x, few_y, 5, FewShot())
+            np.testing.assert_allclose(held @ weights[:, 0] + offsets[0], truth, rtol=0, atol=1e-8)
+            accuracy = (truth.argmax(1) == test_y.numpy()).mean()
+            assert found.query("seed == @seed").accuracy.item() == pytest.approx(accuracy, abs=1e-12)
+            assert 0.2 < accuracy < 1  # no trivial task
+
+    def test_other_settings_known_answers(self):
+        x, y = problem(60, 8, 3)
+        x, y = x.double().numpy(), y.numpy()
+        weights, offsets = classifiers(x, y, 3, FewShot(ridges=RIDGES, bias=2.0, normalise=False))
+        for i, ridge in enumerate(RIDGES):
+            truth = direct(np.hstack([x, np.full((60, 1), 2.0)]), 2.0 * np.eye(3)[y] - 1.0, ridge)
+            np.testing.assert_allclose(weights[:, i], truth[:-1], rtol=0, atol=1e-8)
+            np.testing.assert_allclose(offsets[i], 2.0 * truth[-1], rtol=0, atol=1e-8)
+        assert (classifiers(x, y, 3, FewShot(bias=0.0, normalise=False))[1] == 0).all()
+
+    def test_separable_features_and_features_that_say_nothing_known_answers(self):
+        x, y = problem(80, 16, 4, noise=0.01)
+        test_x, test_y = problem(200, 16, 4, seed=3, noise=0.01)
+        found = few_shot(x, y, test_x, test_y, 4, FewShot(shots=(1, 5, 20), ridges=(1.0, 1024)))
+        assert (found.accuracy == 1).all() and len(found) == 3 * 2 * 3
+        x, y = torch.full((20, 6), 0.5), torch.arange(20) % 4  # whichever class is predicted, it is always the same
+        assert (few_shot(x, y, x, y, 4, FewShot(shots=(5,))).accuracy == 0.25).all()
+
+    def test_what_must_not_matter_does_not(self, monkeypatch):
+        x, y = problem(40, 10, 4)
+        test_x, test_y = problem(300, 10, 4, seed=5, noise=4.0)
+        every = FewShot(shots=(10,), ridges=RIDGES, n_seeds=1)  # all images, so that draws have no part in it
+        wanted = few_shot(x, y, test_x, test_y, 4, every)
+        order, renamed = torch.from_numpy(np.random.default_rng(0).permutation(40)), torch.tensor([2, 0, 3, 1])
+        dead, held = (torch.cat([each, torch.full((len(each), 1), 0.3)], dim=1) for each in (x, test_x))
+        for given in (
+            (x[order], y[order], test_x, test_y),
+            (x, renamed[y], test_x, renamed[test_y]),
+            (dead, y, held, test_y),  # a feature that never changes
+        ):
+            pd.testing.assert_frame_equal(few_shot(*given, 4, every), wanted)
+        assert not wanted.equals(few_shot(x, renamed[y], test_x, test_y, 4, every))
+        monkeypatch.setattr(probes, "_CHUNK", 7)  # 42 chunks of test images and a rest
+        pd.testing.assert_frame_equal(few_shot(x, y, test_x, test_y, 4, every), wanted)
+
+    def test_one_row_per_shots_ridge_and_seed_whatever_the_threads(self, monkeypatch):
+        x, y = problem(40, 10, 4)
+        found = few_shot(x, y, x, y, 4, FewShot(shots=(1, 2), ridges=RIDGES), seed=5)
+        keys = [(s, r, k) for s in (1, 2) for k in (5, 6, 7) for r in RIDGES]
+        assert list(zip(found.shots, found.ridge, found.seed, strict=True)) == keys
+        alone = few_shot(x, y, x, y, 4, FewShot(shots=(2,), ridges=(8.0,), n_seeds=1), seed=6)
+        same = found.query("shots == 2 and ridge == 8.0 and seed == 6")
+        assert alone.accuracy.item() == same.accuracy.item()
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+        pd.testing.assert_frame_equal(few_shot(x, y, x, y, 4, FewShot(shots=(1, 2), ridges=RIDGES), seed=5), found)
+
+    def test_draws_are_the_authors_nested_and_without_repeats(self):
+        """One generator per seed; class by class, the first of a permutation of the indices where the label is."""
+        labels = np.random.default_rng(0).permutation(np.repeat(np.arange(6), [9, 12, 10, 30, 11, 9]))
+        generator = np.random.default_rng(2)
+        wanted = [generator.permutation(np.where(labels == c)[0]) for c in range(6)]
+        for shots in (1, 5, 9):
+            drawn = draw(labels, 6, shots, seed=2)
+            assert np.array_equal(drawn, np.concatenate([each[:shots] for each in wanted]))
+            assert len(set(drawn.tolist())) == len(drawn) == 6 * shots
+        assert not np.array_equal(draw(labels, 6, 5, seed=2), draw(labels, 6, 5, seed=3))
+
+    def test_bad_input(self):
+        x, y = problem(38, 5, 4)  # 10, 10, 9, 9
+        with pytest.raises(ValueError, match="class 2 has 9 training images, but 10 shots are asked for"):
+            few_shot(x, y, x, y, 4, FewShot(shots=(1, 10)))
+        with pytest.raises(ValueError, match="class 4 has 0 training images, but 25 shots"):
+            few_shot(x, y, x, y, 5)
+        with pytest.raises(ValueError, match="labels run from 0 to 3, but 0 to 2 is expected"):
+            few_shot(x, y, x, y, 3)
+        with pytest.raises(ValueError, match="n_classes is 1"):
+            few_shot(x, torch.zeros_like(y), x, torch.zeros_like(y), 1)
+        bad = x.clone()
+        bad[3, 2] = float("nan")
+        for train, test, where in ((bad, x, "train"), (x, bad, "test")):
+            with pytest.raises(
+                ValueError, match=f"{where}: the features of 1 of 38 images are NaN or infinite, image 3"
+            ):
+                few_shot(train, y, test, y, 4)
+
+    @pytest.mark.parametrize("wrong", [{"shots": (5, 0)}, {"ridges": (1.0, -1.0)}, {"n_seeds": 0}, {"bias": -1.0}])
+    def test_settings(self, wrong):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} .* given"):
+            FewShot(**wrong)
+
+
+def correlated(n: int, dim: int = 40, n_classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Overlapping classes in features of very unequal variance, mixed: a narrow valley, as features of a ViT have."""
+    generator = np.random.default_rng(0)
+    centres = generator.normal(size=(n_classes, dim))
+    y = np.arange(n) % n_classes
+    mixing = generator.normal(size=(dim, dim)) * np.geomspace(1, 1e-2, dim)[:, None]
+    x = (centres[y] + 2 * generator.normal(size=(n, dim))) @ mixing
+    return (x - x.mean(0)) / x.std(0), y
+
+
+def newton(x: np.ndarray, y: np.ndarray, c: float) -> np.ndarray:
+    """Weights of softmax regression, and intercepts last, [K D + 1]: Newton's method with the whole Hessian."""
+    n, k = len(x), y.max() + 1
+    x, targets = np.column_stack([x, np.ones(n)]), np.eye(k)[y]
+    penalty = np.append(np.ones(x.shape[1] - 1), 0) / c  # none on the intercepts
+    theta = np.zeros((k, x.shape[1]))
+
+    def loss(theta: np.ndarray) -> float:
+        scores = x @ theta.T
+        return logsumexp(scores, axis=1).sum() - (scores * targets).sum() + 0.5 * (penalty * theta**2).sum()
+
+    for _ in range(50):
+        p = softmax(x @ theta.T, axis=1)
+        gradient = (p - targets).T @ x + penalty * theta
+        if np.linalg.norm(gradient) < 1e-11 * n:
+            break
+        curvature = np.eye(k)[None] * p[:, None] - p[:, :, None] * p[:, None]
+        hessian = np.einsum("nkl,ni,nj->kilj", curvature, x, x, optimize=True).reshape(theta.size, theta.size)
+        hessian += np.diag(np.tile(penalty, k))
+        step = np.linalg.lstsq(hessian, gradient.ravel(), rcond=1e-13)[0].reshape(theta.shape)
+        size = 1.0
+        while loss(theta - size * step) > loss(theta) + 1e-12 * n and size > 1e-6:
+            size /= 2
+        theta = theta - size * step
+    return theta
+
+
+class TestLinearProbe:
+    @pytest.mark.parametrize("c", [1e-4, 1.0, 10.0])
+    def test_coefficients_are_those_of_newtons_method_known_answers(self, c):
+        """scikit-learn's default stops at an absolute gradient: at C = 10 its coefficients are several per cent off."""
+        x, y = correlated(300, dim=16)
+        fit, wanted = logistic_regression(x, y, c), newton(x, y, c)
+        assert np.linalg.norm(fit.coef_ - wanted[:, :-1]) < 1e-5 * np.linalg.norm(wanted[:, :-1])
+        offsets = fit.intercept_ - wanted[:, -1]  # known but for one constant
+        assert np.abs(offsets - offsets.mean()).max() < 1e-4
+
+    @pytest.mark.parametrize("n_classes", [2, 10])
+    def test_the_gradient_is_as_small_as_is_said(self, n_classes):
+        x, y = correlated(600, n_classes=n_classes)
+        fit = logistic_regression(x, y, 10.0)
+        weights, offsets = (torch.tensor(each, requires_grad=True) for each in (fit.coef_, fit.intercept_))
+        scores = torch.from_numpy(x) @ weights.T + offsets
+        if n_classes == 2:
+            scores = torch.cat([torch.zeros_like(scores), scores], 1)
+        loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(y), reduction="sum")
+        (loss + weights.square().sum() / 20).backward()
+        length = torch.cat([weights.grad.flatten(), offsets.grad]).norm().item()
+        assert length <= 1.01 * GRADIENT * np.linalg.norm(fit.coef_) / 10
+
+    @pytest.mark.parametrize(("n_classes", "seed"), [(2, 0), (3, 1), (5, 2)])
+    def test_scikit_learn_by_hand_known_answers(self, n_classes, seed):
+        (x, y), (test_x, test_y) = (problem(n, 12, n_classes, s, noise=2.0) for n, s in ((90, 0), (400, 1)))
+        found = linear_probe(x, y, test_x, test_y, Probe(inverse_penalties=PENALTIES[::-1]), seed)
+        assert linear_probe(64.0 * x, y, 64.0 * test_x, test_y, Probe(inverse_penalties=PENALTIES), seed) == found
+        assert linear_probe(x, 10 * y + 7, test_x, 10 * test_y + 7, Probe(inverse_penalties=PENALTIES), seed) == found
+        x, y, test_x, test_y = x.double().numpy(), y.numpy(), test_x.double().numpy(), test_y.numpy()
+
+        def accuracy(x, y, c, held_x, held_y):
+            mean, std = x.mean(0), x.std(0)
+            model = LogisticRegression(C=c, max_iter=1000, tol=1e-9).fit((x - mean) / std, y)
+            return (model.predict((held_x - mean) / std) == held_y).mean()
+
+        kept_x, held_x, kept_y, held_y = train_test_split(x, y, test_size=0.2, stratify=y, random_state=seed)
+        held = [accuracy(kept_x, kept_y, c, held_x, held_y) for c in PENALTIES]
+        best = int(np.argmax(held))
+        assert found["inverse_penalty"] == PENALTIES[best]
+        assert found["held_out_accuracy"] == pytest.approx(held[best])
+        assert found["accuracy"] == pytest.approx(accuracy(x, y, PENALTIES[best], test_x, test_y))
+        assert 1 / n_classes < found["accuracy"] < 1
+
+    def test_features_that_say_nothing_give_chance(self):
+        x, y = torch.full((40, 5), 0.1), torch.arange(40) % 4
+        assert linear_probe(x, y, x, y)["accuracy"] == 0.25
+
+    def test_the_strongest_penalty_that_works_is_chosen(self):
+        """A clean direction drowned in 200 of noise, where weak penalties overfit."""
+        y = torch.arange(60) % 2
+        x = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 200)))
+        x[:, :20] += 0.8 * (2 * y[:, None] - 1)
+        assert linear_probe(x, y, x, y, Probe(inverse_penalties=(100.0, 1e-3)))["inverse_penalty"] == 1e-3
+
+    def test_bad_input(self):
+        x, y = problem(90, 12, 3, noise=2.0)
+        with pytest.raises(NotConvergedError, match="with C = 1 has not converged after 2 steps; raise max_steps"):
+            linear_probe(x, y, x, y, Probe(inverse_penalties=(1.0,), max_steps=2))
+        x, y = problem(30, 12, 3)
+        with pytest.raises(ValueError, match="every training image is of class 1"):
+            linear_probe(x, torch.ones_like(y), x, y)
+        lonely = y.clone()
+        lonely[0] = 9
+        with pytest.raises(ValueError, match="class 9 has 1 training image"):
+            linear_probe(x, lonely, x, y)
+        with pytest.raises(ValueError, match="2 of 30 images would be held out, but either part needs one of each"):
+            linear_probe(x, y, x, y, Probe(held_out=0.05))
+        for wrong in ({"inverse_penalties": (0.0,)}, {"held_out": 1.0}, {"max_steps": 0}):
+            with pytest.raises(ValueError, match=f"{next(iter(wrong))} .* given"):
+                Probe(**wrong)
