@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 
 from vitlab import claims
-from vitlab.studies.statistics import coverage, failed_starts, jackknife_interval, mean_interval
 from vitlab.claims.verdicts import Verdict
+from vitlab.studies.statistics import coverage, failed_starts, jackknife_interval, mean_interval
 
 KINDS = {  # a sample of n, and the mean of what it is drawn from
     "normal": (lambda generator, n: generator.normal(size=n), 0.0),

@@ -10,9 +10,9 @@ import pytest
 import sweeps
 import torch
 from torch import nn
+from vitlab.sweep import runner
 
 from vitlab.data.world import World, stream
-from vitlab.sweep import runner
 from vitlab.training import checkpoint_plan, interrupts
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe

@@ -21,7 +21,6 @@ from vitlab.training.processes import default_device
 from vitlab.training.recipe import Recipe
 from vitlab.training.session import Session
 
-
 CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)  # of photographs
 
 

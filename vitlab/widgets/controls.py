@@ -21,8 +21,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from vitlab.data.loader import to_rgb
-from vitlab.plots.style import as_png, still
-from vitlab.plots.style import style
+from vitlab.plots.style import as_png, still, style
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_BYTES = 20_000_000  # of a picture file

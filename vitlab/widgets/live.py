@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from vitlab.data.loader import Batches
-from vitlab.plots.style import as_png, in_notebook, show_still, still
-from vitlab.plots.style import COLOURS, accuracy_axis, style
+from vitlab.plots.style import COLOURS, accuracy_axis, as_png, in_notebook, show_still, still, style
 from vitlab.training.interrupts import Stopped
 from vitlab.training.loop import train
 from vitlab.training.progress import in_words, progress, seconds_left
