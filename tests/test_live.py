@@ -1,8 +1,5 @@
-"""A training that is watched: lines, charts, stopping and resuming; in a script, in batch, and in a live kernel."""
+"""A training that is watched: lines, charts, stopping and resuming (in JupyterLab: tests/browser)."""
 
-import json
-import os
-import queue
 import random
 import re
 import signal
@@ -12,14 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab import paths
-from vitlab.data.datasets import world_splits
 from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.training import checkpoint
 from vitlab.training.divergence import DivergedError
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
+from vitlab.training.splits import world_splits
 from vitlab.widgets.live import chart, draw_png, watch
 
 pytestmark = pytest.mark.slow
@@ -139,145 +135,3 @@ def test_a_drawing_of_many_rows_is_quick():
         draw_png(rows, 1_000)
         times.append(time.thread_time() - start)
     assert min(times) < 0.3, times
-
-
-# ---- in a kernel ----
-
-SET_UP = """
-import time
-from pathlib import Path
-import torch
-from torch import nn
-from vitlab.data.loader import batches
-from vitlab.data.world import World
-from vitlab.training.loop import train
-from vitlab.data.datasets import world_splits
-from vitlab.training.recipe import Recipe
-from vitlab.widgets.live import watch
-
-torch.set_num_threads(1)
-splits = world_splits(World(image_size=8), 48, 20, 4)
-made = batches(splits.train, 16, seed=1)
-recipe = Recipe(steps=300, batch_size=16, eval_every=5)
-slow = 0.0
-
-def feed(step):
-    time.sleep(slow)
-    return made(step)
-
-def new():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
-
-def go_on(folder):
-    global trained
-    trained = new()
-    return watch(trained, feed, recipe, validation=splits.validation, folder=Path(folder), epoch=1_600)
-"""
-WIDGET = "application/vnd.jupyter.widget-view+json"
-
-
-class Kernel:
-    """A kernel of this Python; cells are sent to it as a front end sends them."""
-
-    def __init__(self, manager, client):
-        self.manager, self.client = manager, client
-
-    def run(self, code, live, until=None, seconds=90):
-        """What the kernel says while it runs `code`, interrupted after the first message that `until` holds of."""
-        sent = self.client.execute(code, allow_stdin=live)
-        said, stop = [], time.monotonic() + seconds
-        while time.monotonic() < stop:
-            try:
-                message = self.client.get_iopub_msg(timeout=1)
-            except queue.Empty:
-                continue
-            if message["parent_header"].get("msg_id") != sent:
-                continue
-            said.append((message["msg_type"], message["content"]))
-            if until and until(*said[-1]):
-                self.manager.interrupt_kernel()
-                until = None
-            if said[-1] == ("status", {"execution_state": "idle"}):
-                return said
-        raise TimeoutError(said[-3:])
-
-
-@pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
-    from ipykernel.kernelspec import get_kernel_dict
-    from jupyter_client.kernelspec import KernelSpec
-    from jupyter_client.manager import KernelManager
-
-    class Ours(KernelManager):
-        @property
-        def kernel_spec(self):
-            return KernelSpec(**get_kernel_dict())
-
-    manager = Ours()
-    environment = {**os.environ, "PYTHONPATH": str(paths.ROOT)}
-    environment.pop("MPLBACKEND", None)
-    manager.start_kernel(env=environment, cwd=tmp_path_factory.mktemp("kernel"))
-    client = manager.client()
-    client.start_channels()
-    client.wait_for_ready(timeout=60)
-    found = Kernel(manager, client)
-    assert [kind for kind, _ in found.run(SET_UP, live=False)] == ["status", "execute_input", "status"]
-    yield found
-    client.stop_channels()
-    manager.shutdown_kernel(now=True)
-
-
-def of(said, kind):
-    return [content for each, content in said if each == kind]
-
-
-def pictures(said):
-    shown = of(said, "display_data") + of(said, "update_display_data")
-    return [content["data"] for content in shown if "image/png" in content["data"]]
-
-
-@pytest.mark.slow
-def test_in_batch_lines_and_one_picture_are_left(kernel, tmp_path):
-    said = kernel.run(f"rows = go_on({str(tmp_path)!r})", live=False)
-    assert {kind for kind, _ in said} == {"status", "execute_input", "stream", "display_data"}
-    assert {content["name"] for content in of(said, "stream")} == {"stdout"}
-    lines = "".join(content["text"] for content in of(said, "stream")).splitlines()
-    assert [re.match(r"step (\d+) of 300: ", line)[1] for line in lines] == ["100", "200", "300"]
-    assert len(pictures(said)) == len(of(said, "display_data")) == 1
-    assert pictures(said)[0]["text/plain"] == f"Loss and accuracy while training. {lines[-1]}"
-
-
-@pytest.mark.slow
-def test_a_live_training_is_shown_stopped_and_resumes(kernel, tmp_path):
-    cell = f"rows = go_on({str(tmp_path)!r})"
-    start, drawn = time.monotonic(), []
-
-    def enough(kind, content):
-        drawn.extend(["image/png"] * ("image/png" in content.get("data", {})))
-        return len(drawn) == 3
-
-    kernel.run("slow = 0.1", live=True)  # long enough for three pictures on a busy machine
-    said = kernel.run(cell, live=True, until=enough)
-    taken = time.monotonic() - start
-    assert of(said, "stream") == of(said, "error") == []
-    assert 3 <= len(pictures(said)) <= taken / 0.5 + 2
-    assert len(of(said, "display_data")) == 2, "the button's place and the chart's"
-    assert WIDGET in of(said, "display_data")[0]["data"] and of(said, "comm_close")
-    left = of(said, "update_display_data")[-1]["data"]
-    step = int(re.fullmatch(r"stopped at step (\d+) of 300; run the cell again to resume", left["text/plain"])[1])
-    assert list(left) == ["text/plain"] and 10 <= step < 300
-    assert checkpoint.newest(tmp_path / "checkpoints").rest["step"] == step
-    first = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
-
-    said = kernel.run(f"slow = 0.0\n{cell}", live=True)
-    assert "step 300 of 300" in of(said, "update_display_data")[-1]["data"]["text/plain"]
-    assert first == json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
-    check = """
-whole = new()
-wanted = train(whole, feed, recipe, validation=splits.validation)
-weights = zip(whole.state_dict().values(), trained.state_dict().values())
-print(all(torch.equal(a, b) for a, b in weights), len(rows) == len(wanted))
-"""
-    said = kernel.run(check, live=True)
-    assert "".join(content["text"] for content in of(said, "stream")) == "True True\n"

