@@ -1,13 +1,11 @@
 """Notebooks as people use them: explorers, viewer and a live training in a real JupyterLab."""
 
 import ast
-import io
 import re
 
 import nbformat
 import pytest
 import torch
-from PIL import Image
 
 from vitlab import notebooks
 from vitlab.widgets.viewer import attention_view
@@ -69,39 +67,6 @@ def test_the_last_picture_is_saved_with_the_notebook(open_notebook, server):
     saved = nbformat.read(server[1] / "turned.ipynb", as_version=4)
     pictures = [output.data for output in saved.cells[0].outputs if "image/png" in output.data]
     assert [data["text/plain"] for data in pictures] == ["A line. 3 squared is 9."]
-
-
-UPLOAD = """
-import torch
-from torch import nn
-from vitlab import widgets
-from vitlab.models.zoo import Pretrained
-model = Pretrained(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4)), "small", "nowhere", (16, 16))
-widgets.occlusion(model, torch.zeros(3, 16, 16, dtype=torch.uint8), grid=(4, 4))
-""".strip()
-
-
-def test_a_picture_that_is_uploaded_is_taken_or_refused(open_notebook):
-    notebook = open_notebook(notebook_of(UPLOAD), "upload.ipynb")
-    notebook.run()
-    cell = notebook.page.locator(".jp-CodeCell", has_text="widgets.occlusion(")
-    picture = cell.locator(".jp-OutputArea-output img")
-    before = picture.get_attribute("src")
-
-    def upload(content):
-        with notebook.page.expect_file_chooser() as chooser:
-            cell.get_by_role("button", name="A picture of your own").click()
-        chooser.value.set_files({"name": "picture.png", "mimeType": "image/png", "buffer": content})
-
-    upload(b"\x89PNG\r\n\x1a\n and no more")
-    cell.get_by_role("alert").get_by_text("not a picture that can be read").wait_for()
-    assert picture.get_attribute("src") == before
-    file = io.BytesIO()
-    Image.effect_noise((600, 400), 80).convert("RGB").save(file, "PNG")
-    upload(file.getvalue())
-    cell.get_by_role("status").get_by_text("with everything seen").wait_for()
-    changed = "([cell, src]) => cell.querySelector('.jp-OutputArea-output img').src !== src"
-    notebook.page.wait_for_function(changed, arg=[cell.element_handle(), before], timeout=10_000)
 
 
 MADE = """
