@@ -45,7 +45,7 @@ SEED = 0
 import numpy as np
 import pandas as pd
 import torch
-from IPython.display import Markdown, display
+from IPython.display import Markdown
 
 from vitlab import claims, notebooks, plots
 from vitlab.claims import report

@@ -51,7 +51,6 @@ WEIGHTS = "lab"
 # %%
 import numpy as np
 import torch
-from IPython.display import Markdown
 from sklearn.decomposition import PCA
 
 from vitlab import claims, plots

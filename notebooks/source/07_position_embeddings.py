@@ -52,7 +52,6 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from IPython.display import Markdown, display
 from scipy import ndimage
 
 from vitlab import claims, plots, widgets

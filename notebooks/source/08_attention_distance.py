@@ -71,7 +71,6 @@ from scipy.stats import spearmanr
 from vitlab import claims, plots, widgets
 from vitlab.analysis.attention import attention_maps, grid_size, n_prefix_tokens, patch_stride
 from vitlab.analysis.distance import attention_distance, local_share
-from vitlab.data import datasets
 from vitlab.studies import measure, tables
 from vitlab.models import zoo
 from vitlab.widgets import viewer

@@ -55,7 +55,6 @@ WORLD_WEIGHTS = "lab-world"
 import numpy as np
 import pandas as pd
 import torch
-from IPython.display import Markdown
 from scipy.stats import spearmanr
 from torch.utils.flop_counter import FlopCounterMode
 
