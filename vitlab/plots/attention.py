@@ -121,8 +121,8 @@ def plot_heads(
 ) -> Axes:
     """Draw heads by their attention distance: over the number of their block, or over the images of the training.
 
-    With a column samples there is a line for each head, and `at` marks a moment (images); without it a dot for each
-    head, as in Fig. 7 right. A block has one colour. Below the dotted line a head is local.
+    With several values of samples there is a line for each head, and `at` marks a moment (images); else a dot for
+    each head, as in Fig. 7 right. A block has one colour. Below the dotted line a head is local.
 
     Args:
         heads: columns block and head (from 1) and distance_px; samples where it is of a training.
@@ -133,7 +133,7 @@ def plot_heads(
     paper_line(ax, uniform, "uniform attention")
     ax.axhline(limit, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
     ax.set(ylabel=f"attention distance (px of {image_px})", ylim=(0, 1.25 * uniform))
-    over_time = "samples" in heads
+    over_time = "samples" in heads and heads["samples"].nunique() > 1
     for (block, rows), (colour, marker) in zip(
         heads.groupby("block"), own_looks(heads["block"].nunique()), strict=True
     ):
