@@ -25,7 +25,6 @@ from vitlab.studies.statistics import (
     differences,
     failed_starts,
     fit_frontier,
-    jackknife_interval,
     paired,
     slope_per_decade,
 )
@@ -309,18 +308,14 @@ def c10() -> Judged:
 
 def c11() -> Judged:
     """Low-frequency share and explained variance of the first components are above every untrained model's."""
-    rows = tables.evidence("filters")
-    models = rows.groupby(["model", "replicate"])
-    sums = {"low-frequency share": models["low_frequency"].mean(), "explained variance": models["explained"].sum()}
     side, n_filters = 8, 128  # of `lab`: patches in pixels, filters
     limits = {"low-frequency share": white_noise_share((side, side)), "explained variance": 0.0}
     numbers, conditions = {}, []
-    for (name, each), words in zip(sums.items(), ("smoothness", "low dimension"), strict=True):
-        trained, control = each["trained"], each["untrained"]
-        low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
-        number = Estimate(trained[0], low, high, n_filters, counted="filters")
+    compared = measure.compare_filters(tables.evidence("filters"))
+    for (name, row), words in zip(compared.iterrows(), ("smoothness", "low dimension"), strict=True):
+        number = Estimate(row["value"], row["low"], row["high"], n_filters, counted="filters")
         numbers[f"{name} of the first components"] = number
-        conditions.append(above(number, max(control.max(), limits[name]), name=words))
+        conditions.append(above(number, max(row["control_high"], limits[name]), name=words))
     return judge(*conditions), numbers, "lab, 28 components, against 20 untrained models; jackknife over its filters"
 
 
@@ -348,7 +343,7 @@ def c12(mode: str = "paper") -> Judged:
 
 def c13(mode: str = "paper") -> Judged:
     """In the lowest third of the blocks the hybrid has fewer local heads than the ViT trained alike."""
-    column = {"paper": "distance_px", "renormalized": "renormalized_px"}[mode]
+    column = measure.DISTANCE_COLUMNS[mode]
     limit = tables.uniform_px(96, 8) / 2
     hybrid, vit = (
         measure.local_share_in_low_blocks(rows.assign(distance_px=rows[column]), limit)
@@ -475,7 +470,7 @@ def c18() -> Judged:
     """Depth's slope is above each other dimension's, width's below each other's, and smaller patches help."""
     runs = tables.chosen(tables.evidence("vit_shapes"), ["task", "dimension", "arm"])
     wide = tables.slopes(runs).pivot(index="seed", columns="dimension", values="slope")
-    one = [name for name in ("depth", "width", "MLP width", "patch size")]
+    one = ("depth", "width", "MLP width", "patch size")
     slope = {name: Estimate.of(wide[name].dropna(), "points a doubling") for name in (*one, "all")}
 
     def minus(first: str, second: str) -> Estimate:

@@ -448,20 +448,24 @@ class Splits:
     test: ImageSet
 
 
+def first_image(draw: int) -> int:
+    """Number of the first training image of a draw of the world. There are 65,536; they begin anew after that."""
+    return draw * DRAW % HELD_OUT
+
+
 def world_splits(
     world: World, n_train: int, n_validation: int, n_test: int, draw: int = 0, n_seen: int | None = None
 ) -> Splits:
     """Paint three sets of a world. Each `draw` has training images of its own; smaller sets are heads of larger ones.
 
-    Validation and test images are the same for every draw and every size, and never trained on. There are 65,536
-    draws; they begin anew after that. Where a training is too short to see all `n_train` images, `n_seen` says how
-    many it sees: only these are painted, chosen at random from all.
+    Validation and test images are the same for every draw and every size, and never trained on. Where a training is
+    too short to see all `n_train` images, `n_seen` says how many it sees: only these are painted, chosen at random.
 
     Raises ValueError for more training images than a draw has.
     """
     if n_train > DRAW:
         raise ValueError(f"n_train is {n_train}; a draw of the world has {DRAW} images")
-    start = draw * DRAW % HELD_OUT
+    start = first_image(draw)
     return Splits(
         train=_painted(world, n_train, start, n_train if n_seen is None else min(n_seen, n_train)),
         validation=_painted(world, n_validation, HELD_OUT + DRAW, n_validation) if n_validation else None,

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from vitlab.analysis import positions
 from vitlab.analysis.attention import patch_embedding
 from vitlab.analysis.distance import distance_and_mass
-from vitlab.data import datasets, world
+from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
-from vitlab.data.datasets import DRAW, Splits, digits_splits, subset, world_named, world_splits
+from vitlab.data.datasets import Splits, digits_splits, first_image, subset, world_named, world_splits
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order, resize_and_crop, to_float
 from vitlab.data.world import HELD_OUT, World, image_set, stream, with_cues, with_difficulty
 from vitlab.models import variants, zoo
@@ -349,7 +349,7 @@ def cifar10(config: Config) -> Rows:
         model: nn.Module = vit
         objective: Any = Classification()
         if how == "world":
-            feed = world.stream(of_world, size, device, start=seed * DRAW % HELD_OUT)
+            feed = stream(of_world, size, device, start=first_image(seed))
         else:
             feed = batches(images, size, seed, device, augmented())
             model, feed, objective = masking.prepared(vit, feed, size, Target.MEAN_COLOUR, MaskedPrediction.share, seed)
@@ -420,7 +420,7 @@ def _source(config: Config) -> tuple[Batches, ImageSet, int]:
         if config["n_source"]:
             feed = batches(world_splits(made, config["n_source"], 0, 1).train, size, seed, device)
         else:  # endless; every seed sees images of its own
-            feed = stream(made, size, device, start=seed * DRAW % HELD_OUT)
+            feed = stream(made, size, device, start=first_image(seed))
         return feed, image_set(made, config["n_near"], HELD_OUT, device), made.n_classes
     images = whole(data, "train", kept_px(data, side) or side)
     images = subset(images, epoch_order(len(images), seed=0, epoch=0)[config["n_train"] :].sort().values)
@@ -491,7 +491,7 @@ def masked(config: Config) -> Rows:
     else:
         if data == "world":  # each seed sees images of its own
             made = pretraining_world(side)
-            feed, n_classes = world.stream(made, size, device, start=seed * DRAW % HELD_OUT), made.n_classes
+            feed, n_classes = stream(made, size, device, start=first_image(seed)), made.n_classes
         elif data == CROPS:
             feed, n_classes = datasets.photograph_batches(side, size, seed, device), datasets.N_PHOTOGRAPHS
         else:

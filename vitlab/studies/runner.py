@@ -47,7 +47,8 @@ def run(
     """
     kind, end = table.study(name).kind, None if minutes is None else time.monotonic() + 60 * minutes
     planned = {store.key(kind, config): config for config in _configs(name, preset, seed, settings)}
-    missing = {key: config for key, config in planned.items() if key not in finished(kind, preset, planned)}
+    done = finished(kind, preset, planned)
+    missing = {key: config for key, config in planned.items() if key not in done}
     if absent := [
         each for each in table.study(name).needs if preset == "full" and missing and not datasets.present(each)
     ]:

@@ -22,6 +22,7 @@ import pandas as pd
 import torch
 from torch import nn
 
+from vitlab import settings
 from vitlab.models import zoo
 from vitlab.training.processes import default_device
 
@@ -51,9 +52,7 @@ def measure(
     """
     rows: list[dict[str, Any]] = []
     device = default_device()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with settings.one_thread():
         for side in sides:
             made = {name: zoo.create(name, image_size=side, seed=seed).to(device).eval() for name in models}
             images = torch.zeros(max(batches), 3, side, side, device=device)
@@ -63,8 +62,6 @@ def measure(
                 fastest = max(images_per_second(model, images[:batch], seconds) for batch in batches)
                 about = {"kind": "speed", "model": name, "image_size": side}
                 rows.append(about | {"round": number, "images_per_second": fastest})
-    finally:
-        torch.set_num_threads(threads)
     for name in models:
         with _fits_gpu(name) if device.type == "cuda" else _fits_cpu(megabytes) as fits:
             for side in sides if fits else ():
