@@ -224,7 +224,7 @@ def test_processes_give_the_rows_of_one_process(figures):
 
 # ---- evidence --------------------------------------------------------------------------------------------------------
 def test_published_runs_are_read_as_they_were_measured(quick_runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "evidence_dir", lambda: tmp_path / "evidence")
+    monkeypatch.setattr(store.paths, "evidence_dir", lambda: tmp_path / "evidence")
     store.runs.cache_clear(), store.rows.cache_clear()
     try:
         live = runner.run("data_scaling", "smoke", jobs=1)

@@ -43,7 +43,6 @@ SEED = 0
 import dataclasses
 import math
 import shutil
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -56,12 +55,9 @@ from torch.nn import functional as F
 from vitlab import claims, plots
 from vitlab.data.datasets import digits_splits
 from vitlab.data.loader import batches, to_float
-from vitlab.studies import runner, tables
-from vitlab.studies import table as studies
-from vitlab.studies.run import recipe_of
-from vitlab.studies.statistics import failed_starts
 from vitlab.models import zoo
-from vitlab.models.zoo import multiply_adds
+from vitlab.studies import runner, statistics, table as studies, tables
+from vitlab.studies.run import recipe_of
 from vitlab.training.evaluate import evaluate
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
@@ -299,7 +295,7 @@ cost = pd.DataFrame(
         "data": task.data,
         "family": plots.family(name),
         "model": name,
-        "multiply-adds per image": multiply_adds(name, task.image_size),
+        "multiply-adds per image": zoo.multiply_adds(name, task.image_size),
         "parameters": sum(p.numel() for p in zoo.create(name, image_size=task.image_size).parameters()),
         "samples": task.recipe.samples,
         "epochs": round(task.recipe.samples / task.n_train, 1),
@@ -321,9 +317,9 @@ cost.style.format(thousands=",", precision=2).hide()
 # %%
 for task in tasks.values():
     standard, _, chosen = task.models
-    size, goal = chosen.partition("/")[0], multiply_adds(standard, task.image_size)
+    size, goal = chosen.partition("/")[0], zoo.multiply_adds(standard, task.image_size)
     names = [f"{size}/{stride}" for stride in (2, 4, 8, 16) if stride < task.image_size]
-    costs = {name: multiply_adds(name, task.image_size) / goal for name in names}
+    costs = {name: zoo.multiply_adds(name, task.image_size) / goal for name in names}
     assert chosen == min(costs, key=lambda name: abs(math.log(costs[name])))
     others = ", ".join(f"{name} {times:.2f}" for name, times in costs.items() if name != chosen)
     print(f"{task.data}: {chosen} needs {costs[chosen]:.2f} × {standard} (others: {others})")
@@ -450,8 +446,8 @@ with plots.figure(study, "accuracy_by_seconds", 1, 2, alt=alt, **size) as axes:
 # any size (notebook 04): the locality of convolutions is worth more than what a ViT learns from so
 # few images. This is the paper's starting point (§4.3); its answer is more data.
 #
-# How good does a small ViT become on these photographs without a GPU? `vitlab experiment
-# cifar10_best` trains two models for an hour of one core each, a plain ViT and a hybrid. The plain
+# How good does a small ViT become on these photographs without a GPU? `vitlab study cifar10_best
+# --preset full` trains two models for an hour of one core each, a plain ViT and a hybrid. The plain
 # one has patches of 4 px; for half of its steps it predicts hidden patches of the training images
 # (notebook 10), then it learns their labels. The tokens of the hybrid (§3.1) come from a small ResNet.
 # Both have about 1.3 million parameters, and see images that are shifted and mirrored. Learning rate,
@@ -543,7 +539,7 @@ def lead(rows, data, first, second):
 def failed(data, *models):
     """In how many seeds one of the models never left chance while it did in others."""
     n_test = tasks[data].n_test
-    at_chance = [failed_starts(percent(finals, data, m) / 100, n_test, 0.1) for m in models]
+    at_chance = [statistics.failed_starts(percent(finals, data, m) / 100, n_test, 0.1) for m in models]
     return int(np.any(at_chance, axis=0).sum())
 
 

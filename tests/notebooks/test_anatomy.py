@@ -53,7 +53,7 @@ def test_cells_can_be_read(path):
 def test_a_notebook_that_measures_this_machines_speed_says_so(path):
     """So that `vitlab run` has nothing beside it."""
     code = [cell.source for cell in read(path).cells if cell.cell_type == "code"]
-    measures = any(re.search(r"speed\.speed\(|forward_times\(", source) for source in code)
+    measures = any(re.search(r"speed\.measure\(|forward_times\(", source) for source in code)
     assert measures == bool(notebooks.tagged(path, "timed"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,21 +78,19 @@ CONFIGS = {
 }
 
 
-def lab_weights(
-    preset: str = "full", seed: int = 0, jobs: int | None = None, folder: Path | None = None, which: str = "lab"
-) -> pd.DataFrame:
+def lab_weights(preset: str = "full", seed: int = 0, folder: Path | None = None, which: str = "lab") -> pd.DataFrame:
     """Train one of the bundled models; returns the rows of its last training (see `training.loop.train`).
 
     `which`: "lab-masked", a ViT that predicts hidden patches of photographs; "lab", the same with labels afterwards;
     "lab-hybrid", its twin with a ResNet in front, trained alike; "lab-world", a smaller ViT of the painted world. Its
     weights (safetensors, with their history) and their card are written into `folder`, by default
-    figures/<preset>/lab_weights, beside a folder for each training. The committed weights, those of `full`, are copied
-    to data/. A killed training is resumed, a finished one not repeated. It is one process, whatever `jobs`.
+    figures/out/<preset>/lab_weights, beside a folder for each training. The committed weights, those of `full`, are
+    copied to data/. A killed training is resumed, a finished one not repeated.
 
     Raises ValueError for other names, FileNotFoundError where the photographs are missing (see `datasets.load`).
     """
     trainings = _trainings(which, preset)
-    folder = Path(folder) if folder else paths.figures_dir() / preset / "lab_weights"
+    folder = Path(folder) if folder else paths.out_dir(preset) / "lab_weights"
     done: list[dict[str, Any]] = []
     rows: list[dict] = []
     for each in trainings:
@@ -102,11 +99,14 @@ def lab_weights(
         training = folder / f"{each.model}-{each.data}-{each.objective}".replace("/", "_")
         rows = session.run(last, training, save_every=50)
         done.append({"session": last, "row": rows[-1], "weights": str(training / checkpoint.WEIGHTS)})
+    made = store.made_by()
+    provenance = {"git": {"revision": made["commit"]}, "versions": {"torch": made["torch"]}, "device": made["device"]}
+    provenance |= {"created": made["date"], "wall_s": round(sum(one["row"]["seconds"] for one in done), 2)}
     about = {
         "which": which,
         "preset": preset,
         "trainings": [_told(**one) for one in done],
-        "provenance": store.made_by() | {"wall_s": round(sum(one["row"]["seconds"] for one in done), 2)},
+        "provenance": provenance,
     }
     loaded = zoo.load(done[-1]["weights"])
     if last.objective == "labels":
@@ -116,19 +116,6 @@ def lab_weights(
     with paths.writing((folder / zoo.BUNDLED[which]).with_suffix(".md")) as path:
         path.write_text(model_card(which, loaded.name, about), encoding="utf-8")
     return pd.DataFrame(rows)
-
-
-def is_bundled(which: str, preset: str = "full") -> bool:
-    """Whether the committed weights of this name say of themselves that the trainings of this preset made them.
-
-    Raises what `lab_weights` raises for a preset or a name that there is not.
-
-    >>> is_bundled("lab"), is_bundled("lab", "smoke")
-    (True, False)
-    """
-    planned = [json.loads(json.dumps(_described(each))) for each in _trainings(which, preset)]  # lists, not tuples
-    recorded = zoo.load(which).about["trainings"]
-    return [{name: value for name, value in each.items() if name != "result"} for each in recorded] == planned
 
 
 def _trainings(which: str, preset: str) -> tuple[Session, ...]:
@@ -170,7 +157,6 @@ def model_card(which: str, model: str, about: dict) -> str:
     """The model card as Markdown, from what the weights' own metadata says."""
     made, trainings = about["provenance"], about["trainings"]
     last = trainings[-1]
-    setting = "" if which == "lab" else f" --set which={which}"
     unseen = "knows ten classes only" if last["data"] == "imagenette" else "has never seen a photograph"
     if last["objective"] == "masked":
         unseen = "was trained without labels and has no classifier"
@@ -186,9 +172,9 @@ def model_card(which: str, model: str, about: dict) -> str:
 
 **Result.** {_result_told(about)}
 
-**Made by** `vitlab experiment lab_weights --preset {about["preset"]}{setting}`; code {made["code_hash"][:12]}, torch
-{made["versions"]["torch"]}, {made["device"]}, {made["wall_s"] / 60:.0f} minutes of training on {made["threads"]}
-thread(s). The file's metadata holds all of this.
+**Made by** `vitlab.studies.bundled.lab_weights("{about["preset"]}", which="{which}")`, commit
+{made["git"]["revision"][:12]}, torch {made["versions"]["torch"]}, {made["device"]}, {made["wall_s"] / 60:.0f} minutes
+of training. The file's metadata holds all of this.
 
 **Use it** to look at what a trained ViT does (`WEIGHTS = "{which}"`). **Do not use it** to recognise photographs: it
 {unseen}. Licence: Apache-2.0, as the project; none of the images is in it.

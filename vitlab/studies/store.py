@@ -22,11 +22,6 @@ Config = Mapping[str, Any]
 ABOUT = ["key", "version", "study", "seed", "commit", "torch", "device", "seconds", "date"]  # of a <kind>.runs.csv
 
 
-def evidence_dir() -> Path:
-    """Folder of the committed evidence, figures/evidence."""
-    return paths.shipped() / "figures" / "evidence"
-
-
 def key(kind: str, config: Config) -> str:
     """Name a run by what determines its rows: its kind, the version of the kind's run function, its configuration.
 
@@ -40,14 +35,14 @@ def key(kind: str, config: Config) -> str:
 @functools.lru_cache
 def runs(kind: str) -> pd.DataFrame:
     """Read what is said of the committed runs of a kind, one row each: the columns `ABOUT`."""
-    path = evidence_dir() / f"{kind}.runs.csv"
+    path = paths.evidence_dir() / f"{kind}.runs.csv"
     return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=ABOUT)
 
 
 @functools.lru_cache
 def rows(kind: str) -> pd.DataFrame:
     """Read the committed rows of a kind: `key`, then the columns of the configurations and of the measurements."""
-    path = evidence_dir() / f"{kind}.csv.xz"
+    path = paths.evidence_dir() / f"{kind}.csv.xz"
     return (
         pd.read_csv(path, low_memory=False, keep_default_na=False, na_values=[""]) if path.exists() else pd.DataFrame()
     )
@@ -138,7 +133,7 @@ def publish(kind: str, preset: str = "full") -> int:
         return 0
     table = pd.concat([rows(kind), table_of(new, with_key=True)], ignore_index=True)
     about = pd.concat([about, pd.DataFrame([_about(run) for run in new])], ignore_index=True)
-    folder = evidence_dir()
+    folder = paths.evidence_dir()
     folder.mkdir(parents=True, exist_ok=True)
     with paths.writing(folder / f"{kind}.csv.xz") as temporary:
         xz = {"method": "xz", "preset": 9 | lzma.PRESET_EXTREME}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from vitlab import paths
 from vitlab.studies import store, table
 from vitlab.studies.statistics import paired
 
@@ -38,7 +39,7 @@ def about(study: str) -> str:
 
 @functools.lru_cache
 def _trials() -> pd.DataFrame:
-    return pd.read_csv(store.evidence_dir() / "trials.csv")
+    return pd.read_csv(paths.evidence_dir() / "trials.csv")
 
 
 def trials(study: str, preset: str = "full") -> pd.DataFrame:
