@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.special
 
 from vitlab.studies.statistics import Interval, mean_interval
-
-Values: TypeAlias = Sequence[float] | np.ndarray | pd.Series
-_MOST = 10**9  # seeds: beyond this no plan is meant
 
 
 @dataclass(frozen=True)
@@ -25,8 +22,7 @@ class Estimate:
     exact number, such as a parameter count, comes from `exact`; its interval has no width. Of runs of which some never
     started to learn, `failed` says how many: then there is no interval.
 
-    Raises:
-        ValueError: a number that is not finite, an interval the wrong way round or beside the value, n below 1.
+    Raises ValueError for a number that is not finite, an interval that is not around the value, n below 1.
 
     >>> print(Estimate.of([0.0, 10.0, 5.0], "points"))
     +5 points [−7, 17], n = 3 seeds
@@ -38,7 +34,7 @@ class Estimate:
     n: int
     unit: str = ""  # "points" are a difference of percentages, and print with their sign
     counted: str = "seeds"  # what n counts, in the plural
-    failed: int = 0  # of the n runs, those that never left chance, see `intervals.failed_starts`
+    failed: int = 0  # of the n runs, those that never left chance, see `statistics.failed_starts`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", finite("value", self.value))
@@ -46,33 +42,25 @@ class Estimate:
             raise ValueError(f"interval ({self.low}, {self.high}): expected both bounds or neither")
         if self.low is not None:
             low, high = finite("interval bound", self.low), finite("interval bound", self.high)
+            slack = 1e-9 * max(abs(low), abs(high))  # rounding of a mean
             if low > high:
                 raise ValueError(f"interval ({low}, {high}): expected (low, high)")
-            slack = 1e-9 * max(abs(low), abs(high))  # rounding of a mean
             if not low - slack <= self.value <= high + slack:
                 raise ValueError(f"value {self.value} lies outside its interval ({low}, {high})")
             object.__setattr__(self, "low", low)
             object.__setattr__(self, "high", high)
-        if not 0 <= self.failed <= self.n or (self.failed and self.low is not None):
-            raise ValueError(f"failed={self.failed} of n={self.n}: expected 0, or a number up to n and no interval")
         if self.n < 1:
             raise ValueError(f"n={self.n}: expected how many independent observations the number rests on, 1 or more")
+        if not 0 <= self.failed <= self.n or (self.failed and self.low is not None):
+            raise ValueError(f"failed={self.failed} of n={self.n}: expected 0, or a number up to n and no interval")
 
     @classmethod
     def of(
-        cls,
-        values: Values,
-        unit: str = "",
-        counted: str = "seeds",
-        failed: int = 0,
+        cls, values: Sequence[float] | np.ndarray | pd.Series, unit: str = "", counted: str = "seeds", failed: int = 0
     ) -> Estimate:
-        """Mean of independent observations, with Student's t interval, or without where some have `failed` to start.
+        """Average independent observations, with Student's t interval, or without where some have `failed` to start.
 
-        Raises:
-            ValueError: no values, or one that is not finite.
-
-        >>> Estimate.of([1.0, 2.0, 3.0]).n
-        3
+        Raises ValueError for no values, or one that is not finite.
         """
         values = np.asarray(values, dtype=float)
         low, high = mean_interval(values) or (None, None)
@@ -82,82 +70,57 @@ class Estimate:
 
     @classmethod
     def exact(cls, value: float, unit: str = "") -> Estimate:
-        """A number that is counted or computed, with nothing left to chance.
-
-        >>> print(Estimate.exact(86_567_656))
-        86,567,656
-        """
+        """Take a number that is counted or computed, with nothing left to chance."""
         return cls(value, value, value, 1, unit)
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing is left to chance: made by `exact`.
-
-        >>> Estimate.of([3.0]).is_exact
-        False
-        """
+        """Whether nothing is left to chance: made by `exact`."""
         return self.n == 1 and self.low is not None and self.low == self.high
 
     @property
     def interval(self) -> Interval | None:
-        """(low, high); None where there is none, and for an exact number.
-
-        >>> Estimate(1.0, 0.5, 1.5, 3).interval
-        (0.5, 1.5)
-        """
+        """(low, high); None where there is none, and for an exact number."""
         return None if self.low is None or self.high is None or self.is_exact else (self.low, self.high)
 
     @property
     def half_width(self) -> float:
-        """Half of the interval, in the estimate's unit: 0 for an exact number, infinite without an interval.
-
-        >>> Estimate(1.0, 0.5, 1.5, 3).half_width
-        0.5
-        """
+        """Half of the interval, in the estimate's unit: 0 for an exact number, infinite without an interval."""
         return math.inf if self.low is None or self.high is None else (self.high - self.low) / 2
 
     @property
     def sd(self) -> float:
-        """Standard deviation of the n observations whose mean has this t interval, in the estimate's unit.
-
-        0 for an exact number, infinite without an interval.
-
-        >>> Estimate.of([1.0, 2.0, 3.0]).sd
-        1.0
-        """
+        """Standard deviation of the n observations whose mean has this t interval; 0 or infinite as `half_width`."""
         return self.half_width if self.n < 2 else self.half_width * math.sqrt(self.n) / _t(self.n, 0.975)
 
     def __str__(self) -> str:
+        """Print value and interval with two figures of the half-width, unit and n."""
         numbers = [self.value, *(self.interval or ())]
-        show = _printer(numbers, self.half_width)
+        largest = max(map(abs, numbers))
+        if 0 < self.half_width < math.inf and largest >= 1e-3:
+            figures = math.floor(math.log10(float(f"{self.half_width:.1e}")))  # of 0.0999…, rounding left, as of 0.1
+            spec = f",.{max(0, 1 - figures)}f"
+        elif all(float(x).is_integer() for x in numbers):
+            spec = ",.0f"
+        else:
+            spec = ".2g" if largest < 1e-3 else ",.4g"
+
+        def show(x: float) -> str:
+            text = format(x, spec)
+            return text.lstrip("-") if not text.strip("-0.,") else text.replace("-", "−")
+
         sign = "+" if self.unit == "points" and self.value > 0 and show(self.value).strip("0.,") else ""
         words = f"{sign}{show(self.value)} {self.unit}".strip()
+        if self.is_exact:
+            return words
         if self.interval is not None:
             words += f" [{show(self.interval[0])}, {show(self.interval[1])}]"
-        words = words if self.is_exact else f"{words}, n = {counting(self.n, self.counted)}"
+        words += f", n = {counting(self.n, self.counted)}"
         return f"{words}, of which {self.failed} never started to learn: no interval" if self.failed else words
 
 
-def _printer(numbers: Sequence[float], half_width: float) -> Callable[[float], str]:
-    """Prints each of the numbers with as many decimals as leave two figures of the half-width."""
-    largest = max(map(abs, numbers))
-    if 0 < half_width < math.inf and largest >= 1e-3:
-        figures = math.floor(math.log10(float(f"{half_width:.1e}")))  # of 0.0999…, rounding left, as of 0.1
-        spec = f",.{max(0, 1 - figures)}f"
-    elif all(float(x).is_integer() for x in numbers):
-        spec = ",.0f"
-    else:
-        spec = ".2g" if largest < 1e-3 else ",.4g"
-
-    def show(x: float) -> str:
-        text = format(x, spec)
-        return text.lstrip("-") if not text.strip("-0.,") else text.replace("-", "−")
-
-    return show
-
-
 def counting(n: int, counted: str) -> str:
-    """A count with its noun.
+    """Write a count with its noun.
 
     >>> counting(1, "seeds"), counting(1200, "images")
     ('1 seed', '1,200 images')
@@ -166,14 +129,7 @@ def counting(n: int, counted: str) -> str:
 
 
 def finite(what: str, value: Any) -> float | int:
-    """A plain Python number.
-
-    Raises:
-        ValueError: it is no number, or not finite.
-
-    >>> finite("value", np.float64(0.5))
-    0.5
-    """
+    """Take a plain Python number of any number; raises ValueError where it is none, or not finite."""
     plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not math.isfinite(plain):
         raise ValueError(f"{what} = {value!r}: expected a finite number")
@@ -181,53 +137,44 @@ def finite(what: str, value: Any) -> float | int:
 
 
 def seeds_needed(sd: float, half_width: float, least: int = 2) -> int:
-    """The fewest seeds whose 95 % t interval of the mean is at most ± `half_width`, at a pilot's spread `sd`.
+    """Count the fewest seeds whose 95 % t interval of the mean is at most ± `half_width`, at a pilot's spread `sd`.
 
     Both in one unit. A pilot of a few seeds knows its own spread badly: what comes out is a plan, not a promise.
-
-    Raises:
-        ValueError: a spread or half-width that cannot be.
 
     >>> seeds_needed(sd=1.0, half_width=1.0)  # t of 6 degrees of freedom is 2.447, / √7 = 0.925
     7
     """
-    _check_plan(sd, half_width, "half_width")
-    return _fewest(lambda n: _t(n, 0.975) * sd / math.sqrt(n) <= half_width, least)
+    return _fewest(lambda n: _t(n, 0.975), sd, half_width, "half_width", least)
 
 
 def seeds_to_decide(sd: float, distance: float, least: int = 2) -> int:
-    """The fewest seeds whose 95 % t interval leaves out a bound four times in five, if the truth is `distance` from it.
+    """Count the fewest seeds whose 95 % t interval leaves out a bound `distance` away from the truth, 4 times in 5.
 
     Both in one unit; `sd` is the spread of a pilot. With as many as `seeds_needed(sd, distance)` it would leave the
     bound out only about every other time: half of all means lie nearer to it than the truth.
 
-    Raises:
-        ValueError: a spread or distance that cannot be.
-
     >>> seeds_to_decide(sd=1.0, distance=1.0)  # power 0.8 of a two-sided test at 5 %: 10 seeds by the usual tables
     10
     """
-    _check_plan(sd, distance, "distance")
-    return _fewest(lambda n: (_t(n, 0.975) + _t(n, 0.8)) * sd / math.sqrt(n) <= distance, least)
+    return _fewest(lambda n: _t(n, 0.975) + _t(n, 0.8), sd, distance, "distance", least)
 
 
-def _check_plan(sd: float, width: float, what: str) -> None:
+def _t(n: int, quantile: float) -> float:
+    """Look up that quantile of Student's t for the mean of n."""
+    return float(scipy.special.stdtrit(n - 1, quantile))
+
+
+def _fewest(quantile: Callable[[int], float], sd: float, width: float, what: str, least: int) -> int:
+    """Find the fewest n, `least` or more, for which quantile(n) · sd / √n is at most `width`."""
     if finite("sd", sd) < 0:
         raise ValueError(f"sd = {sd!r}: expected a standard deviation, 0 or more")
     if finite(what, width) <= 0:
         raise ValueError(f"{what} = {width!r}: expected a number above 0")
-
-
-def _t(n: int, quantile: float) -> float:
-    """That quantile of Student's t for the mean of n."""
-    return float(scipy.special.stdtrit(n - 1, quantile))
-
-
-def _fewest(fits: Callable[[int], bool], least: int) -> int:
     low, high = 1, 2  # the answer lies in low + 1 … high once high fits
-    while not fits(high) and high < _MOST:
+    while quantile(high) * sd / math.sqrt(high) > width and high < 10**9:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
+        fits = quantile(middle) * sd / math.sqrt(middle) <= width
+        low, high = (low, middle) if fits else (middle, high)
     return max(high, least)
