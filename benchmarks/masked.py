@@ -26,10 +26,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab.models import zoo
 from vitlab.models.vit import ViT
+from vitlab.training.loop import autocast
 from vitlab.training.masked import MaskedPrediction, MaskedViT, Target, plans
-from vitlab.training.optim import optimizer_for
-from vitlab.training.precision import autocast, open_attention
-from vitlab.training.recipe import Recipe
+from vitlab.training.recipe import Recipe, optimizer_for
 
 BATCH, SHARE, CPU = 32, 0.5, torch.device("cpu")
 SUBJECTS = (("Lab-M/8", 96), ("Lab-S/8", 64), ("Lab-Ti/8", 64))
@@ -101,14 +100,16 @@ def compare(name: str, size: int, precision: str, options: argparse.Namespace) -
         plan = plans(BATCH, masked.n_patches, SHARE, np.random.default_rng(0))
         loss = functools.partial(objective.loss, masked, images, plan)
         predict = steps(masked, loss, precision, options.steps)
-        with open_attention(supervised, CPU, precision), open_attention(masked, CPU, precision):
-            bound = products(loss_of_labels) / products(loss)
-            seconds, _, to_supervised = paired(predict, classify, options.pairs)
-            to_plain = paired(predict, plain, options.pairs)[2]
-            peer = theirs(masked.vit, images, plan) if target is Target.PIXELS else None  # that is what it predicts
-            to_peer = "–"
-            if peer is not None:
-                to_peer = f"{paired(predict, steps(*peer, precision, options.steps), options.pairs)[2]:.2f}"
+        for module in (*supervised.modules(), *masked.modules()):  # as `loop.train` does
+            if hasattr(module, "fused_attn"):
+                module.fused_attn = precision != "bf16"
+        bound = products(loss_of_labels) / products(loss)
+        seconds, _, to_supervised = paired(predict, classify, options.pairs)
+        to_plain = paired(predict, plain, options.pairs)[2]
+        peer = theirs(masked.vit, images, plan) if target is Target.PIXELS else None  # that is what it predicts
+        to_peer = "–"
+        if peer is not None:
+            to_peer = f"{paired(predict, steps(*peer, precision, options.steps), options.pairs)[2]:.2f}"
         rate = BATCH * options.steps / seconds
         about = f"{name:10s} {size:3d}  {precision:9s}  {target:11s} {rate:13.0f}"
         print(f"{about} {to_supervised:13.2f} {bound:9.2f} {to_plain:8.2f} {to_peer:>15s}", flush=True)

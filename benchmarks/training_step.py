@@ -18,8 +18,7 @@ from torch.nn import functional as F
 
 from vitlab.data.world import World, stream
 from vitlab.models import zoo
-from vitlab.training.optim import optimizer_for
-from vitlab.training.recipe import Recipe
+from vitlab.training.recipe import Recipe, optimizer_for
 
 BATCH = 128
 

@@ -20,9 +20,8 @@ from torch.nn import functional as F
 
 from vitlab.models import zoo
 from vitlab.models.zoo import forward_flops
-from vitlab.training.cost import keep_freed_memory
-from vitlab.training.optim import optimizer_for
-from vitlab.training.recipe import Recipe
+from vitlab.training.loop import keep_freed_memory
+from vitlab.training.recipe import Recipe, optimizer_for
 
 NAME, PATCH = "Lab-S/8", 8
 TOKENS_AT_ONCE = 4096  # of all images of a batch

@@ -8,7 +8,7 @@ from vitlab.data import datasets
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
 from vitlab.studies.bundled import CONFIGS, lab_weights, model_card
-from vitlab.training.evaluate import evaluate
+from vitlab.training.loop import evaluate
 
 PRESENT = [which for which in zoo.BUNDLED if (paths.bundled_dir() / zoo.BUNDLED[which]).exists()]
 

@@ -13,8 +13,7 @@ from vitlab.data.datasets import world_splits
 from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.training import checkpoint
-from vitlab.training.divergence import DivergedError
-from vitlab.training.loop import train
+from vitlab.training.loop import DivergedError, train
 from vitlab.training.recipe import Recipe
 from vitlab.widgets.live import chart, draw_png, watch
 

@@ -79,7 +79,7 @@ def parse(name: str, text: str, default: Any) -> Any:
     Traceback (most recent call last):
     ValueError: SEED=three: expected a whole number, as its default 0
     """
-    if default is None:  # says nothing about the type
+    if default is None or isinstance(default, tuple):  # says nothing about the type, or not what is in it
         with contextlib.suppress(ValueError, SyntaxError):
             return ast.literal_eval(text)
         return text

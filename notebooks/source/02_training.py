@@ -58,10 +58,8 @@ from vitlab.data.loader import batches, to_float
 from vitlab.models import zoo
 from vitlab.studies import runner, statistics, table as studies, tables
 from vitlab.studies.run import recipe_of
-from vitlab.training.evaluate import evaluate
-from vitlab.training.loop import train
-from vitlab.training.recipe import Recipe
-from vitlab.training.schedule import learning_rate
+from vitlab.training.loop import evaluate, train
+from vitlab.training.recipe import Recipe, learning_rate
 from vitlab.widgets.live import watch
 
 study = claims.begin("02_training", PRESET, SEED)

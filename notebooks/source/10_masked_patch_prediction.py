@@ -66,7 +66,7 @@ from vitlab.studies import runner, tables
 from vitlab.studies import table as studies
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.training import masked
-from vitlab.training.guesses import colours_of, corrupted, filled
+from vitlab.training.masked import colours_of, corrupted, filled
 from vitlab.training.masked import KEPT, MaskedPrediction, MaskedViT, colour_codes
 
 NAME = "10_masked_patch_prediction"

@@ -15,8 +15,8 @@ from vitlab.data.augment import Augmentation
 from vitlab.models import zoo
 from vitlab.studies import store
 from vitlab.training import checkpoint, session
-from vitlab.training.evaluate import evaluate
-from vitlab.training.processes import default_device
+from vitlab.training.distributed import default_device
+from vitlab.training.loop import evaluate
 from vitlab.training.recipe import Recipe
 from vitlab.training.session import Session
 
@@ -110,7 +110,7 @@ def lab_weights(preset: str = "full", seed: int = 0, folder: Path | None = None,
     }
     loaded = zoo.load(done[-1]["weights"])
     if last.objective == "labels":
-        test = session.prepared(last, default_device()).test
+        test = session.prepare(last, default_device())[2]
         about["held_out"] = evaluate(loaded.model, test) | {"n": len(test)}
     zoo.save(folder / zoo.BUNDLED[which], loaded.model, loaded.name, about)
     with paths.writing((folder / zoo.BUNDLED[which]).with_suffix(".md")) as path:

@@ -35,13 +35,10 @@ from vitlab.probes import FewShot, Probe, features, few_shot, linear_probe
 from vitlab.studies import checks, measure, speed
 from vitlab.training import masked as masking
 from vitlab.training import paper
-from vitlab.training.evaluate import evaluate, untrained_row
+from vitlab.training.distributed import Group, default_device
 from vitlab.training.finetune import finetune, split
-from vitlab.training.guesses import guesses
-from vitlab.training.loop import train
-from vitlab.training.masked import MaskedPrediction, MaskedViT, Target
-from vitlab.training.objective import Classification
-from vitlab.training.processes import Group, default_device
+from vitlab.training.loop import Classification, evaluate, train, untrained_row
+from vitlab.training.masked import MaskedPrediction, MaskedViT, Target, guesses
 from vitlab.training.recipe import Recipe
 
 Config = dict[str, Any]
@@ -352,7 +349,7 @@ def cifar10(config: Config) -> Rows:
             feed = stream(of_world, size, device, start=first_image(seed))
         else:
             feed = batches(images, size, seed, device, augmented())
-            model, feed, objective = masking.prepared(vit, feed, size, Target.MEAN_COLOUR, MaskedPrediction.share, seed)
+            model, feed, objective = masking.prepare(vit, feed, size, Target.MEAN_COLOUR, MaskedPrediction.share, seed)
         steps = config["pretraining_steps"]
         about = {"warmup_steps": steps // 20, "precision": config["precision"], "seed": seed}
         recipe = Recipe(steps, size, learning_rate=config["pretraining_rate"], **about)
@@ -502,7 +499,7 @@ def masked(config: Config) -> Rows:
         objective: Any = Classification()
         if config["objective"] == "masked":
             how = (Target(config["target"]), MaskedPrediction.share, seed)
-            model, feed, objective = masking.prepared(vit, feed, size, *how)
+            model, feed, objective = masking.prepare(vit, feed, size, *how)
         names = ("steps", "batch_size", "learning_rate", "precision", "seed")
         recipe = Recipe(**{name: config[name] for name in names}, warmup_steps=config["steps"] // 20)
         last = train(model.to(device), feed, recipe, objective=objective)[-1]
@@ -544,7 +541,7 @@ def local_heads(config: Config) -> Rows:
     objective: Any = Classification()
     if config["objective"] == "masked":
         how = (Target(config["target"]), config["share"], seed)
-        model, feed, objective = masking.prepared(model, feed, size, *how)
+        model, feed, objective = masking.prepare(model, feed, size, *how)
     model, watched = model.to(device), Watched(objective, config["n_watched"])
     before = {f"val_{name}": value for name, value in watched.evaluate(model, test, "fp32", Group()).items()}
     history = [{"step": 0, "samples": 0} | before, *train(model, feed, recipe, validation=test, objective=watched)]
@@ -582,8 +579,8 @@ class Watched:
             seen["guesses"] = _text(guesses(model, most_varied(pictures), plan))
         return seen
 
-    def result(self, model: nn.Module, state: dict[str, Tensor]) -> tuple[nn.Module, dict[str, Tensor]]:
-        return self.objective.result(model, state)
+    def result(self, model: nn.Module) -> nn.Module:
+        return self.objective.result(model)
 
 
 @torch.inference_mode()

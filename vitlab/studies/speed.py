@@ -24,7 +24,7 @@ from torch import nn
 
 from vitlab import settings
 from vitlab.models import zoo
-from vitlab.training.processes import default_device
+from vitlab.training.distributed import default_device
 
 SIZES: dict[str, dict[str, Any]] = {
     "smoke": {"models": ("Lab-Mu/8", "BiT-Lab-Mu/8"), "sides": (16, 32), "batches": (4,), "n_rounds": 2},

@@ -1,11 +1,13 @@
-"""Files of a checkpoint: weights, what else a training needs to go on, and checksums of both. No section."""
+"""Checkpoints on disk: weights, what else resuming takes, checksums, and whose training they are."""
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import shutil
 import sys
 import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vitlab import paths
+from vitlab.data.loader import Batches
 from vitlab.models import weights, zoo
+from vitlab.training import distributed
 
 WEIGHTS, REST, SUMS = "model.safetensors", "resume.pt", "sha256.json"
+FORMAT = 3  # of `REST`; older ones are refused
+STRUCTURE = "structure of the model"  # in what determines a training, as a hash
 
 
 @dataclass(frozen=True)
@@ -26,73 +32,57 @@ class Checkpoint:
 
     path: Path
     weights: dict[str, Tensor]
-    rest: dict[str, Any]  # tensors and plain values: optimiser, counters, rows, the recipe
+    rest: dict[str, Any]  # tensors and plain values: optimizer, counters, rows, identity
 
 
-def save_weights(path: Path, model: nn.Module, state: dict[str, Tensor], name: str | None, about: dict) -> None:
+def save_weights(path: Path, model: nn.Module, name: str | None, about: dict) -> None:
     """Write weights as safetensors; where `name` is what `zoo.create` made the model from, `zoo.load` can read them."""
     if name is None:
-        save_file({key: value.detach().cpu().contiguous() for key, value in state.items()}, path)
+        save_file({key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}, path)
     else:
-        zoo.save(path, model, name, about, state)
+        zoo.save(path, model, name, about)
 
 
-def save(
-    folder: Path,
-    model: nn.Module,
-    state: dict[str, Tensor],
-    rest: dict[str, Any],
-    *,
-    name: str | None = None,
-    keep: int = 2,
-) -> Path:
+def save(folder: Path, model: nn.Module, rest: dict[str, Any], *, name: str | None = None, keep: int = 2) -> Path:
     """Write the checkpoint of step `rest["step"]` into `folder`, whole or not at all; delete all but the last `keep`.
 
-    `state` is the state dict of the whole `model`; `rest` holds tensors and plain values. `zoo.load` can read the file
-    of the weights where `name` is given. The folder also has a checksum of both files.
-
-    >>> import tempfile
-    >>> folder, model = Path(tempfile.mkdtemp()), nn.Linear(2, 1)
-    >>> for step in (1, 2, 3):
-    ...     _ = save(folder, model, model.state_dict(), {"step": step})
-    >>> sorted(path.name for path in folder.iterdir()), newest(folder).rest["step"]
-    (['step_00000002', 'step_00000003'], 3)
+    `rest` holds tensors and plain values; `name` is what `save_weights` takes.
     """
     path = folder / f"step_{rest['step']:08d}"
     with paths.writing(path, folder=True) as temporary:
-        save_weights(temporary / WEIGHTS, model, state, name, {"step": rest["step"]})
+        save_weights(temporary / WEIGHTS, model, name, {"step": rest["step"]})
         with open(temporary / REST, "wb") as handle:  # Python's: it says that the disk is full, where torch's does not
             torch.save(rest, handle)
         paths.write_json(temporary / SUMS, {file: paths.file_hash(temporary / file) for file in (WEIGHTS, REST)})
-    for old in _all(folder)[keep:]:
+    for old in sorted(folder.glob("step_*"))[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return path
 
 
-def remove(folder: Path) -> None:
-    """Remove what a training has written into its `folder`: checkpoints, weights and log, and nothing else there.
-
-    Raises:
-        RuntimeError: another process is training there.
-    """
+@contextlib.contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keep a folder against another training in the body. Raises RuntimeError where another one has it."""
     with paths.lock(folder, "training", wait=False) as held:
         if not held:
             raise RuntimeError(f"another process is training in {folder}; wait for it, or give another folder")
+        yield
+
+
+def remove(folder: Path) -> None:
+    """Remove what a training has written into its `folder`: checkpoints, weights and log, and nothing else there."""
+    with hold(folder):
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         for name in (WEIGHTS, "log.jsonl"):
             (folder / name).unlink(missing_ok=True)
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint in `folder` that is not damaged, None where there is no checkpoint.
+    """Read the newest checkpoint in `folder` that is not damaged; None where there is no checkpoint.
 
-    Damaged ones are skipped, with a message on stderr. Nothing in a checkpoint is unpickled.
-
-    Raises:
-        ValueError: there are checkpoints and every one of them is damaged.
+    Damaged ones are skipped, with a message on stderr. Raises ValueError where every one of them is damaged.
     """
-    paths, problems = _all(folder), []
-    for path in paths:
+    problems = []
+    for path in sorted(folder.glob("step_*"), reverse=True):
         try:
             return read(path)
         except ValueError as error:
@@ -107,10 +97,9 @@ def newest(folder: Path) -> Checkpoint | None:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read the checkpoint whose folder is `path`.
+    """Read the checkpoint whose folder is `path`; nothing but tensors and plain values is unpickled.
 
-    Raises:
-        ValueError: a file is missing, truncated, changed or no checkpoint's, or holds code; the message names it.
+    Raises ValueError, naming the file, where one is missing, truncated, changed or no checkpoint's, or holds code.
     """
     try:
         sums = paths.read_json(path / SUMS)
@@ -123,16 +112,48 @@ def read(path: Path) -> Checkpoint:
         if type(step) is not int or step < 0:
             raise ValueError(f"{path / REST} is no training's: it should say its step, a whole number from 0")
     except (OSError, RuntimeError, EOFError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no whole checkpoint ({_words(error)})") from error
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{path} is no whole checkpoint ({first})") from error
     except (zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        raise ValueError(f"{path / REST} holds more than tensors and plain values ({_words(error)})") from error
+        raise ValueError(f"{path / REST} holds more than tensors and plain values") from error
     return Checkpoint(path, state, rest)
 
 
-def _all(folder: Path) -> list[Path]:
-    """The checkpoints' folders, newest first."""
-    return sorted(folder.glob("step_*"), reverse=True)
+def check_same(
+    found: Checkpoint, model: nn.Module, asked: Mapping[str, Any], counters: Sequence[str], batches: Batches
+) -> None:
+    """Raise ValueError where a checkpoint lacks `counters`, or is not of the training that `asked` determines.
 
-
-def _words(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0] or type(error).__name__
+    How a batch is cut may change, but for a model that draws random numbers; test images while no row rests on them.
+    """
+    rest = found.rest
+    if rest.get("format") != FORMAT:
+        raise ValueError(
+            f"{found.path} was written by an older version of vitlab (format {rest.get('format', 1)}, expected "
+            f"{FORMAT}), from which this one cannot resume; delete the folder {found.path.parent}, or give another"
+        )
+    if missing := sorted({"identity", "optimizer", *counters} - rest.keys()):
+        raise ValueError(
+            f"{found.path} is no checkpoint that a training here has written: it has no {', '.join(missing)}; give "
+            "the run another folder, or delete it"
+        )
+    before = rest["identity"]
+    changed = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
+    free = ("accumulate", "compile", "processes", *([] if rest["rows"] else ["test images"]))
+    differing = [name for name in changed if name not in free]
+    other = weights.difference(model, found.weights)
+    if other and set(differing) <= {STRUCTURE}:
+        raise ValueError(f"{found.path} is of another model: {other}; give the run another folder, or delete it")
+    if differing:
+        values = "; ".join(f"{name} was {before.get(name)!r} and is {asked.get(name)!r}" for name in differing)
+        raise ValueError(
+            f"{found.path} is of another training: {values}. Train into another folder (--out FOLDER), or begin anew "
+            "there (--restart)"
+        )
+    cut = [name for name in ("accumulate", "processes") if name in changed]
+    if cut and distributed.draws(model, batches(0)[0][:2]):
+        values = ", ".join(f"{name} was {before[name]} and is {asked[name]}" for name in cut)
+        raise ValueError(
+            f"{found.path}: {values}, and this model draws random numbers (dropout), which are other ones where a "
+            "batch is cut in another way; resume with what it was, or train into another folder (--out FOLDER)"
+        )

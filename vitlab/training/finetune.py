@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,10 +15,8 @@ from vitlab.data.datasets import subset
 from vitlab.data.loader import ImageSet, batches, epoch_order
 from vitlab.models.adapt import with_new_head
 from vitlab.models.zoo import Pretrained
-from vitlab.training.divergence import DivergedError
-from vitlab.training.evaluate import untrained_row
-from vitlab.training.loop import train
-from vitlab.training.processes import default_device
+from vitlab.training.distributed import default_device
+from vitlab.training.loop import DivergedError, train, untrained_row
 from vitlab.training.recipe import Recipe
 
 
@@ -54,14 +52,23 @@ def finetune(
     Raises:
         ValueError: no learning rate, a share that leaves no image on one of the two sides.
         DivergedError: every learning rate diverges.
-
-    >>> from vitlab.data.datasets import digits_splits
-    >>> from vitlab.models import zoo
-    >>> digits = digits_splits(n_train=40)
-    >>> few = lambda rate: Recipe(steps=2, batch_size=8, optimizer="sgd", learning_rate=rate)
-    >>> sorted(finetune(zoo.create("Lab-Ti/2"), digits.train, few, (0.01, 0.03)).trials)
-    [0.01, 0.03]
     """
+    device, pretrained = default_device(), source.model if isinstance(source, Pretrained) else source
+
+    def run(images: ImageSet, rate: float, watch: ImageSet | None) -> tuple[nn.Module, list[dict]]:
+        model = with_new_head(pretrained, len(images.classes), images.images.shape[-1], convention).to(device)
+        settings, hook = recipe(rate), None
+        if isinstance(source, Pretrained) and {*source.mean, *source.std} != {0.5}:  # it was trained on other scales
+            mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (source.mean, source.std))
+            hook = model.register_forward_pre_hook(lambda _, inputs: ((inputs[0] * 0.5 + 0.5 - mean) / std,))
+        try:
+            start = untrained_row(model, watch)
+            feed = batches(images, settings.batch_size, seed, device, augmentation)
+            return model, [start, *train(model, feed, settings, validation=watch)]
+        finally:
+            if hook is not None:
+                hook.remove()
+
     if not learning_rates:
         raise ValueError("no learning rate is given; give one, or several to choose from")
     trials: dict[float, float] = {}
@@ -69,51 +76,17 @@ def finetune(
         rest, apart = split(images, held_out, seed)
         for rate in sorted(learning_rates):
             with contextlib.suppress(DivergedError):
-                last = _one(source, rest, recipe(rate), seed, apart, augmentation, convention)[1][-1]
-                trials[rate] = last["val_accuracy"]
+                trials[rate] = run(rest, rate, apart)[1][-1]["val_accuracy"]
         if not trials:
             raise DivergedError(f"every learning rate of {tuple(learning_rates)} diverges; try lower ones")
     best = max(trials, key=trials.__getitem__) if trials else learning_rates[0]
-    model, rows = _one(source, images, recipe(best), seed, watch, augmentation, convention)
-    return Finetuned(model, rows, best, trials)
+    return Finetuned(*run(images, best, watch), best, trials)
 
 
 def split(images: ImageSet, held_out: float, seed: int) -> tuple[ImageSet, ImageSet]:
-    """Split a set of images at random in two: all but the share `held_out`, and that share.
-
-    >>> from vitlab.data.datasets import digits_splits
-    >>> [len(part) for part in split(digits_splits().train, 0.02, seed=0)]
-    [1408, 29]
-    """
+    """Split a set of images at random in two: all but the share `held_out`, and that share."""
     n_apart = math.ceil(held_out * len(images))
     if not 0 < n_apart < len(images):
         raise ValueError(f"a held-out share of {held_out} of {len(images)} images leaves none on one side")
     order = epoch_order(len(images), seed, 0)
     return subset(images, order[n_apart:].sort().values), subset(images, order[:n_apart].sort().values)
-
-
-def _one(source, images: ImageSet, recipe: Recipe, seed: int, watch, augmentation, convention) -> tuple:
-    """Fine-tune with one recipe; the model and the rows."""
-    device, side = default_device(), images.images.shape[-1]
-    pretrained = source.model if isinstance(source, Pretrained) else source
-    model = with_new_head(pretrained, len(images.classes), side, convention).to(device)
-    with _normalised(model, source):
-        start = untrained_row(model, watch)
-        feed = batches(images, recipe.batch_size, seed, device, augmentation)
-        rows = train(model, feed, recipe, validation=watch)
-    return model, [start, *rows]
-
-
-@contextlib.contextmanager
-def _normalised(model: nn.Module, source: Pretrained | nn.Module) -> Iterator[None]:
-    """In the body the model takes images in −1…1 and converts them to the normalisation it was pre-trained with."""
-    if not isinstance(source, Pretrained) or {*source.mean, *source.std} == {0.5}:
-        yield
-        return
-    device = next(model.parameters()).device
-    mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (source.mean, source.std))
-    handle = model.register_forward_pre_hook(lambda _, inputs: ((inputs[0] * 0.5 + 0.5 - mean) / std,))
-    try:
-        yield
-    finally:
-        handle.remove()

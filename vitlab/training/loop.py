@@ -1,30 +1,89 @@
-"""The training loop: warm-up and decay, clipping, averaging, early stop, resume, many processes (§4.1, Table 3)."""
+"""The training loop (§4.1, Table 3): step, evaluation, early stopping, moving average, resuming, many processes."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import ctypes
 import functools
+import hashlib
+import itertools
+import json
+import math
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from vitlab import paths
-from vitlab.data.loader import Batches, FolderSet, ImageSet
+from vitlab.data.loader import Batches, FolderSet, ImageSet, to_float
 from vitlab.models.zoo import forward_flops
-from vitlab.training import cores, cost, interrupts, optim, processes, resume, rows
-from vitlab.training.checkpoint_plan import checkpoint_plan
-from vitlab.training.divergence import check_loss
-from vitlab.training.objective import Classification, Objective
-from vitlab.training.precision import autocast, open_attention
-from vitlab.training.processes import Group, Parallel
-from vitlab.training.recipe import Recipe
-from vitlab.training.schedule import learning_rate
-from vitlab.training.state import Run, TrainState
+from vitlab.training import checkpoint, distributed
+from vitlab.training.distributed import Group
+from vitlab.training.recipe import Recipe, learning_rate, optimizer_for
+
+
+class DivergedError(ArithmeticError):
+    """The loss or a weight became NaN or infinite."""
+
+
+class Stopped(KeyboardInterrupt):
+    """An interrupt stopped the training at the end of a step: `step` updates are done, `rows` are the rows so far."""
+
+    def __init__(self, step: int, rows: list[dict], saved: str | None) -> None:
+        kept = (
+            f"its checkpoint is {saved}: run the same again to resume" if saved else "without a folder nothing is kept"
+        )
+        super().__init__(f"stopped after step {step}; {kept}")
+        self.step, self.rows = step, rows
+
+
+@dataclass
+class State:
+    """How far a training has come: with the weights and the optimizer's state, all that resuming takes."""
+
+    step: int = 0  # updates done
+    seconds: float = 0.0  # of training, evaluations apart
+    learning_rate: float = 0.0  # of the last update
+    loss_sum: Tensor | float = 0.0  # of the updates since the last row
+    loss_steps: int = 0  # how many those are
+    flops: int = 0  # of one image's forward pass; 0: not counted yet
+    rows: list[dict[str, Any]] = field(default_factory=list)  # one for every evaluation
+    best: dict[str, Tensor] | None = None  # weights of the best evaluation; with `patience` only
+    ema: list[Tensor] | None = None  # moving average of the weights, a tensor for each parameter; see `Recipe`
+    saved: str | None = None  # path of the last checkpoint
+
+
+@dataclass(frozen=True)
+class Classification:
+    """The objective of `train` by labels: classes [B] or, of mixed images, class probabilities [B K].
+
+    An objective has these three methods; its evaluation may return more, which becomes part of the rows.
+    """
+
+    label_smoothing: float = 0.0
+
+    def loss(self, forward: Callable[..., Tensor], images: Tensor, labels: Tensor) -> Tensor:
+        """Compute the mean loss of images [B 3 H W]; `forward` is the model."""
+        return F.cross_entropy(forward(images).float(), labels, label_smoothing=self.label_smoothing)
+
+    def evaluate(
+        self, model: nn.Module, images: ImageSet | FolderSet, precision: str, group: Group
+    ) -> dict[str, float]:
+        """Measure accuracy (0…1) and loss over a validation set, each process of the group taking its part."""
+        return evaluate(model, images, precision=precision, group=group)
+
+    def result(self, model: nn.Module) -> nn.Module:
+        """Return the module that the training was for."""
+        return model
 
 
 def train(
@@ -37,36 +96,32 @@ def train(
     name: str | None = None,
     save_every: int = 500,
     report: Callable[[dict], None] | None = None,
-    parallel: Parallel = "ddp",
     identity: Mapping[str, Any] | None = None,
-    objective: Objective | None = None,
+    objective: Any = None,
 ) -> list[dict]:
     """Train `model` in place, on the device it is on, and return one row for every evaluation.
-
-    The `objective` is to classify by labels, or another one, such as `masked.MaskedPrediction`.
 
     Rows: step (updates done), samples, learning_rate (of the last update), train_loss (mean since the last row),
     seconds (training so far), images_per_second (since the last row), flops (so far, a training step as three forward
     passes, a multiply-add as two), peak_memory_gb, and val_accuracy, val_loss where there is a validation set. With
-    `patience` the weights of the best evaluation are put back at the end. `report` is called with every new row.
+    `patience` the weights of the best evaluation are put back at the end. `report` is called with every new row. The
+    `objective` is `Classification` by labels, or another one, such as `masked.MaskedPrediction`.
 
     With a `folder` the log (log.jsonl), a checkpoint every `save_every` steps (the last two are kept) and the final
-    weights (model.safetensors) are written there, and a killed run goes on from the newest whole checkpoint. Batches
+    weights (model.safetensors) are written there, and a killed run resumes from the newest whole checkpoint. Batches
     are functions of the step and so is every random draw, so it ends with the same bits as one that was not killed.
     An interrupt (Ctrl-C, a notebook's stop button) waits for the end of the step and leaves a checkpoint of it there; a
     second interrupt does not wait. `name`, what `zoo.create` made the model from, makes the weights loadable by
-    `zoo.load`. Without a folder, a training that is part of an experiment has checkpoints with the experiment's
-    (see `checkpoint_plan.checkpoints_in`). A training goes on only from checkpoints of the same recipe, the same
-    structure of the model and the same `identity`: plain values by name that say what else determines it, such as the
-    images (see `session.identity`). Where an evaluation fails, a checkpoint is written first.
+    `zoo.load`. A training resumes only from checkpoints of the same recipe, the same structure of the model and the
+    same `identity`: plain values by name that say what else determines it, such as the images.
 
-    In a process started by torchrun (see `processes.joined`) each process takes its part of every batch; `parallel`
-    says whether each holds the whole model ("ddp") or a shard of it ("fsdp"). The first one writes the files.
+    In a process started by torchrun (see `distributed.join`) each process takes its part of every batch, and the first
+    one writes the files.
 
-    Raises DivergedError where the loss becomes NaN or infinite, naming the step, the learning rate and the last
-    checkpoint; interrupts.Stopped, a KeyboardInterrupt, at the end of the step that was interrupted; MemoryError where
-    a batch does not fit, naming what does; ValueError where `patience` is set without a validation set, the batch
-    cannot be shared out, or the checkpoints are of another training, of an older version or all damaged.
+    Raises DivergedError where the loss or a weight becomes NaN or infinite; Stopped, a KeyboardInterrupt, at the end of
+    the step that was interrupted; ValueError where `patience` is set without a validation set, the batch cannot be
+    shared out, or the checkpoints are of another training, of an older version or all damaged; RuntimeError where
+    another process is training in the folder.
 
     >>> from vitlab.data.world import World, stream
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
@@ -74,62 +129,7 @@ def train(
     >>> rows[-1]["step"], rows[-1]["samples"]
     (5, 80)
     """
-    group, device = processes.group(), next(model.parameters()).device
-    _check(recipe, validation, group, parallel)
-    if device.type == "cpu":
-        cost.keep_freed_memory()
-    objective = objective or Classification(recipe.label_smoothing)
-    known = resume.identity(model, recipe, {"objective": str(objective)} | dict(identity or {}))
-    whole: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]  # gives a module
-    forward = processes.distributed(model, whole, parallel)
-    optimizer, plan = optim.optimizer_for(model, recipe), checkpoint_plan(folder, save_every, group.size == 1)
-    run = Run(
-        model,
-        forward,
-        optimizer,
-        batches,
-        recipe,
-        objective,
-        validation,
-        device,
-        group,
-        parallel,
-        folder,
-        plan,
-        name,
-        known,
-    )
-    with contextlib.ExitStack() as held:
-        held.enter_context(_locked(folder, group))
-        held.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-        state = resume.restored(run)
-        model.train()
-        held.enter_context(open_attention(model, device, recipe.precision))
-        run = dataclasses.replace(run, pool=held.enter_context(_threads(run, state)))
-        interrupted = held.enter_context(interrupts.waiting(group))
-        while not rows.are_complete(state, recipe):
-            if not rows.is_due(state, recipe):  # it is where the evaluation of a restored training had failed
-                _update(run, state)
-            if rows.is_due(state, recipe):
-                with resume.saved_where_it_fails(run, state):
-                    row = rows.add(run, state)
-                if folder is not None and group.writes:
-                    rows.write_log(folder, state.rows)
-                if report is not None and group.writes:
-                    report(row)
-            stopping = interrupted.is_set()
-            ended = rows.are_complete(state, recipe)
-            if plan.due(state.step, ended) or (stopping and plan.folder is not None):
-                resume.save(run, state)
-            if stopping:
-                model.eval()
-                raise interrupts.Stopped(state.step, state.rows, state.saved)
-        model.eval()
-        resume.finish(run, state)
-    return state.rows
-
-
-def _check(recipe: Recipe, validation: ImageSet | FolderSet | None, group: Group, parallel: Parallel) -> None:
+    group, device = distributed.group(), next(model.parameters()).device
     if recipe.patience is not None and validation is None:
         raise ValueError(f"patience is {recipe.patience} but there is no validation set to stop on; give one")
     if recipe.batch_size % (recipe.accumulate * group.size):
@@ -137,90 +137,292 @@ def _check(recipe: Recipe, validation: ImageSet | FolderSet | None, group: Group
             f"a batch of {recipe.batch_size} cannot be cut into equal parts for {group.size} processes with "
             f"accumulate={recipe.accumulate}; choose numbers whose product divides it"
         )
-    processes.check_parallel(parallel)
-    if recipe.ema_decay is not None and parallel == "fsdp" and group.size > 1:
-        raise ValueError(f"ema_decay={recipe.ema_decay} is for whole models; use parallel='ddp', or ema_decay=None")
+    if save_every < 1:
+        raise ValueError(f"a checkpoint every {save_every} steps: expected a number of steps, 1 or more")
+    on_cpu = device.type == "cpu"
+    if on_cpu:
+        keep_freed_memory()
+    objective = objective or Classification(recipe.label_smoothing)
+    known = asdict(recipe) | {
+        checkpoint.STRUCTURE: hashlib.sha256(repr(model).encode()).hexdigest()[:16],  # has sizes and rates of dropout
+        "processes": group.size,
+        "objective": str(objective),
+        **(identity or {}),
+    }
+    forward: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]  # gives a module
+    if group.size > 1:
+        forward = nn.parallel.DistributedDataParallel(forward)
+    optimizer, parameters = optimizer_for(model, recipe), list(model.parameters())
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    checkpoints = None if folder is None else folder / "checkpoints"
+    part = recipe.batch_size // (recipe.accumulate * group.size)  # images that go through the model at once
+    begin = group.rank * recipe.accumulate * part
+    schedule = functools.partial(
+        learning_rate, base=recipe.learning_rate, total=recipe.steps, warmup=recipe.warmup_steps, decay=recipe.decay
+    )
+    state = State()
+
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        with autocast(device, recipe.precision):
+            return objective.loss(forward, images, labels) / recipe.accumulate
+
+    def check_finite(value: Tensor | float, what: str) -> None:
+        if not math.isfinite(value):
+            raise DivergedError(
+                f"{what} became {float(value)} by step {state.step} at learning rate {state.learning_rate:.2g}; lower "
+                "the learning rate, lengthen the warm-up or clip gradients (grad_clip)"
+                + (f". The last checkpoint is {state.saved}" if state.saved else "")
+            )
+
+    def save(into: Path) -> None:
+        check_finite(state.loss_sum, "the loss")
+        weights = model.state_dict()
+        floats = [weight for weight in weights.values() if weight.is_floating_point()]
+        check_finite(nn.utils.get_total_norm(floats), "the norm of the weights")
+        rest = vars(state) | {"loss_sum": float(state.loss_sum), "saved": None}
+        rest |= {"format": checkpoint.FORMAT, "optimizer": optimizer.state_dict(), "identity": known}
+        if group.writes:
+            loadable = name if objective.result(model) is model else None  # else no zoo's model
+            state.saved = str(checkpoint.save(into, model, rest, name=loadable))
+        distributed.wait()
+
+    @torch.no_grad()
+    def swap_average() -> None:
+        """Let the weights and their moving average, if there is one, change places."""
+        for weight, average in zip(parameters, state.ema or (), strict=False):
+            own = weight.clone()
+            weight.copy_(average)
+            average.copy_(own)
+
+    def evaluation_is_due() -> bool:
+        """Tell whether there is to be a row of the updates done so far, and is none yet."""
+        often = recipe.eval_every > 0 and state.step > 0 == state.step % recipe.eval_every
+        return (state.step == recipe.steps or often) and not (state.rows and state.rows[-1]["step"] == state.step)
+
+    def is_over() -> bool:
+        """Tell whether the last step is evaluated, or the last `patience` rows are no better than those before."""
+        if recipe.patience is not None and len(state.rows) > recipe.patience:
+            accuracy = [row["val_accuracy"] for row in state.rows]
+            if max(accuracy[-recipe.patience :]) <= max(accuracy[: -recipe.patience]):
+                return True
+        return state.step == recipe.steps and not evaluation_is_due()
+
+    with contextlib.ExitStack() as held:
+        if folder is not None and group.writes:
+            held.enter_context(checkpoint.hold(folder))
+        held.enter_context(torch.random.fork_rng([] if on_cpu else [device]))
+        newest = None if checkpoints is None else checkpoint.newest(checkpoints)
+        if newest is not None:
+            names = list(vars(state))
+            checkpoint.check_same(newest, model, known, names, batches)
+            model.load_state_dict(newest.weights)
+            optimizer.load_state_dict(newest.rest["optimizer"])
+            state = State(**{name: newest.rest[name] for name in names})
+            state.saved = str(newest.path)
+            if state.ema is not None:
+                state.ema = [value.to(device) for value in state.ema]
+        model.train()
+        if on_cpu and recipe.precision == "bf16":
+            # The backward pass of PyTorch's fused attention in bfloat16 takes a CPU several times as long as its steps.
+            for module in model.modules():
+                if getattr(module, "fused_attn", None) is True:
+                    module.fused_attn = False  # type: ignore[assignment]  # a plain value, not a tensor or a module
+                    held.callback(setattr, module, "fused_attn", True)
+        pool = None
+        if on_cpu and group.size == 1 and not recipe.compile and state.step < recipe.steps:
+            pool = distributed.core_pool(model, lambda: batches(state.step)[0][:2])
+            if pool is not None:
+                held.enter_context(pool)
+        interrupted = held.enter_context(_wait_for_step(group))
+
+        while not is_over():
+            if not evaluation_is_due():  # it is where the evaluation of a resumed training had failed
+                # --- a step ---
+                start = time.perf_counter()
+                state.learning_rate = schedule(state.step)
+                for parameter_group in optimizer.param_groups:
+                    parameter_group["lr"] = state.learning_rate
+                optimizer.zero_grad(set_to_none=True)
+                for k in range(recipe.accumulate):
+                    first = begin + k * part
+                    whole = part == recipe.batch_size
+                    images, labels = batches(state.step, *(() if whole else (first, first + part)))
+                    state.flops = state.flops or forward_flops(model, images[:1])
+                    # Dropout is a function of seed, step and images: no random state needs to be kept.
+                    number = ((recipe.seed * 1_000_003 + state.step) * 1_000_003 + first) % 2**63
+                    torch.default_generator.manual_seed(number)
+                    if not on_cpu:
+                        torch.cuda.manual_seed(number)
+                    if pool is not None:
+                        loss = distributed.backward(pool, loss_of, images, labels, learned)
+                    else:  # processes add up their gradients after the last part
+                        more = k + 1 < recipe.accumulate and group.size > 1
+                        with forward.no_sync() if more else contextlib.nullcontext():  # type: ignore[operator]
+                            loss = loss_of(images, labels)
+                            loss.backward()
+                    state.loss_sum = state.loss_sum + loss.detach()
+                if recipe.grad_clip is not None:
+                    nn.utils.clip_grad_norm_(parameters, recipe.grad_clip)
+                optimizer.step()
+                if recipe.ema_decay is not None:
+                    state.ema = state.ema or [parameter.detach().clone() for parameter in parameters]
+                    get_ema_multi_avg_fn(recipe.ema_decay)(state.ema, [p.detach() for p in parameters], 1)
+                state.step += 1
+                state.loss_steps += 1
+                if on_cpu or state.step % 50 == 0:  # reading the loss makes the program wait for a GPU
+                    check_finite(state.loss_sum, "the loss")
+                state.seconds += time.perf_counter() - start
+
+            if evaluation_is_due():
+                # --- a row ---
+                start = time.perf_counter()
+                check_finite(state.loss_sum, "the loss")  # waits for a GPU to end what it was given: training time
+                state.seconds += time.perf_counter() - start
+                before = state.rows[-1] if state.rows else {"samples": 0, "seconds": 0.0}
+                samples, loss_mean = state.step * recipe.batch_size, float(state.loss_sum) / max(1, state.loss_steps)
+                if group.size > 1:
+                    loss_mean = float(distributed.total(torch.tensor(loss_mean, device=device))) / group.size
+                row: dict[str, Any] = {
+                    "step": state.step,
+                    "samples": samples,
+                    "learning_rate": state.learning_rate,
+                    "train_loss": loss_mean,
+                    "seconds": state.seconds,
+                    "images_per_second": (samples - before["samples"]) / max(state.seconds - before["seconds"], 1e-9),
+                    "flops": 3 * state.flops * samples,
+                    "peak_memory_gb": peak_gigabytes(device),
+                }
+                try:
+                    swap_average()  # it is what is evaluated and kept
+                    try:
+                        if validation is not None:
+                            metrics = objective.evaluate(model, validation, recipe.precision, group)
+                            row |= {f"val_{metric}": value for metric, value in metrics.items()}
+                        if recipe.patience is not None and all(
+                            row["val_accuracy"] > other["val_accuracy"] for other in state.rows
+                        ):
+                            state.best = {key: each.detach().cpu().clone() for key, each in model.state_dict().items()}
+                    finally:
+                        swap_average()
+                except Exception:  # as on an unreadable image; of several processes the others do not fail
+                    if checkpoints is not None and group.size == 1:
+                        save(checkpoints)
+                    raise
+                state.rows.append(row)
+                state.loss_sum, state.loss_steps = 0.0, 0
+                if folder is not None and group.writes:  # rewritten whole: a resumed run makes some rows again
+                    with paths.writing(folder / "log.jsonl") as path:
+                        path.write_text("".join(json.dumps(row) + "\n" for row in state.rows))
+                if report is not None and group.writes:
+                    report(row)
+
+            stopping = interrupted.is_set()
+            if checkpoints is not None and (stopping or is_over() or state.step % save_every == 0):
+                save(checkpoints)
+            if stopping:
+                model.eval()
+                raise Stopped(state.step, state.rows, state.saved)
+
+        model.eval()
+        if state.best is not None:
+            model.load_state_dict(state.best)
+        else:
+            swap_average()
+        if folder is not None:
+            if group.writes:
+                with paths.writing(folder / checkpoint.WEIGHTS) as path:
+                    checkpoint.save_weights(path, objective.result(model), name, {"step": state.step})
+            distributed.wait()
+    return state.rows
+
+
+@torch.inference_mode()
+def evaluate(
+    model: nn.Module,
+    images: ImageSet | FolderSet,
+    batch_size: int = 250,
+    precision: str = "fp32",
+    group: Group | None = None,
+) -> dict[str, float]:
+    """Measure top-1 accuracy (0…1) and mean cross-entropy (nats) over every image, the last partial batch included.
+
+    Each process of a `group` evaluates a part of the images, and returns the result for all of them.
+    """
+    group = group or Group()
+    training, device = model.training, next(model.parameters()).device
+    model.eval()
+    counts = torch.zeros(2, dtype=torch.float64, device=device)  # right answers, nats
+    for pictures, labels in itertools.islice(images.chunks(batch_size), group.rank, None, group.size):
+        labels = labels.to(device)
+        with autocast(device, precision):
+            logits = model(to_float(pictures.to(device)))
+        right = (logits.argmax(-1) == labels).sum()
+        counts += torch.stack([right.double(), F.cross_entropy(logits.float(), labels, reduction="sum").double()])
+    model.train(training)
+    right, nats = (distributed.total(counts) if group.size > 1 else counts).tolist()
+    return {"accuracy": right / len(images), "loss": nats / len(images)}
+
+
+def untrained_row(model: nn.Module, images: ImageSet | None) -> dict[str, float]:
+    """Evaluate a model before its training: the row of step 0, to stand before those of `train`.
+
+    Without images it has no val_accuracy and val_loss.
+    """
+    row = {"step": 0, "samples": 0, "seconds": 0.0}
+    if images is not None:
+        row |= {f"val_{metric}": value for metric, value in evaluate(model, images).items()}
+    return row
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Make the context in which a model computes: "fp32", or "bf16" for products in bfloat16 and weights in float32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def peak_gigabytes(device: torch.device) -> float:
+    """Measure the largest memory in use so far, in 10⁹ bytes: by tensors on a GPU, by this whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kibibytes elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep buffers of up to 2 GiB that it frees, for its next step: a tenth faster on a CPU.
+
+    By default the C library (glibc) returns them to the system, which fills pages with zeros before it hands them out.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        for option in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+            mallopt(option, 2**31 - 1)
 
 
 @contextlib.contextmanager
-def _locked(folder: Path | None, group: Group) -> Iterator[None]:
-    """The folder, held against another training. Raises RuntimeError where another one has it."""
-    if folder is None or not group.writes:
-        yield
+def _wait_for_step(group: Group) -> Iterator[threading.Event]:
+    """Set the event that is given at the first interrupt (SIGINT) in the body; a second one raises KeyboardInterrupt.
+
+    Where the event is set and the body ends all the same without an exception, KeyboardInterrupt is raised after it.
+    Outside the main thread, which alone receives signals, and in a group of several processes, of which none can stop
+    without the others, interrupts are handled as before.
+    """
+    asked, usual = threading.Event(), signal.getsignal(signal.SIGINT)
+    if group.size > 1 or threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield asked
         return
-    with paths.lock(folder, "training", wait=False) as held:
-        if not held:
-            raise RuntimeError(f"another process is training in {folder}; wait for it, or give another folder")
-        yield
 
+    def wait(number, frame) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, usual)
 
-def _threads(run: Run, state: TrainState) -> contextlib.AbstractContextManager:
-    """The threads that compute parts of a batch side by side; None where there is nothing for them to do."""
-    finished = state.step == run.recipe.steps
-    if run.group.size > 1 or run.device.type != "cpu" or run.recipe.compile or finished:
-        return contextlib.nullcontext()
-    return cores.side_by_side(run.model, lambda: run.batches(state.step)[0][:2])
-
-
-def _update(run: Run, state: TrainState) -> None:
-    """One update, from this process's part of the batch: in `accumulate` parts, each in `run.pool`'s threads if any."""
-    start, recipe = time.perf_counter(), run.recipe
-    state.learning_rate = _set_learning_rate(run, state.step)
-    run.optimizer.zero_grad(set_to_none=True)
-    with cost.explained(run.part, recipe.batch_size // run.group.size, functools.partial(_try, run, state.step)):
-        for first in run.starts:
-            whole = run.part == recipe.batch_size
-            images, labels = run.batches(state.step, *(() if whole else (first, first + run.part)))
-            state.flops = state.flops or forward_flops(run.model, images[:1])
-            _seed_draws(recipe.seed, state.step, first, run.device)
-            if run.pool is not None:
-                trained = [p for p in run.model.parameters() if p.requires_grad]
-                loss = cores.backward(run.pool, functools.partial(_loss, run), images, labels, trained)
-            else:
-                more = first != run.starts[-1]
-                with processes.without_exchange(run.forward) if more else contextlib.nullcontext():
-                    loss = _loss(run, images, labels)
-                    loss.backward()
-            state.loss_sum = state.loss_sum + loss.detach()
-    if recipe.grad_clip is not None:
-        nn.utils.clip_grad_norm_(run.model.parameters(), recipe.grad_clip)
-    run.optimizer.step()
-    if recipe.ema_decay is not None:
-        state.ema = state.ema or [p.detach().clone() for p in run.model.parameters()]
-        optim.update_ema(state.ema, run.model, recipe.ema_decay)
-    state.step += 1
-    state.loss_steps += 1
-    if run.device.type == "cpu" or state.step % 50 == 0:  # reading the loss makes the program wait for a GPU
-        check_loss(state)
-    state.seconds += time.perf_counter() - start
-
-
-def _set_learning_rate(run: Run, step: int) -> float:
-    """Give the optimiser the learning rate of this step, and return it."""
-    recipe = run.recipe
-    rate = learning_rate(
-        step, base=recipe.learning_rate, total=recipe.steps, warmup=recipe.warmup_steps, decay=recipe.decay
-    )
-    for group in run.optimizer.param_groups:
-        group["lr"] = rate
-    return rate
-
-
-def _loss(run: Run, images: Tensor, labels: Tensor) -> Tensor:
-    """The mean loss of these images, as its share of the batch's."""
-    with autocast(run.device, run.recipe.precision):
-        return run.objective.loss(run.forward, images, labels) / run.recipe.accumulate
-
-
-def _try(run: Run, step: int, n: int) -> None:
-    """Take the first `n` images of a batch forward and back: whether memory is enough for so many at once."""
-    _loss(run, *run.batches(step, 0, n)).backward()
-    run.optimizer.zero_grad(set_to_none=True)
-
-
-def _seed_draws(seed: int, step: int, first: int, device: torch.device) -> None:
-    """Make dropout a function of the recipe's seed, the step and the images: no random state needs to be kept."""
-    number = ((seed * 1_000_003 + step) * 1_000_003 + first) % 2**63
-    torch.default_generator.manual_seed(number)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(number)
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if asked.is_set():
+        raise KeyboardInterrupt

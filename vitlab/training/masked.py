@@ -1,4 +1,4 @@
-"""Masked patch prediction: hide half of the patches, predict what was there (§4.6, App. B.1.2)."""
+"""Masked patch prediction: hide half of the patches, predict what was there; pictures of both (§4.6, App. B.1.2)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from enum import StrEnum
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, Num
+from jaxtyping import Float, Int64, Num, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vitlab.data.loader import Batches, FolderSet, ImageSet, slice_of, to_float
 from vitlab.models.vit import ViT
-from vitlab.training import processes
-from vitlab.training.precision import autocast
-from vitlab.training.processes import Group
+from vitlab.training import distributed
+from vitlab.training.distributed import Group
+from vitlab.training.loop import autocast
 
 LEVELS = 8  # of each colour: 3 bits
 COLOURS = LEVELS**3
 SIDE = 4  # of the downsized patch, in pixels
 KEPT = -1  # in a plan: a patch that is not corrupted and not predicted
-_REPLACED = {"mask": 0.8, "another": 0.1}  # shares of the corrupted patches; the rest stays as it is
+GREY = 128  # of a masked patch in a picture, in bytes: the mask is an embedding and has no colour
 
 
 class Target(StrEnum):
@@ -35,16 +35,12 @@ class Target(StrEnum):
 
 
 def n_outputs(target: Target, patch_size: int) -> int:
-    """Numbers predicted for each patch.
-
-    >>> [n_outputs(target, patch_size=8) for target in Target]
-    [512, 8192, 192]
-    """
+    """Count the numbers that are predicted for each patch."""
     return {Target.MEAN_COLOUR: COLOURS, Target.DOWNSIZED: SIDE**2 * COLOURS, Target.PIXELS: 3 * patch_size**2}[target]
 
 
 def colour_codes(images: Float[Tensor, "B 3 H W"], side: int) -> Int64[Tensor, "B N"]:
-    """The 3-bit colour of each square of `side` pixels, row by row: 64 · red + 8 · green + blue, each level 0…7.
+    """Code the 3-bit colour of each square of `side` pixels, row by row: 64 · red + 8 · green + blue, each level 0…7.
 
     Images are in −1…1. A level is an eighth of the range of bytes: 0–31 is 0, 224–255 is 7.
 
@@ -58,41 +54,33 @@ def colour_codes(images: Float[Tensor, "B 3 H W"], side: int) -> Int64[Tensor, "
 
 
 def patches_of(images: Num[Tensor, "B 3 H W"], side: int) -> Num[Tensor, "B N 3 P P"]:
-    """The image cut into squares of `side` pixels, row by row.
-
-    >>> patches_of(torch.zeros(2, 3, 8, 12), 4).shape
-    torch.Size([2, 6, 3, 4, 4])
-    """
+    """Cut images into squares of `side` pixels, row by row."""
     return images.unfold(2, side, side).unfold(3, side, side).permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
 
 
-def joined(patches: Num[Tensor, "B N 3 P P"], rows: int) -> Num[Tensor, "B 3 H W"]:
-    """The images of which these are the patches, so many rows of them: `patches_of` undone.
-
-    >>> joined(torch.zeros(2, 6, 3, 4, 4), rows=2).shape
-    torch.Size([2, 3, 8, 12])
-    """
+def join(patches: Num[Tensor, "B N 3 P P"], rows: int) -> Num[Tensor, "B 3 H W"]:
+    """Put patches together again, so many rows of them an image: `patches_of` undone."""
     return patches.unflatten(1, (rows, -1)).permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
 
 
-def corrupted_pixels(
+def corrupt_pixels(
     images: Num[Tensor, "B 3 H W"], mask: Num[Tensor, "3 P P"], plan: Int64[Tensor, "B N"]
 ) -> Num[Tensor, "B 3 H W"]:
-    """The images with their patches as a plan says: their own, another's or the mask.
+    """Give images the patches that a plan says: their own, another's or the mask.
 
     >>> images = torch.arange(4.0).reshape(1, 1, 2, 2).expand(1, 3, 2, 2)  # patches of one pixel
-    >>> corrupted_pixels(images, torch.full((3, 1, 1), 9.0), torch.tensor([[KEPT, 3, 4, 3]]))[0, 0].tolist()
+    >>> corrupt_pixels(images, torch.full((3, 1, 1), 9.0), torch.tensor([[KEPT, 3, 4, 3]]))[0, 0].tolist()
     [[0.0, 3.0], [9.0, 3.0]]
     """
     patches = patches_of(images, mask.shape[-1])
-    replaced = _replaced(patches.flatten(2), mask.flatten(), plan).unflatten(2, mask.shape)
-    return joined(replaced, images.shape[2] // mask.shape[-1])
+    replaced = _replace(patches.flatten(2), mask.flatten(), plan).unflatten(2, mask.shape)
+    return join(replaced, images.shape[2] // mask.shape[-1])
 
 
 def plans(
     n_images: int, n_patches: int, share: float, generator: np.random.Generator
 ) -> Int64[Tensor, "n_images n_patches"]:
-    """What becomes of every patch's embedding: KEPT; or, of the corrupted, the number of the patch that replaces it.
+    """Draw what becomes of every patch's embedding: KEPT; or, of the corrupted, which patch's replaces it.
 
     That is `n_patches` for the mask (of 80 %), another patch of the image (10 %) or the patch itself (10 %). Of every
     image the same number of patches is corrupted, `share` of them.
@@ -103,23 +91,18 @@ def plans(
     >>> (plan != KEPT).sum(1).unique().tolist(), round((plan[plan != KEPT] == 16).double().mean().item(), 1)
     ([8], 0.8)
     """
-    n_corrupted = n_corrupted_of(n_patches, share)
+    n_corrupted = count_corrupted(n_patches, share)
     order = generator.random((n_images, n_patches)).argsort(1)[:, :n_corrupted]
     kind = generator.random(order.shape)
     other = (order + generator.integers(1, n_patches, order.shape)) % n_patches
-    another = kind < _REPLACED["mask"] + _REPLACED["another"]
-    replaced_by = np.where(kind < _REPLACED["mask"], n_patches, np.where(another, other, order))
+    replaced_by = np.where(kind < 0.8, n_patches, np.where(kind < 0.8 + 0.1, other, order))
     plan = np.full((n_images, n_patches), KEPT)
     np.put_along_axis(plan, order, replaced_by, axis=1)
     return torch.from_numpy(plan)
 
 
-def n_corrupted_of(n_patches: int, share: float) -> int:
-    """How many patches of an image are corrupted.
-
-    >>> n_corrupted_of(16, 0.5)
-    8
-    """
+def count_corrupted(n_patches: int, share: float) -> int:
+    """Count the patches of an image that are corrupted. Raises ValueError where that is none."""
     if not 0 < share <= 1:
         raise ValueError(f"share = {share}: expected the share of patches to corrupt, above 0 and up to 1, such as 0.5")
     if n_patches < 2:
@@ -130,14 +113,8 @@ def n_corrupted_of(n_patches: int, share: float) -> int:
 
 
 def batches(feed: Batches, batch_size: int, n_patches: int, share: float, seed: int) -> Batches:
-    """The images of another feed with plans for their patches in place of labels; functions of the step as it is.
-
-    >>> images = torch.zeros(4, 3, 8, 8)
-    >>> feed = lambda step, start=0, stop=None: (images[start:stop], torch.zeros(4)[start:stop])
-    >>> batches(feed, 4, n_patches=16, share=0.5, seed=0)(7, 1, 3)[1].shape
-    torch.Size([2, 16])
-    """
-    n_corrupted_of(n_patches, share)
+    """Give a feed's images plans for their patches in place of labels; functions of the step as the feed is."""
+    count_corrupted(n_patches, share)
 
     def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
         start, stop = slice_of(batch_size, start, stop)
@@ -152,7 +129,7 @@ class MaskedViT(nn.Module):
     """A ViT or hybrid of ours with a mask embedding and a linear layer that predicts patches from the last block.
 
     Of a ViT the patches' embeddings are replaced. A ResNet's features overlap, so that hidden pixels would show through
-    in those beside them: of a hybrid the image's pixels are replaced, and the mask is a learned patch of pixels.
+    in those next to them: of a hybrid the image's pixels are replaced, and the mask is a learned patch of pixels.
 
     Raises ValueError for a model that is no ViT of ours.
 
@@ -180,19 +157,19 @@ class MaskedViT(nn.Module):
     def forward(
         self, images: Float[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "n outputs"]:
-        """Predictions for the corrupted patches, image by image; for all patches, none corrupted, without a plan."""
+        """Predict the corrupted patches, image by image; without a plan all patches, none corrupted."""
         if plan is None:
             plan = torch.arange(self.n_patches, device=images.device).expand(len(images), -1)
         if self.on_pixels:
-            x = self.vit.patch_embed(corrupted_pixels(images, self.mask, plan))
+            x = self.vit.patch_embed(corrupt_pixels(images, self.mask, plan))
         else:
-            x = _replaced(self.vit.patch_embed(images), self.mask, plan)
+            x = _replace(self.vit.patch_embed(images), self.mask, plan)
         at = (plan != KEPT).nonzero()[:, 1].reshape(len(plan), -1) + self.vit.num_prefix_tokens  # as many in each image
         return self.predict(self.vit.encode(self.vit.sequence(x), at).flatten(0, 1))
 
 
-def _replaced(x: Num[Tensor, "B N D"], mask: Num[Tensor, " D"], plan: Int64[Tensor, "B N"]) -> Num[Tensor, "B N D"]:
-    """Every patch's row as the plan says: its own, another's or the mask."""
+def _replace(x: Num[Tensor, "B N D"], mask: Num[Tensor, " D"], plan: Int64[Tensor, "B N"]) -> Num[Tensor, "B N D"]:
+    """Give every patch the row that the plan says: its own, another's or the mask."""
     n_patches = x.shape[1]
     own = torch.arange(n_patches, device=x.device)
     source = torch.where((plan == KEPT) | (plan == n_patches), own, plan)
@@ -212,6 +189,7 @@ class MaskedPrediction:
     patch_size: int = 8  # pixels
 
     def loss(self, forward: Callable[..., Tensor], images: Tensor, labels: Tensor) -> Tensor:
+        """Compute the mean loss over the corrupted patches; `labels` are plans."""
         predictions = forward(images, labels).float()
         wanted = self._wanted(images, labels)
         if self.target is Target.PIXELS:
@@ -219,7 +197,7 @@ class MaskedPrediction:
         return F.cross_entropy(predictions.reshape(-1, COLOURS), wanted.flatten())
 
     def _wanted(self, images: Tensor, plan: Tensor) -> Tensor:
-        """What there was in the corrupted patches: codes [n] or [n 16], or pixels [n 3·P·P]."""
+        """Read what there was in the corrupted patches: codes [n] or [n 16], or pixels [n 3·P·P]."""
         if self.target is Target.MEAN_COLOUR:
             return colour_codes(images, self.patch_size)[plan != KEPT]
         patches = patches_of(images, self.patch_size)[plan != KEPT]
@@ -231,7 +209,7 @@ class MaskedPrediction:
     def evaluate(
         self, model: nn.Module, images: ImageSet | FolderSet, precision: str, group: Group
     ) -> dict[str, float]:
-        """Accuracy (0…1) and mean loss over the corrupted patches of every image; the plans are always the same."""
+        """Measure accuracy (0…1) and mean loss over every image's corrupted patches; the plans are always the same."""
         training, device = model.training, next(model.parameters()).device
         model.eval()
         sums = torch.zeros(4, dtype=torch.float64, device=device)  # loss, right or squares, predicted, spread
@@ -241,37 +219,99 @@ class MaskedPrediction:
             plan = plans(len(inputs), n_patches, self.share, np.random.default_rng([2**32, k])).to(device)
             with autocast(device, precision):
                 predictions = model(inputs, plan)
-            sums += self._sums(predictions.float(), self._wanted(inputs, plan))
+            predictions, wanted = predictions.float(), self._wanted(inputs, plan)
+            if self.target is Target.PIXELS:
+                lost = right = (predictions - wanted).square().sum().double()
+                spread = wanted.square().sum().double()
+            else:
+                logits, wanted = predictions.reshape(-1, COLOURS), wanted.flatten()
+                lost = F.cross_entropy(logits, wanted, reduction="sum").double()
+                right = (logits.argmax(-1) == wanted).sum().double()
+                spread = lost.new_zeros(())
+            sums += torch.stack([lost, right, lost.new_tensor(wanted.numel()), spread])
         model.train(training)
-        loss, right, n, spread = (processes.total(sums) if group.size > 1 else sums).tolist()
+        loss, right, n, spread = (distributed.total(sums) if group.size > 1 else sums).tolist()
         return {"accuracy": 1 - loss / spread if self.target is Target.PIXELS else right / n, "loss": loss / n}
 
-    def _sums(self, predictions: Tensor, wanted: Tensor) -> Tensor:
-        if self.target is Target.PIXELS:
-            squares = (predictions - wanted).square().sum().double()
-            return torch.stack([squares, squares, squares.new_tensor(wanted.numel()), wanted.square().sum().double()])
-        logits, codes = predictions.reshape(-1, COLOURS), wanted.flatten()
-        nats = F.cross_entropy(logits, codes, reduction="sum").double()
-        right = (logits.argmax(-1) == codes).sum().double()
-        return torch.stack([nats, right, right.new_tensor(len(codes)), right.new_zeros(())])
-
-    def result(self, model: nn.Module, state: dict[str, Tensor]) -> tuple[nn.Module, dict[str, Tensor]]:
-        """The ViT without mask and predictions, as it is fine-tuned and looked at."""
-        whole = {name.removeprefix("vit."): value for name, value in state.items() if name.startswith("vit.")}
-        return model.vit, whole
+    def result(self, model: nn.Module) -> nn.Module:
+        """Return the ViT without mask and predictions, as it is fine-tuned and looked at."""
+        return model.vit
 
 
-def prepared(
+def prepare(
     vit: nn.Module, feed: Batches, batch_size: int, target: Target, share: float, seed: int
 ) -> tuple[MaskedViT, Batches, MaskedPrediction]:
-    """What `loop.train` takes to train a ViT by masked prediction on the images of a feed.
-
-    >>> from vitlab.models import zoo
-    >>> feed = lambda step, start=0, stop=None: (torch.zeros(4, 3, 32, 32)[start:stop], torch.zeros(4)[start:stop])
-    >>> model, batch, objective = prepared(zoo.create("Lab-Ti/8"), feed, 4, Target.MEAN_COLOUR, share=0.5, seed=0)
-    >>> batch(0)[1].shape, objective.patch_size
-    (torch.Size([4, 16]), 8)
-    """
+    """Make what `loop.train` takes to train a ViT by masked prediction on a feed: model, batches, objective."""
     model = MaskedViT(vit, target)
     objective = MaskedPrediction(model.target, share, model.patch_size)
     return model, batches(feed, batch_size, model.n_patches, share, seed), objective
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+def colours_of(codes: Int64[Tensor, "*shape"]) -> UInt8[Tensor, "*shape 3"]:
+    """Decode 3-bit codes to the colour in the middle of each range, in bytes: `colour_codes` undone.
+
+    >>> colours_of(torch.tensor([451, 0]))  # levels 7, 0, 3
+    tensor([[240,  16, 112],
+            [ 16,  16,  16]], dtype=torch.uint8)
+    """
+    levels = torch.stack([codes // LEVELS**2, codes // LEVELS % LEVELS, codes % LEVELS], -1)
+    return (levels * (256 // LEVELS) + 128 // LEVELS).to(torch.uint8)
+
+
+@torch.inference_mode()
+def guesses(
+    model: MaskedViT, images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"]
+) -> UInt8[Tensor, "n side side 3"]:
+    """Predict the corrupted patches, image by image, as colours in bytes.
+
+    Of the target mean colour one pixel each, of the downsized patches 4 × 4, of the pixels all; of colours the most
+    probable.
+    """
+    training, device = model.training, next(model.parameters()).device
+    model.eval()
+    said = model(to_float(images.to(device)), plan.to(device)).float().cpu()
+    model.train(training)
+    if model.target is Target.PIXELS:
+        size = model.patch_size
+        pixels = said.reshape(-1, 3, size, size).permute(0, 2, 3, 1)
+        return ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+    side = SIDE if model.target is Target.DOWNSIZED else 1
+    return colours_of(said.reshape(len(said), side, side, COLOURS).argmax(-1))
+
+
+def filled(
+    images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"], patches: UInt8[Tensor, "n side side 3"]
+) -> UInt8[Tensor, "B 3 H W"]:
+    """Replace the corrupted patches of images, image by image, by these, enlarged to the patches' size.
+
+    Raises ValueError where these are not as many as are corrupted.
+
+    >>> images, plan = torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.tensor([[KEPT, 4, KEPT, KEPT]])
+    >>> filled(images, plan, torch.full((1, 1, 1, 3), 9, dtype=torch.uint8))[0, 0].tolist()
+    [[0, 0, 9, 9], [0, 0, 9, 9], [0, 0, 0, 0], [0, 0, 0, 0]]
+    """
+    if len(patches) != (count := int((plan != KEPT).sum())):
+        raise ValueError(f"{len(patches)} patches given for {count} that are corrupted; expected one for each")
+    size = _patch_size(images, plan)
+    cut, times = patches_of(images, size).clone(), size // patches.shape[1]
+    cut[plan != KEPT] = patches.permute(0, 3, 1, 2).repeat_interleave(times, 2).repeat_interleave(times, 3)
+    return join(cut, images.shape[2] // size)
+
+
+def corrupted(images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"]) -> UInt8[Tensor, "B 3 H W"]:
+    """Corrupt images as a plan does: another patch in a patch's place, grey for the mask.
+
+    Of a ViT embeddings are replaced, not pixels: this is a picture of what the encoder is given.
+
+    >>> images = torch.arange(4, dtype=torch.uint8).reshape(1, 1, 2, 2).expand(1, 3, 2, 2)
+    >>> corrupted(images, torch.tensor([[KEPT, 3, 4, 3]]))[0, 0].tolist()  # patches of one pixel
+    [[0, 3], [128, 3]]
+    """
+    size = _patch_size(images, plan)
+    return corrupt_pixels(images, images.new_full((3, size, size), GREY), plan)
+
+
+def _patch_size(images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"]) -> int:
+    """Compute the side in pixels of the square patches that a plan is about."""
+    return round((images.shape[2] * images.shape[3] / plan.shape[1]) ** 0.5)

@@ -6,8 +6,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from vitlab.training.recipe import Recipe
-from vitlab.training.schedule import Decay
+from vitlab.training.recipe import Decay, Recipe
 
 IMAGES = {"JFT": 303_000_000, "IN-21k": 14_000_000, "ImageNet": 1_281_167}  # §4.1; ImageNet's training set by count
 
@@ -29,7 +28,7 @@ class Pretraining:
     image_size: int = 224  # pixels
 
     def recipe(self, epochs: int | None = None) -> Recipe:
-        """The recipe of this row; where it has two numbers of epochs, `epochs` chooses one, and None is the larger.
+        """Make the recipe of this row; of two numbers of epochs `epochs` chooses one, and None is the larger.
 
         Raises ValueError for a number of epochs that the row does not have.
 
@@ -66,11 +65,7 @@ class Finetuning:
     image_size: int = 384  # pixels
 
     def recipe(self, learning_rate: float) -> Recipe:
-        """The recipe of this row with one of its learning rates.
-
-        >>> TABLE_4[-1].recipe(0.01).optimizer
-        'sgd'
-        """
+        """Make the recipe of this row with one of its learning rates."""
         return Recipe(
             steps=self.steps,
             batch_size=self.batch_size,
@@ -138,11 +133,7 @@ def lab(recipe: Recipe, batch_size: int, samples: int) -> Recipe:
 
 
 def tables() -> str:
-    """Tables 3 and 4 in text, with the steps that the epochs come to.
-
-    >>> print(tables().splitlines()[1])
-    models                                  data      epochs  rate    decay   weight decay  dropout  clip  steps
-    """
+    """Format Tables 3 and 4 as text, with the steps that the epochs come to."""
     head = f"{'models':40}{'data':10}{'epochs':8}{'rate':8}{'decay':8}{'weight decay':14}{'dropout':9}{'clip':6}steps"
     lines = ["Table 3: pre-training. Adam β = (0.9, 0.999), batch 4096, warm-up 10,000 steps, 224 px", head]
     for row in TABLE_3:

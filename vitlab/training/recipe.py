@@ -1,12 +1,22 @@
-"""Hyper-parameters of a training: the columns of Tables 3 and 4, and settings of speed and evaluation (§4.1)."""
+"""Hyper-parameters of a training: the columns of Tables 3 and 4, the learning-rate schedule, the optimizer (§4.1)."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
+
+import torch
+from torch import nn
 
 from vitlab.settings import check, number, one_of, pair, whole
-from vitlab.training.schedule import Decay, learning_rate
+
+Decay = Literal["linear", "cosine", "constant"]
+LINEAR_END = 1e-5  # where the authors' linear decay ends, not at zero
+_NOT_DECAYED = (  # embeddings and gains, though they have two dimensions or more
+    *("pos_embed", "pos_embed_class", "pos_embed_x", "pos_embed_y", "pos_embed_offsets"),
+    *("cls_token", "gain"),
+)
 
 
 @dataclass(frozen=True)
@@ -14,7 +24,7 @@ class Recipe:
     """The hyper-parameters of a training: all that determines it but the model, the images and the machine.
 
     `batch_size` is the number of images of one update. With `accumulate` parts, each part of the batch goes through the
-    model in turn and their gradients are added up; several processes (see `processes`) each take a part of the batch.
+    model in turn and their gradients are added up; several processes (see `distributed`) each take a part of the batch.
     The result is the same to rounding, but for a model that draws random numbers, as dropout does: each way to cut a
     batch draws others.
 
@@ -80,3 +90,44 @@ class Recipe:
         if self.patience is not None and not self.eval_every:
             raise ValueError(f"patience is {self.patience} but eval_every is 0; early stopping needs evaluations")
         learning_rate(0, base=1.0, total=self.steps, warmup=self.warmup_steps, decay=self.decay)  # checks
+
+
+def learning_rate(step: int, *, base: float, total: int, warmup: int, decay: Decay | str) -> float:
+    """Compute the learning rate used at `step` (0 … total−1), as the authors' code: decay × min(1, step / warmup).
+
+    Progress runs from 0 at the end of the warm-up to 1 at `total`.
+    Raises ValueError for an unknown decay or a warm-up that fills the run.
+
+    >>> round(learning_rate(55, base=0.1, total=100, warmup=10, decay="cosine"), 3)
+    0.05
+    """
+    if not 0 <= warmup < total:
+        raise ValueError(f"warmup is {warmup} of {total} steps; it must be at least 0 and less than the run")
+    progress = min(max((step - warmup) / (total - warmup), 0.0), 1.0)
+    if decay == "linear":
+        rate = LINEAR_END + (base - LINEAR_END) * (1 - progress)
+    elif decay == "cosine":
+        rate = base * 0.5 * (1 + math.cos(math.pi * progress))
+    elif decay == "constant":
+        rate = base
+    else:
+        raise ValueError(f"decay is {decay!r}; it is one of 'linear', 'cosine', 'constant'")
+    return rate * min(1.0, step / warmup) if warmup else rate
+
+
+def optimizer_for(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """Make the recipe's optimizer, decaying matrices and kernels, not biases, norms, class token or positions.
+
+    Parameters that do not require gradients are left out.
+    """
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            matrix = parameter.ndim >= 2 and name.split(".")[-1] not in _NOT_DECAYED
+            (decayed if matrix else free).append(parameter)
+    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
+    groups = [group for group in groups if group["params"]]
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, fused=True)
+    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=recipe.betas, fused=True)

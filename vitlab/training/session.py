@@ -1,9 +1,13 @@
-"""The trainings of `vitlab train`: a model and data by name, checked, estimated, then trained (§4.1)."""
+"""The trainings of `vitlab train`: a model and data by name, checked, described, then trained (§4.1)."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,15 +21,12 @@ from vitlab.data.loader import Batches, FolderSet, ImageSet
 from vitlab.models import variants, zoo
 from vitlab.models.adapt import with_new_head
 from vitlab.models.weights import values_hash
+from vitlab.models.zoo import forward_flops
 from vitlab.settings import check, number, one_of, whole
-from vitlab.training import checkpoint, cost, masked, paper, processes, progress
-from vitlab.training.loop import train
+from vitlab.training import checkpoint, distributed, masked, paper
+from vitlab.training.loop import Classification, train
 from vitlab.training.masked import Target
-from vitlab.training.objective import Classification, Objective
 from vitlab.training.recipe import Recipe
-
-OBJECTIVES = ("labels", "masked")
-_EVALUATIONS = 10  # over a training, unless `eval_every` says otherwise
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Session:
             {
                 "head": one_of(self.head, ("linear", "tanh")),
                 "dropout": number(self.dropout, below=1.0),
-                "objective": one_of(self.objective, OBJECTIVES),
+                "objective": one_of(self.objective, ("labels", "masked")),
                 "target": one_of(self.target, tuple(map(str, Target))),
                 "masked": (share, "the share of patches to hide, above 0 and up to 1"),
                 "workers": whole(self.workers, most=1_000),
@@ -75,23 +76,22 @@ class Session:
 
     @property
     def variant(self) -> dict[str, str]:
-        """The options of App. D that are not as in a plain ViT; trainings without them are told apart as ever."""
+        """List the options of App. D that are not as in a plain ViT."""
         return {name: getattr(self, name) for name in _VARIANT if getattr(self, name) != getattr(Session, name)}
 
 
 _VARIANT = ("pool", "positions", "placed", "attention")
-_NOT_SET = ("model", "data", "recipe", "augmentation")
 # Every setting with its default, which says of what type it is.
 DEFAULTS: dict[str, Any] = {
     each.name: each.default
     for kind in (Recipe, Augmentation, Session)
     for each in dataclasses.fields(kind)
-    if each.name not in _NOT_SET
+    if each.name not in ("model", "data", "recipe", "augmentation")
 } | {"steps": 1_000}
 
 
 def session(model: str, data: str, like: str | None = None, settings: Mapping[str, Any] | None = None) -> Session:
-    """A session whose recipe is Table 3's for `model` on the data called `like`, or the lab's 1,000 steps of 128.
+    """Make a session whose recipe is Table 3's for `model` on the data called `like`, or the lab's 1,000 steps of 128.
 
     `settings` change any value of `Recipe`, `Augmentation` and `Session`. The lab's recipe is derived from that for
     ImageNet by `paper.lab`. There are ten evaluations unless `eval_every` is set.
@@ -104,8 +104,17 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
     3200
     """
     left = dict(settings or {})
-    default = _of_the_paper(model, data, like) if like else _of_the_lab(model, data, left)
-    left.setdefault("eval_every", -(-left.get("steps", default.recipe.steps) // _EVALUATIONS))
+    if like:
+        row = next((row for row in paper.TABLE_3 if model in row.models and row.data.lower() == like.lower()), None)
+        if row is None:
+            there = "; ".join(f"{', '.join(row.models)} on {row.data}" for row in paper.TABLE_3)
+            raise ValueError(f"Table 3 has no {model} on {like}; it has {there}")
+        inception = Augmentation() if datasets.endless(data) else Augmentation(crop="inception", flip=True)
+        default = Session(model, data, row.recipe(), inception, row.image_size, head="tanh", dropout=row.dropout)
+    else:
+        batch_size, steps = (left.get(name, DEFAULTS[name]) for name in ("batch_size", "steps"))
+        default = Session(model, data, paper.lab(paper.TABLE_3[-1].recipe(), batch_size, steps * batch_size))
+    left.setdefault("eval_every", -(-left.get("steps", default.recipe.steps) // 10))
     parts: dict[str, Any] = {}
     for name, part in (("recipe", default.recipe), ("augmentation", default.augmentation)):
         known = {each.name for each in dataclasses.fields(part)}
@@ -117,53 +126,17 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
     return dataclasses.replace(default, **parts, **left)
 
 
-def _of_the_lab(model: str, data: str, settings: Mapping[str, Any]) -> Session:
-    batch_size, steps = (settings.get(name, DEFAULTS[name]) for name in ("batch_size", "steps"))
-    return Session(model, data, paper.lab(paper.TABLE_3[-1].recipe(), batch_size, steps * batch_size))
-
-
-def _of_the_paper(model: str, data: str, like: str) -> Session:
-    rows = [row for row in paper.TABLE_3 if model in row.models and row.data.lower() == like.lower()]
-    if not rows:
-        there = "; ".join(f"{', '.join(row.models)} on {row.data}" for row in paper.TABLE_3)
-        raise ValueError(f"Table 3 has no {model} on {like}; it has {there}")
-    row = rows[0]
-    inception = Augmentation() if datasets.endless(data) else Augmentation(crop="inception", flip=True)
-    return Session(model, data, row.recipe(), inception, row.image_size, head="tanh", dropout=row.dropout)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What a session trains: the model on its device, its batches, its test set, and what tells it from another."""
-
-    model: nn.Module
-    batches: Batches
-    test: ImageSet | FolderSet
-    identity: dict[str, Any]  # beside the recipe: every setting, and the data by content
-    objective: Objective
-
-
-def prepared(chosen: Session, device: torch.device) -> Prepared:
-    """The model, the data and the identity of a session.
+def prepare(
+    chosen: Session, device: torch.device
+) -> tuple[nn.Module, Batches, ImageSet | FolderSet, dict[str, Any], Any]:
+    """Make what a session trains: the model on its device, batches, test set, identity (see `loop.train`), objective.
 
     Raises what `zoo.create` and the data sets raise: an unknown name, data that is not there, a file that is no image.
     """
-    recipe = chosen.recipe
-    how = (chosen.image_size, recipe.batch_size, recipe.seed, device, chosen.augmentation, chosen.workers)
+    recipe, size = chosen.recipe, chosen.image_size
+    how = (size, recipe.batch_size, recipe.seed, device, chosen.augmentation, chosen.workers)
     source = datasets.open_source(chosen.data, *how)
-    feed: Batches = source.feed
-    model, settings = _begun(chosen, source.n_classes)
-    objective: Objective = Classification(recipe.label_smoothing)
-    if chosen.objective == "masked":
-        target, share = Target(chosen.target), chosen.masked
-        model, feed, objective = masked.prepared(model, feed, recipe.batch_size, target, share, recipe.seed)
-    known = settings | dataclasses.asdict(chosen.augmentation) | source.content
-    return Prepared(model.to(device), feed, source.test, known, objective)
-
-
-def _begun(chosen: Session, n_classes: int) -> tuple[nn.Module, dict[str, Any]]:
-    """The model before its training, and what determines it."""
-    settings = {name: getattr(chosen, name) for name in ("model", "image_size", "head", "dropout")}
+    known: dict[str, Any] = {name: getattr(chosen, name) for name in ("model", "image_size", "head", "dropout")}
     if chosen.weights:
         start = zoo.load(chosen.weights)
         if start.name.lower() != chosen.model.lower():
@@ -176,120 +149,187 @@ def _begun(chosen: Session, n_classes: int) -> tuple[nn.Module, dict[str, Any]]:
                 f"{start.name} takes images of mean {start.mean} and deviation {start.std}, but a training gives -1 … "
                 "1; give weights that take those"
             )
-        model = with_new_head(start.model, n_classes, chosen.image_size)
-        return model, settings | {"weights": values_hash(start.model.state_dict())}
-    given: dict[str, Any] = {"head": chosen.head, "dropout": chosen.dropout}
-    options = {name: value for name, value in given.items() if value not in ("linear", 0.0)} | chosen.variant
-    size, seed = chosen.image_size, chosen.recipe.seed
-    model = zoo.create(chosen.model, n_classes=n_classes, image_size=size, seed=seed, **options)
-    return model, settings | chosen.variant
+        model: nn.Module = with_new_head(start.model, source.n_classes, size)
+        known["weights"] = values_hash(start.model.state_dict())
+    else:
+        given: dict[str, Any] = {"head": chosen.head, "dropout": chosen.dropout}
+        options = {name: value for name, value in given.items() if value not in ("linear", 0.0)} | chosen.variant
+        model = zoo.create(chosen.model, n_classes=source.n_classes, image_size=size, seed=recipe.seed, **options)
+        known |= chosen.variant
+    feed: Batches = source.feed
+    objective: Any = Classification(recipe.label_smoothing)
+    if chosen.objective == "masked":
+        how_masked = (Target(chosen.target), chosen.masked, recipe.seed)
+        model, feed, objective = masked.prepare(model, feed, recipe.batch_size, *how_masked)
+    known |= dataclasses.asdict(chosen.augmentation) | source.content
+    return model.to(device), feed, source.test, known, objective
 
 
 def plan(chosen: Session, device: torch.device | None = None) -> str:
-    """The training's parameters, images, FLOPs and estimated memory, in words, before anything starts.
-
-    Raises MemoryError where the estimate is above the free memory of the device, naming an `accumulate` with which it
-    fits, and what `prepared` raises.
+    """Describe a training before anything starts: parameters, images, FLOPs, the recipe. Raises what `prepare` raises.
 
     >>> print(plan(session("Lab-Ti/8", "digits", settings={"steps": 100})).splitlines()[0])
     Lab-Ti/8 (214,218 parameters) on digits, 32 px, 10 classes
     """
-    device = device or processes.default_device()
-    return _described(chosen, prepared(chosen, device), device)
+    device = device or distributed.default_device()
+    model, _, test, *_ = prepare(chosen, device)
+    return _describe(chosen, model, len(test.classes))
 
 
-def _described(chosen: Session, ready: Prepared, device: torch.device) -> str:
-    recipe, group, model = chosen.recipe, processes.group(), ready.model
-    images = torch.zeros(2, 3, chosen.image_size, chosen.image_size, device=device)
-    part = recipe.batch_size // (recipe.accumulate * group.size)
-    fixed, per_image = cost.training_bytes(model, images, recipe)
-    needed, free = fixed + part * per_image, cost.free_bytes(device)
-    flops = 3 * zoo.forward_flops(model, images[:1]) * recipe.samples
+def _describe(chosen: Session, model: nn.Module, n_classes: int) -> str:
+    recipe, group, device = chosen.recipe, distributed.group(), next(model.parameters()).device
+    image = torch.zeros(1, 3, chosen.image_size, chosen.image_size, device=device)
+    flops = 3 * forward_flops(model, image) * recipe.samples
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    memory = (
-        f"{part} images at once in each of {group.size} process(es) on {device}: about {needed / 1e9:.2f} GB "
-        f"({fixed / 1e9:.2f} weights, gradients and optimiser; {part * per_image / 1e9:.2f} activations), "
-        f"{free / 1e9:.1f} GB free"
-    )
-    if needed > free:
-        fits = part
-        while fits > 1 and fixed + fits * per_image > free:
-            fits //= 2
-        way = f"set accumulate={recipe.batch_size // (fits * group.size)}"
-        if fixed + fits * per_image > free:
-            way = "take a smaller model or a larger device, or share the model out over several (--parallel fsdp)"
-        raise MemoryError(f"{chosen.model} does not fit into memory: {memory}; {way}")
     return (
-        f"{chosen.model} ({n_parameters:,} parameters) on {chosen.data}, {chosen.image_size} px, "
-        f"{len(ready.test.classes)} classes\n"
+        f"{chosen.model} ({n_parameters:,} parameters) on {chosen.data}, {chosen.image_size} px, {n_classes} classes\n"
         f"{recipe.steps:,} steps of {recipe.batch_size} = {recipe.samples:,} images, {flops:.3g} FLOPs\n"
-        f"{memory}\n{recipe}\n{chosen.augmentation}"
+        f"{recipe.batch_size // (recipe.accumulate * group.size)} images at once in each of {group.size} process(es) "
+        f"on {device}\n{recipe}\n{chosen.augmentation}"
     )
 
 
-def run(
-    chosen: Session,
-    folder: Path,
-    *,
-    parallel: processes.Parallel = "ddp",
-    save_every: int = 500,
-    restart: bool = False,
-) -> list[dict]:
-    """Check the plan, then train; the folder has the log, checkpoints and weights. Returns the rows of `loop.train`.
+def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool = False) -> list[dict]:
+    """Describe a session, then train; the folder has the log, checkpoints and weights. Returns the rows of `train`.
 
-    Prints the plan, lines about the training (see `progress.in_lines`), and where its weights are. A killed session
-    goes on when it is run again; of a finished one it is said that it is. With `restart` what another training left in
+    Prints the plan, lines about the training (see `progress_lines`), and where its weights are. A killed session is
+    resumed when it is run again; of a finished one it is said that it is. With `restart` what another training left in
     the folder is removed first. Under torchrun every process calls this.
 
-    Raises ValueError where the folder has checkpoints of another training, naming what differs; what `prepared` and
+    Raises ValueError where the folder has checkpoints of another training, naming what differs; what `prepare` and
     `loop.train` raise.
     """
     recipe, new = chosen.recipe, []
-    with processes.joined() as group:
-        device = processes.default_device()
-        ready = prepared(chosen, device)
-        text = _described(chosen, ready, device)
+    with distributed.join() as group:
+        model, feed, test, identity, objective = prepare(chosen, distributed.default_device())
         if group.writes:
-            print(text, flush=True)
+            print(_describe(chosen, model, len(test.classes)), flush=True)
         if restart:
             if group.writes:
                 checkpoint.remove(folder)
-            processes.wait()
-        with progress.in_lines(recipe.steps, recipe.batch_size) as (watch, say):
+            distributed.wait()
+        with progress_lines(recipe.steps, recipe.batch_size) as (watch, say):
 
             def report(row: dict) -> None:
                 new.append(row)
                 say(row)
 
             rows = train(
-                ready.model,
-                watch(ready.batches) if group.writes else ready.batches,
+                model,
+                watch(feed) if group.writes else feed,
                 recipe,
-                validation=ready.test,
+                validation=test,
                 folder=folder,
                 name=chosen.model,
                 save_every=save_every,
-                parallel=parallel,
                 report=report,
-                identity=ready.identity,
-                objective=ready.objective,
+                identity=identity,
+                objective=objective,
             )
-        if group.writes:
-            print(_ended(rows, folder / checkpoint.WEIGHTS) if new else _was_finished(rows, recipe, folder), flush=True)
+        if group.writes and new:
+            print(
+                f"trained for {format_time(rows[-1]['seconds'])}, {rows[-1]['flops']:.3g} FLOPs, up to "
+                f"{rows[-1]['peak_memory_gb']:.2f} GB; weights in {folder / checkpoint.WEIGHTS}",
+                flush=True,
+            )
+        elif group.writes:
+            kept = rows[-1] if recipe.patience is None else max(rows, key=lambda row: row["val_accuracy"])
+            print(
+                f"finished before: step {kept['step']:,}, test accuracy {100 * kept['val_accuracy']:.1f} %, weights in "
+                f"{folder / checkpoint.WEIGHTS}; nothing to do. Once more: --restart",
+                flush=True,
+            )
     return rows
 
 
-def _ended(rows: list[dict], weights: Path) -> str:
-    last = rows[-1]
-    return (
-        f"trained for {progress.in_words(last['seconds'])}, {last['flops']:.3g} FLOPs, up to "
-        f"{last['peak_memory_gb']:.2f} GB; weights in {weights}"
-    )
+# --- what is said while it runs ---------------------------------------------------------------------------------------
+def progress(row: dict, steps: int, left: float | None = None) -> str:
+    """Format a row of `loop.train`, or what is known of one, as a line; `left` is in seconds.
+
+    >>> row = {"step": 30, "train_loss": 1.25, "val_accuracy": 0.5, "images_per_second": 2345.6}
+    >>> progress(row, 1200, left=78)
+    'step 30 of 1,200: loss 1.250, accuracy 50.0 %, 2,346 images/s, about 78 seconds left'
+    """
+    parts = [f"loss {row['train_loss']:.3f}"] if "train_loss" in row else []
+    if "val_accuracy" in row:
+        parts.append(f"accuracy {100 * row['val_accuracy']:.1f} %")
+    parts.append(f"{row['images_per_second']:,.0f} images/s")
+    if left is not None:
+        parts.append(f"about {format_time(left)} left")
+    return f"step {row['step']:,} of {steps:,}: {', '.join(parts)}"
 
 
-def _was_finished(rows: list[dict], recipe: Recipe, folder: Path) -> str:
-    kept = rows[-1] if recipe.patience is None else max(rows, key=lambda row: row["val_accuracy"])
-    return (
-        f"finished before: step {kept['step']:,}, test accuracy {100 * kept['val_accuracy']:.1f} %, weights in "
-        f"{folder / checkpoint.WEIGHTS}; nothing to do. Once more: --restart"
-    )
+def seconds_left(marks: Sequence[tuple[int, float]], steps: int) -> float | None:
+    """Estimate the time to the last step at the pace so far; None before there is a pace.
+
+    `marks` are (step, seconds on a clock).
+
+    >>> seconds_left([(100, 7.0)], 400), seconds_left([(100, 7.0), (150, 8.0), (200, 9.0)], 400)
+    (None, 4.0)
+    """
+    (first, start), (step, now) = marks[0], marks[-1]
+    return (now - start) / (step - first) * (steps - step) if step > first else None
+
+
+def format_time(seconds: float) -> str:
+    """Format a time in its largest fitting unit, rounded.
+
+    >>> [format_time(seconds) for seconds in (0.2, 1, 89, 90, 5_399, 5_400, 200_000)]
+    ['1 second', '1 second', '89 seconds', '2 minutes', '90 minutes', '2 hours', '2 days']
+    """
+    units = {"day": 86_400, "hour": 3_600, "minute": 60}
+    name, size = next((unit for unit in units.items() if seconds >= 1.5 * unit[1]), ("second", 1))
+    count = max(1, round(seconds / size))
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+@contextlib.contextmanager
+def progress_lines(
+    steps: int, batch_size: int, pause: float | None = None
+) -> Iterator[tuple[Callable[[Batches], Batches], Callable[[dict], None]]]:
+    """Give two functions for `loop.train` that print: one to pass its batches through, one as its `report`.
+
+    Each evaluation is a line. Between two evaluations a line says how far the training is, every `pause` seconds: by
+    default half a second on a terminal, where it is written over, and 30 elsewhere.
+    """
+    stream, on_terminal = sys.stdout, sys.stdout.isatty()
+    pause = (0.5 if on_terminal else 30.0) if pause is None else pause
+    open_line = ""  # that is to be written over
+    first = begun = (0, 0.0)  # where the training, and what follows its last evaluation, began: step, seconds
+    current, said = -1, time.perf_counter()
+
+    def say(line: str, stays: bool) -> None:
+        nonlocal open_line, said
+        shown = line if stays or not on_terminal else line[: shutil.get_terminal_size().columns - 1]
+        ending = "\n" if stays or not on_terminal else ""
+        stream.write(f"{chr(13) if open_line else ''}{shown.ljust(len(open_line))}{ending}")
+        stream.flush()
+        open_line, said = "" if ending else shown, time.perf_counter()
+
+    def watch(batches: Batches) -> Batches:
+        def watched(step: int, *part: int | None):
+            nonlocal first, begun, current
+            now = time.perf_counter()
+            if current < 0:
+                first = begun = (step, now)
+                if step:
+                    say(f"resumed after step {step:,} of {steps:,}", True)
+            elif step > current and now - said >= pause and step > begun[0]:
+                row = {"step": step, "images_per_second": (step - begun[0]) * batch_size / (now - begun[1])}
+                say(progress(row, steps, seconds_left([first, (step, now)], steps)), False)
+            current = max(current, step)
+            return batches(step, *part)
+
+        return watched
+
+    def report(row: dict) -> None:
+        nonlocal begun
+        begun = (row["step"], time.perf_counter())
+        say(progress(row, steps, seconds_left([first, begun], steps) if row["step"] < steps else None), True)
+
+    try:
+        yield watch, report
+    finally:
+        if open_line:
+            stream.write("\n")
+            stream.flush()

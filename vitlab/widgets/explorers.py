@@ -23,8 +23,18 @@ from vitlab.data.loader import to_float
 from vitlab.models import zoo
 from vitlab.models.adapt import CONVENTIONS, resize_positions
 from vitlab.models.vit import ViTConfig
-from vitlab.training.guesses import GREY, colours_of, corrupted, filled
-from vitlab.training.masked import KEPT, SIDE, Target, colour_codes, patches_of, plans
+from vitlab.training.masked import (
+    GREY,
+    KEPT,
+    SIDE,
+    Target,
+    colour_codes,
+    colours_of,
+    corrupted,
+    filled,
+    patches_of,
+    plans,
+)
 from vitlab.widgets.controls import Explorer, choice, read_picture
 
 NO_RUNS = "no {} given, expected a row for each; run the experiment first"

@@ -16,10 +16,9 @@ from torch import nn
 
 from vitlab.data.loader import Batches
 from vitlab.plots.style import COLOURS, accuracy_axis, as_png, in_notebook, show_still, still, style
-from vitlab.training.interrupts import Stopped
-from vitlab.training.loop import train
-from vitlab.training.progress import in_words, progress, seconds_left
+from vitlab.training.loop import Stopped, train
 from vitlab.training.recipe import Recipe
+from vitlab.training.session import format_time, progress, seconds_left
 from vitlab.widgets.controls import somebody_is_there
 
 
@@ -112,7 +111,7 @@ def watch(
     try:
         try:
             rows = train(model, batches, recipe, folder=folder, report=report, **options)
-            line = f"{progress(rows[-1], recipe.steps)}, trained for {in_words(rows[-1]['seconds'])}"
+            line = f"{progress(rows[-1], recipe.steps)}, trained for {format_time(rows[-1]['seconds'])}"
         except Stopped as stopped:
             rows, way = stopped.rows, "run the cell again to resume" if folder else "without a folder it cannot resume"
             line = f"stopped at step {stopped.step:,} of {recipe.steps:,}; {way}"

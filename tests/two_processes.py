@@ -1,4 +1,4 @@
-"""Trains the same small ViT in several processes, with DDP and with FSDP; started by torchrun, or alone.
+"""Trains the same small ViT in several processes; started by torchrun, or alone.
 
 usage: torchrun --nproc-per-node 2 two_processes.py FOLDER
        torchrun --nproc-per-node 2 two_processes.py FOLDER die      the second process raises at step 3
@@ -14,7 +14,7 @@ from vitlab.data.datasets import world_splits
 from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.models import zoo
-from vitlab.training import processes
+from vitlab.training import distributed
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 
@@ -22,26 +22,23 @@ RECIPE = Recipe(steps=20, batch_size=16, learning_rate=1e-3, warmup_steps=2, eva
 NAME = "Lab-Ti/2"
 
 
-def one_training(folder: Path, parallel: processes.Parallel = "ddp", recipe: Recipe = RECIPE, die: bool = False):
+def one_training(folder: Path, recipe: Recipe = RECIPE, die: bool = False):
     splits = world_splits(World(image_size=8), 64, 22, 4)  # 22: no multiple of the processes times a batch
     feed = batches(splits.train, recipe.batch_size, 5, augmentation=Augmentation(crop="pad", pad=1, mixup=0.4))
     model = zoo.create(NAME, image_size=8, seed=3)
 
     def failing(step, *part):
-        if die and step == 3 and processes.group().rank == 1:
+        if die and step == 3 and distributed.group().rank == 1:
             raise RuntimeError("this process has had enough")
         return feed(step, *part)
 
-    return train(
-        model, failing, recipe, validation=splits.validation, folder=folder, name=NAME, save_every=7, parallel=parallel
-    )
+    return train(model, failing, recipe, validation=splits.validation, folder=folder, name=NAME, save_every=7)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     root = Path(sys.argv[1])
-    with processes.joined():
+    with distributed.join():
         if "die" in sys.argv:
             one_training(root / "died", die=True)
-        for how in ("ddp", "fsdp"):
-            one_training(root / how, how)
+        one_training(root / "ddp")

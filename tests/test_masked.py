@@ -16,9 +16,9 @@ from vitlab.data.loader import batches, to_float
 from vitlab.data.world import World
 from vitlab.models import zoo
 from vitlab.training import masked
+from vitlab.training.distributed import Group
 from vitlab.training.loop import train
 from vitlab.training.masked import COLOURS, KEPT, MaskedPrediction, MaskedViT, Target, plans
-from vitlab.training.processes import Group
 from vitlab.training.recipe import Recipe
 
 SPLITS = world_splits(World(image_size=16), 40, 8, 20)
@@ -56,26 +56,26 @@ def some_plans(n=6, n_patches=16):
         ((100, 160, 20), 3 * 64 + 5 * 8 + 0),
     ],
 )
-def test_masked_colours_of_three_bits_by_hand(colour, code):
+def test_colours_of_three_bits_by_hand(colour, code):
     image = torch.tensor(colour, dtype=torch.uint8).reshape(1, 3, 1, 1).expand(1, 3, 8, 8)
     assert masked.colour_codes(to_float(image), 4).tolist() == [[code] * 4]
 
 
-def test_masked_colour_is_of_the_mean_and_patches_go_row_by_row():
+def test_colour_is_of_the_mean_and_patches_go_row_by_row():
     image = torch.zeros(1, 3, 4, 4, dtype=torch.uint8)
     image[0, :, 0, 2] = 128  # one pixel of four in the second patch: mean 32, level 1
     image[0, :, 2:, :2] = 255  # all of the third
     assert masked.colour_codes(to_float(image), 2).tolist() == [[0, 64 + 8 + 1, 511, 0]]
 
 
-def test_masked_patches_are_those_of_the_patch_embedding():
+def test_patches_are_those_of_the_patch_embedding():
     vit = zoo.create("Lab-Mu/4", image_size=16)
     cut = masked.patches_of(pictures(), 4).flatten(2)  # [B N 3·P·P]
     linear = F.linear(cut, vit.patch_embed.proj.weight.flatten(1), vit.patch_embed.proj.bias)
     torch.testing.assert_close(linear, vit.patch_embed(pictures()))
 
 
-def test_masked_shares_of_the_three_corruptions():
+def test_shares_of_the_three_corruptions():
     plan = some_plans(4000)
     own = torch.arange(16).expand_as(plan)
     corrupted = plan != KEPT
@@ -89,15 +89,15 @@ def test_masked_shares_of_the_three_corruptions():
     assert len(others.remainder(16).unique()) == 15  # any other patch
 
 
-def test_masked_embeddings_are_replaced_as_the_plan_says():
+def test_embeddings_are_replaced_as_the_plan_says():
     x = torch.arange(12.0).reshape(1, 4, 3)
     mask = torch.tensor([-1.0, -2.0, -3.0])
     plan = torch.tensor([[KEPT, 4, 0, 3]])  # kept, masked, the first patch's, its own
-    assert masked._replaced(x, mask, plan)[0].tolist() == [[0, 1, 2], [-1, -2, -3], [0, 1, 2], [9, 10, 11]]
+    assert masked._replace(x, mask, plan)[0].tolist() == [[0, 1, 2], [-1, -2, -3], [0, 1, 2], [9, 10, 11]]
 
 
 @pytest.mark.parametrize("target", ALL)
-def test_masked_no_gradient_from_patches_that_are_not_corrupted(target):
+def test_no_gradient_from_patches_that_are_not_corrupted(target):
     """The loss does not change with what would be predicted there: the targets of kept patches do not enter."""
     net, plan, images = model(target=target), some_plans(), pictures()
     torch.nn.init.normal_(net.predict.weight, generator=torch.Generator().manual_seed(0))
@@ -113,7 +113,7 @@ def test_masked_no_gradient_from_patches_that_are_not_corrupted(target):
     assert not torch.equal(loss, swapped)
 
 
-def test_masked_loss_of_a_constant_predictor_is_the_entropy_of_the_colours():
+def test_loss_of_a_constant_predictor_is_the_entropy_of_the_colours():
     net, images = model(), to_float(SPLITS.train.images)
     plan = some_plans(len(images))
     codes = masked.colour_codes(images, 4)[plan != KEPT]
@@ -127,7 +127,7 @@ def test_masked_loss_of_a_constant_predictor_is_the_entropy_of_the_colours():
 
 
 @pytest.mark.parametrize("target", ALL)
-def test_masked_a_perfect_predictor_is_right(target):
+def test_a_perfect_predictor_is_right(target):
     plan, images = some_plans(), pictures()
     wanted = objective(target)._wanted(images, plan)
     if target is Target.PIXELS:
@@ -138,13 +138,13 @@ def test_masked_a_perfect_predictor_is_right(target):
     assert objective(target).loss(lambda *_: logits, images, plan).item() == pytest.approx(0, abs=1e-6)
 
 
-def test_masked_a_downsized_patch_of_four_pixels_is_itself():
+def test_a_downsized_patch_of_four_pixels_is_itself():
     plan, images = some_plans(), pictures()
     wanted = objective(Target.DOWNSIZED)._wanted(images, plan)  # [corrupted patches, 16]
     assert torch.equal(wanted, masked.colour_codes(masked.patches_of(images, 4)[plan != KEPT], 1))
 
 
-def test_masked_evaluation_counts_every_corrupted_patch():
+def test_evaluation_counts_every_corrupted_patch():
     net = model()
     found = objective().evaluate(net, SPLITS.test, "fp32", Group())
     assert found["loss"] == pytest.approx(math.log(512), rel=1e-6)
@@ -156,13 +156,13 @@ def test_masked_evaluation_counts_every_corrupted_patch():
 # ---- the hybrid: pixels are hidden ----
 
 
-def test_masked_pixels_of_a_hybrid_are_gone_and_all_else_is_there():
+def test_pixels_of_a_hybrid_are_gone_and_all_else_is_there():
     net = MaskedViT(zoo.create("R+Lab-Mu/8", image_size=32))
     assert net.on_pixels and net.mask.shape == (3, 8, 8)
     images, plan = torch.rand(2, 3, 32, 32), torch.full((2, 16), KEPT)
-    assert torch.equal(masked.corrupted_pixels(images, net.mask, plan), images)
+    assert torch.equal(masked.corrupt_pixels(images, net.mask, plan), images)
     plan[0, 5] = 16  # second row, second column
-    hidden = masked.corrupted_pixels(images, net.mask, plan)
+    hidden = masked.corrupt_pixels(images, net.mask, plan)
     assert (hidden[0, :, 8:16, 8:16] == 0).all() and torch.equal(hidden[1], images[1])
     hidden[0, :, 8:16, 8:16] = images[0, :, 8:16, 8:16]
     assert torch.equal(hidden, images)
@@ -176,7 +176,7 @@ def fed(seed=3):
 
 
 @pytest.mark.parametrize("target", ALL)
-def test_masked_prediction_learns(target):
+def test_prediction_learns(target):
     net = model(target=target)
     recipe = Recipe(steps=60, batch_size=8, learning_rate=3e-3, eval_every=20)
     rows = train(net, fed(), recipe, validation=SPLITS.test, objective=objective(target))
@@ -185,7 +185,7 @@ def test_masked_prediction_learns(target):
     assert net.mask.abs().max() > 0
 
 
-def test_masked_training_in_parts_and_slices_is_the_whole():
+def test_training_in_parts_and_slices_is_the_whole():
     whole, parts = fed()(5), [fed()(5, start, start + 4) for start in (0, 4)]
     for k in (0, 1):
         assert torch.equal(whole[k], torch.cat([part[k] for part in parts]))
@@ -200,7 +200,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("name", ["Lab-Mu/4", "R+Lab-Mu/4"])
-def test_masked_training_goes_on_to_the_same_bits(tmp_path, name):
+def test_training_goes_on_to_the_same_bits(tmp_path, name):
     recipe = Recipe(steps=6, batch_size=8, eval_every=2)
     how = {"validation": SPLITS.test, "objective": objective(), "name": name, "save_every": 1}
 
@@ -224,7 +224,7 @@ def test_masked_training_goes_on_to_the_same_bits(tmp_path, name):
 
 
 @pytest.mark.slow
-def test_masked_from_the_command_line(tmp_path, capsys):
+def test_from_the_command_line(tmp_path, capsys):
     arguments = ["train", "Lab-Mu/4", "digits", "--objective", "masked", "--out", str(tmp_path)]
     arguments += [word for setting in ("steps=4", "batch_size=8", "image_size=16") for word in ("--set", setting)]
     assert main(arguments) == 0
@@ -238,12 +238,12 @@ def test_masked_from_the_command_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.1, math.nan, 0.01])
-def test_masked_shares_that_cannot_be_are_refused(share):
+def test_shares_that_cannot_be_are_refused(share):
     with pytest.raises(ValueError, match="expected"):
         plans(4, 16, share, np.random.default_rng(0))
 
 
-def test_masked_prediction_needs_patches_and_a_vit():
+def test_prediction_needs_patches_and_a_vit():
     with pytest.raises(ValueError, match="a grid of 1 patch has nothing to predict from"):
         plans(4, 1, 0.5, np.random.default_rng(0))
     with pytest.raises(ValueError, match="BiT has no patches to mask"):
