@@ -52,6 +52,12 @@ def test_twenty_steps_are_the_same_however_the_batch_is_shared_out(trained, othe
         assert b["samples"] == a["samples"]
 
 
+def test_masked_prediction_is_the_same_in_two_processes(trained):
+    two_processes.one_masked(trained / "masked one")
+    one, two = (load_file(trained / name / "model.safetensors") for name in ("masked one", "masked ddp"))
+    assert apart(one, two) < 1e-5
+
+
 def test_one_process_resumes_what_two_saved(trained, tmp_path):
     """Two processes stopped after step 14; one resumes, and ends as if one had done it all."""
     shutil.copytree(trained / "ddp", tmp_path / "ddp")

@@ -14,8 +14,9 @@ from vitlab.data.datasets import world_splits
 from vitlab.data.loader import batches
 from vitlab.data.world import World
 from vitlab.models import zoo
-from vitlab.training import distributed
+from vitlab.training import distributed, masked
 from vitlab.training.loop import train
+from vitlab.training.masked import Target
 from vitlab.training.recipe import Recipe
 
 RECIPE = Recipe(steps=20, batch_size=16, learning_rate=1e-3, warmup_steps=2, eval_every=10, patience=5)
@@ -35,6 +36,12 @@ def one_training(folder: Path, recipe: Recipe = RECIPE, die: bool = False):
     return train(model, failing, recipe, validation=splits.validation, folder=folder, name=NAME, save_every=7)
 
 
+def one_masked(folder: Path):
+    plain = batches(world_splits(World(image_size=8), 64, 22, 4).train, 16, 5)
+    model, feed, objective = masked.prepare(zoo.create(NAME, image_size=8), plain, 16, Target.MEAN_COLOUR, 0.5, seed=1)
+    train(model, feed, Recipe(steps=5, batch_size=16, accumulate=2), folder=folder, objective=objective, name=NAME)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     root = Path(sys.argv[1])
@@ -42,3 +49,4 @@ if __name__ == "__main__":
         if "die" in sys.argv:
             one_training(root / "died", die=True)
         one_training(root / "ddp")
+        one_masked(root / "masked ddp")

@@ -265,17 +265,10 @@ def grid_side(state: Mapping[str, Tensor]) -> int | None:
     return side if side > 0 and side**2 == n_patches else None
 
 
-def save(
-    path: Path | str,
-    model: nn.Module,
-    name: str,
-    about: Mapping[str, Any],
-    state: Mapping[str, Tensor] | None = None,
-) -> None:
+def save(path: Path | str, model: nn.Module, name: str, about: Mapping[str, Any]) -> None:
     """Write a model's weights with what `zoo.load` needs to build it again, whole or not at all.
 
-    `name` is what `zoo.create` made it from; `about` is anything of JSON's worth telling about the weights; `state` is
-    the state dict where it is not the model's own (averaged weights, or gathered from several processes).
+    `name` is what `zoo.create` made it from; `about` is anything of JSON's worth telling about the weights.
     """
     from safetensors.torch import save as to_bytes
 
@@ -286,7 +279,7 @@ def save(
         size = getattr(getattr(model, "patch_embed", None), "img_size", None)
         kind, settings = "timm", {"n_classes": model.num_classes} | ({"image_size": tuple(size)} if size else {})
     record = {"model": name, "class": kind, "config": settings, "about": dict(about)}
-    tensors = {key: value.detach().cpu().contiguous() for key, value in (state or model.state_dict()).items()}
+    tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     with paths.writing(path) as temporary:
         temporary.write_bytes(to_bytes(tensors, {"vitlab": json.dumps(record, sort_keys=True)}))
 

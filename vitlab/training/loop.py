@@ -151,7 +151,8 @@ def train(
     }
     forward: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]  # gives a module
     if group.size > 1:
-        forward = nn.parallel.DistributedDataParallel(forward)
+        idle = objective.result(model) is not model  # masked prediction leaves the ViT's own head out
+        forward = nn.parallel.DistributedDataParallel(forward, find_unused_parameters=idle)
     optimizer, parameters = optimizer_for(model, recipe), list(model.parameters())
     learned = [parameter for parameter in parameters if parameter.requires_grad]
     checkpoints = None if folder is None else folder / "checkpoints"
