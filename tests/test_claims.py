@@ -80,11 +80,6 @@ def test_a_seed_that_never_started_leaves_no_interval():
     assert rules.lead(rows, "a", "c") is None
 
 
-def test_an_unknown_claim_is_told():
-    with pytest.raises(ValueError, match="unknown claim 'C99': expected one of C01 to C21"):
-        rules.verdict("C99")
-
-
 def test_a_page_keeps_figures_verdicts_and_numbers_of_this_run(figures, capsys):
     page = claims.begin("04_data_scaling", "smoke", 0)
     page.save(matplotlib.figure.Figure((1, 1)), "blank", "An empty square.")
@@ -104,6 +99,8 @@ def test_a_page_keeps_figures_verdicts_and_numbers_of_this_run(figures, capsys):
 def test_parameters_that_cannot_be_are_told(preset, seed, words, figures):
     with pytest.raises(ValueError, match=words):
         claims.begin("04_data_scaling", preset, seed)
+    with pytest.raises(ValueError, match="unknown claim 'C99': expected one of C01 to C21"):
+        claims.verdict("C99")
 
 
 def test_a_figure_needs_words_and_a_plain_name(figures):

@@ -65,13 +65,6 @@ def test_what_is_no_estimate_is_refused(fields, message):
         Estimate(*fields)
 
 
-def test_no_values_make_no_estimate():
-    with pytest.raises(ValueError, match="one or more finite numbers"):
-        Estimate.of([])
-    with pytest.raises(ValueError, match="one or more finite numbers"):
-        Estimate.of([1.0, math.nan])
-
-
 def test_the_spread_of_the_observations_is_known_from_the_interval():
     values = [3.1, 4.0, 5.6, 2.2, 4.4]
     assert Estimate.of(values).sd == pytest.approx(np.std(values, ddof=1), rel=1e-12)

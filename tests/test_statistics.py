@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.optimize
 import scipy.special
 import scipy.stats
 
@@ -33,11 +32,7 @@ SIZES = [100, 1_000, 10_000]
 def test_the_frontier_is_what_no_other_point_beats():
     x = np.array([1.0, 2, 2, 3, 4, 4])
     y = np.array([0.1, 0.3, 0.2, 0.3, 0.5, 0.4])
-    wanted = [
-        not any((x[j] <= x[i] and y[j] >= y[i]) and (x[j] < x[i] or y[j] > y[i]) for j in range(len(x)))
-        for i in range(len(x))
-    ]
-    assert frontier(x, y).tolist() == wanted == [True, True, False, False, True, False]
+    assert frontier(x, y).tolist() == [True, True, False, False, True, False]
 
 
 def test_a_line_in_logits_is_found_again():
@@ -80,14 +75,10 @@ def test_lines_that_differ_in_slope_have_the_mean_distance_over_the_shared_accur
 
 
 def test_the_mean_distance_is_over_logits_and_not_over_accuracies():
-    """By hand: equal compute at logit 0, a hundred times as much at logit 4: ten times on average over the logits."""
+    """By hand: as much at logit 0, 100 times as much at 4: ten times over the logits (4.22 over the accuracies)."""
     accuracy = scipy.special.expit(np.array([0.0, 4.0]))
     first, second = fit_frontier([1e9, 1e10], accuracy), fit_frontier([1e9, 1e12], accuracy)
     assert compute_factor(first, second) == pytest.approx(10)
-    p = accuracy[1]  # over the accuracies: the integral of logit(a) is a ln a + (1 - a) ln(1 - a)
-    mean_logit = (p * np.log(p) + (1 - p) * np.log(1 - p) + np.log(2)) / (p - 0.5)
-    assert 10 ** (mean_logit / 2) == pytest.approx(4.22, abs=0.01)
-    assert "averaged over the logits" in " ".join(compute_factor.__doc__.split())
 
 
 def test_what_cannot_be_compared_has_no_number():
@@ -138,12 +129,10 @@ def test_the_interval_of_a_crossing_that_all_seeds_share_is_a_point():
     assert share == 1.0 and interval == pytest.approx((10**3.5, 10**3.5))
 
 
-def test_without_a_crossing_the_interval_lies_beyond_the_sizes():
+def test_without_a_crossing_the_interval_lies_beyond_the_sizes_and_nothing_warns():
     assert crossing_interval(SIZES, np.tile([-0.3, -0.2, -0.1], (3, 1))) == ((math.inf, math.inf), 0.0)
     assert crossing_interval(SIZES, np.tile([0.3, 0.2, 0.1], (3, 1))) == ((0.0, 0.0), 0.0)
 
-
-def test_lines_that_would_cross_beyond_all_numbers_do_not_warn():
     nearly = np.array([[-0.1, -0.1, -0.1], [-0.1, -0.1, -0.1 + 1e-15]])
     assert crossing_interval(SIZES, nearly)[1] == 0.0
 
@@ -192,13 +181,17 @@ def test_slopes_by_hand():
     assert slope_per_decade(sizes, accuracy) == pytest.approx(scipy.stats.linregress(np.log10(sizes), accuracy).slope)
 
 
-def test_differences_pair_by_seed_with_the_t_interval():
+def of_models(*runs):
     rows = [
-        {"model": model, "n_train": 10, "seed": seed, "test_accuracy": accuracy}
-        for model, accuracies in {"a": [0.5, 0.6, 0.8], "b": [0.4, 0.6, 0.5]}.items()
+        {"model": model, "n_train": size, "seed": seed, "test_accuracy": accuracy}
+        for model, size, accuracies in runs
         for seed, accuracy in enumerate(accuracies)
     ]
-    shuffled = pd.DataFrame(rows).sample(frac=1, random_state=0)
+    return pd.DataFrame(rows)
+
+
+def test_differences_pair_by_seed_with_the_t_interval():
+    shuffled = of_models(("a", 10, [0.5, 0.6, 0.8]), ("b", 10, [0.4, 0.6, 0.5])).sample(frac=1, random_state=0)
     found = differences(shuffled, "a", "b", 2000).sort_values("seed")
     np.testing.assert_allclose(found["difference"], [0.1, 0.0, 0.3])
     wanted = scipy.stats.ttest_rel([0.5, 0.6, 0.8], [0.4, 0.6, 0.5]).confidence_interval(0.95)
@@ -208,17 +201,9 @@ def test_differences_pair_by_seed_with_the_t_interval():
 
 
 def test_differences_of_runs_that_did_not_start_have_no_interval():
-    rows = [
-        {"model": model, "n_train": size, "seed": seed, "test_accuracy": accuracy}
-        for model, size, accuracies in [
-            ("a", 10, [0.5, 0.1, 0.52]),
-            ("b", 10, [0.4, 0.41, 0.4]),
-            ("a", 20, [0.6, 0.6, 0.7]),
-            ("b", 20, [0.1, 0.11, 0.1]),
-        ]
-        for seed, accuracy in enumerate(accuracies)
-    ]
-    found = differences(pd.DataFrame(rows), "a", "b", 2000).groupby("n_train")[["failed", "low", "high"]].first()
+    at_10 = ("a", 10, [0.5, 0.1, 0.52]), ("b", 10, [0.4, 0.41, 0.4])
+    at_20 = ("a", 20, [0.6, 0.6, 0.7]), ("b", 20, [0.1, 0.11, 0.1])
+    found = differences(of_models(*at_10, *at_20), "a", "b", 2000).groupby("n_train")[["failed", "low", "high"]].first()
     assert found.loc[10, "failed"] == 1 and found.loc[10, ["low", "high"]].isna().all()
     assert found.loc[20, "failed"] == 0 and found.loc[20, "low"] > 0  # b never starts: that is no lottery
 
@@ -233,13 +218,9 @@ def test_pairs_leave_out_seeds_that_lack_one_and_refuse_two_rows_of_a_cell():
 
 
 def test_differences_by_family_keep_the_order_of_the_worlds():
-    rows = [
-        {"model": model, "world": world, "n_train": 10, "seed": seed, "test_accuracy": accuracy + seed / 10}
-        for world in ("texture", "contour")
-        for model, accuracy in (("Lab-Ti/8", 0.5), ("BiT-Lab-Ti/8", 0.75))
-        for seed in (0, 1)
-    ]
-    found = differences_by_family(pd.DataFrame(rows), "world")
+    pair = of_models(("Lab-Ti/8", 10, [0.5, 0.6]), ("BiT-Lab-Ti/8", 10, [0.75, 0.85]))
+    rows = pd.concat([pair.assign(world="texture"), pair.assign(world="contour")])
+    found = differences_by_family(rows, "world")
     assert found["world"].tolist() == ["texture", "texture", "contour", "contour"]
     np.testing.assert_allclose(found["difference"], -0.25)
 

@@ -24,15 +24,14 @@ _ALL = (
     Claim(
         "C01",
         "ViT's parameters and sequence length",
-        ("ViT-B, L, H have 86, 307, 632 million parameters; at 224 px and patch 16 the sequence is 197."),
+        "ViT-B, L, H have 86, 307, 632 million parameters; at 224 px and patch 16 the sequence is 197.",
         "Table 1",
         "checks",
         "01_vit_from_scratch",
         paper="86M, 307M, 632M; 197 tokens",
         condition=(
-            "Table 1 does not say what it counts. One reading gives all three of its numbers: with the hidden"
-            " layer of the head for pre-training, without the classifier, and with patches of 16, 32 and 14 "
-            "px."
+            "Table 1 does not say what it counts. One reading gives all three of its numbers: with the hidden layer of "
+            "the head for pre-training, without the classifier, and with patches of 16, 32 and 14 px."
         ),
         figure="parameters",
     ),
@@ -52,9 +51,9 @@ _ALL = (
         "data_scaling",
         "04_data_scaling",
         condition=(
-            "Of the smaller pair the ResNet's lead shrinks with more images and, few-shot, the ViT overtakes,"
-            " as in the paper's figure. Of the larger pair, which is judged, the order is reversed; recipes "
-            "tuned for the fewest images halve the ViT's lead there."
+            "Of the smaller pair the ResNet's lead shrinks with more images and, few-shot, the ViT overtakes, as in the"
+            " paper's figure. Of the larger pair, which is judged, the order is reversed; recipes tuned for the fewest "
+            "images halve the ViT's lead there."
         ),
         figure="full_pairs",
     ),
@@ -66,9 +65,9 @@ _ALL = (
         "data_scaling",
         "04_data_scaling",
         condition=(
-            "In the runs of full the larger ViT is ahead at every number of images; with the fewest of quick "
-            "neither is. It would take ViTs that are further apart in size than these two, as the paper's "
-            "are; that was not tried."
+            "In the runs of full the larger ViT is ahead at every number of images; with the fewest of quick neither "
+            "is. It would take ViTs that are further apart in size than these two, as the paper's are; that was not "
+            "tried."
         ),
         figure="full",
     ),
@@ -80,9 +79,9 @@ _ALL = (
         "data_scaling",
         "04_data_scaling",
         condition=(
-            "The slope over the whole range is there in both blocks of seeds. Nearly all of the rise is where"
-            " images are few; then the few-shot task is near its ceiling: a further rise would take classes "
-            "that are harder to tell apart."
+            "The slope over the whole range is there in both blocks of seeds. Nearly all of the rise is where images "
+            "are few; then the few-shot task is near its ceiling: a further rise would take classes that are harder to "
+            "tell apart."
         ),
         figure="full",
     ),
@@ -94,9 +93,9 @@ _ALL = (
         "compute_scaling",
         "05_compute_scaling",
         condition=(
-            "Few-shot on other classes of the world, the hybrid is behind at all budgets, and the gap "
-            "narrows. With an hour each, one seed, it learns more of CIFAR-10 than a ViT with masked pre-"
-            "training: a figure of the notebook on training."
+            "Few-shot on other classes of the world, the hybrid is behind at all budgets, and the gap narrows. With an "
+            "hour each, one seed, it learns more of CIFAR-10 than a ViT with masked pre-training: a figure of the "
+            "notebook on training."
         ),
         figure="full",
     ),
@@ -109,9 +108,9 @@ _ALL = (
         "05_compute_scaling",
         paper="2–4×",
         condition=(
-            "That the ViT needs less compute holds in both blocks of seeds. Whether half of the ResNet's is "
-            "enough stays open: with each further set of seeds the factor has come nearer to two, and to tell"
-            " it from two would take hundreds of them."
+            "That the ViT needs less compute holds in both blocks of seeds. Whether half of the ResNet's is enough "
+            "stays open: with each further set of seeds the factor has come nearer to two, and to tell it from two "
+            "would take hundreds of them."
         ),
         figure="full",
     ),
@@ -126,15 +125,15 @@ _ALL = (
     Claim(
         "C09",
         "any position embedding beats none",
-        ("To have no position embedding is clearly worse; 1-D, 2-D and relative ones are equal, wherever added."),
+        "To have no position embedding is clearly worse; 1-D, 2-D and relative ones are equal, wherever added.",
         "App. D.4, Table 8",
         "longer_positions position_variants",
         "11_design_choices",
         paper="none 0.614; 1-D 0.642; 2-D 0.640; relative 0.640 (5-shot ImageNet, B/16)",
         condition=(
-            "Once trainings are long enough, none is behind in every task, and tables, of one dimension or "
-            "two and wherever they are added, end alike; in shorter trainings they do not. Relative ones lag,"
-            " the less the longer: still longer trainings were not tried."
+            "Once trainings are long enough, none is behind in every task, and tables, of one dimension or two and "
+            "wherever they are added, end alike; in shorter trainings they do not. Relative ones lag, the less the "
+            "longer: still longer trainings were not tried."
         ),
         figure="positions_longer",
     ),
@@ -149,7 +148,7 @@ _ALL = (
     Claim(
         "C11",
         "filters look like a basis",
-        ("The embedding filters' principal components look like a basis for fine structure within a patch."),
+        "The embedding filters' principal components look like a basis for fine structure within a patch.",
         "§4.5, Fig. 7 left",
         "filters",
         "06_embedding_filters",
@@ -181,28 +180,28 @@ _ALL = (
     Claim(
         "C15",
         "masked prediction beats no pre-training",
-        ("Masked patch prediction beats training from scratch and stays below supervised pre-training."),
+        "Masked patch prediction beats training from scratch and stays below supervised pre-training.",
         "§4.6, App. B.1.2",
         "masked_pretraining",
         "10_masked_patch_prediction",
         paper="79.9 % ImageNet: +2 over scratch, −4 under supervised (B/16)",
         condition=(
-            "Masked prediction is ahead of training from scratch, and of pre-training on labels as well, "
-            "which here are the ten classes of CIFAR-10. Whether labels of many more classes would win was "
-            "tried with synthetic ones only: they do not."
+            "Masked prediction is ahead of training from scratch, and of pre-training on labels as well, which here are"
+            " the ten classes of CIFAR-10. Whether labels of many more classes would win was tried with synthetic ones "
+            "only: they do not."
         ),
         figure="arms",
     ),
     Claim(
         "C16",
         "class token and pooling are equal",
-        ("A class token and global average pooling are equally good once the learning rate is tuned."),
+        "A class token and global average pooling are equally good once the learning rate is tuned.",
         "App. D.3, Fig. 9",
         "head_rates",
         "11_design_choices",
         condition=(
-            "The class token's lead shrinks to a fraction of itself when the training is four times as long: "
-            "equality may take trainings that are longer still; that was not tried."
+            "The class token's lead shrinks to a fraction of itself when the training is four times as long: equality "
+            "may take trainings that are longer still; that was not tried."
         ),
         figure="heads",
     ),
@@ -214,9 +213,8 @@ _ALL = (
         "resnet_optimizers",
         "11_design_choices",
         condition=(
-            "Before fine-tuning the two optimisers differ little with either ResNet, by numbers of the "
-            "ledger; SGD's lead with the larger one comes with the fine-tuning that follows, which the figure"
-            " shows."
+            "Before fine-tuning the two optimisers differ little with either ResNet, by numbers of the ledger; SGD's "
+            "lead with the larger one comes with the fine-tuning that follows, which the figure shows."
         ),
         figure="optimizers",
     ),
@@ -228,9 +226,8 @@ _ALL = (
         "vit_shapes",
         "11_design_choices",
         condition=(
-            "Smaller patches help, as in the paper. The deepest model and the one with the widest MLP end "
-            "with a higher training loss than the base (under the figure): whether longer trainings would "
-            "help was not tried."
+            "Smaller patches help, as in the paper. The deepest model and the one with the widest MLP end with a higher"
+            " training loss than the base (under the figure): whether longer trainings would help was not tried."
         ),
         figure="shapes",
     ),
@@ -242,8 +239,8 @@ _ALL = (
         "axial_attention",
         "11_design_choices",
         condition=(
-            "Over the seeds axial attention costs more compute and is no more accurate than full attention of"
-            " the same depth. Both are near the ceiling of the task: a harder one might tell them apart."
+            "Over the seeds axial attention costs more compute and is no more accurate than full attention of the same "
+            "depth. Both are near the ceiling of the task: a harder one might tell them apart."
         ),
         figure="axial",
     ),
@@ -255,9 +252,9 @@ _ALL = (
         "speed",
         "05_compute_scaling",
         condition=(
-            "With the smallest input the ViT is within the factor of the ResNet's speed that the rule allows;"
-            " as the input grows it falls behind, by a factor that depends on the processor. One core; the "
-            "paper measured on TPUv3."
+            "With the smallest input the ViT is within the factor of the ResNet's speed that the rule allows; as the "
+            "input grows it falls behind, by a factor that depends on the processor. One core; the paper measured on "
+            "TPUv3."
         ),
         figure="speed",
     ),
@@ -288,14 +285,3 @@ _ALL = (
 )
 ALL = {claim.id: claim for claim in _ALL}
 CLAIMS = {name: claim for name, claim in ALL.items() if name.startswith("C")}  # the paper's
-LATER = {name: claim for name, claim in ALL.items() if name.startswith("L")}
-
-
-def claim(name: str) -> Claim:
-    """Look a claim up.
-
-    Raises ValueError where there is none.
-    """
-    if name not in ALL:
-        raise ValueError(f"unknown claim {name!r}: expected one of C01 to C21, {', '.join(LATER)}")
-    return ALL[name]

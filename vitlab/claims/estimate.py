@@ -1,9 +1,9 @@
-"""A measured number with its 95 % interval, and how many seeds a wanted interval takes (Table 2's mean ± std)."""
+"""A measured number with its 95 % interval (Table 2's mean ± std), and how many seeds a decision takes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,45 +136,32 @@ def finite(what: str, value: Any) -> float | int:
     return plain
 
 
-def seeds_needed(sd: float, half_width: float, least: int = 2) -> int:
-    """Count the fewest seeds whose 95 % t interval of the mean is at most ± `half_width`, at a pilot's spread `sd`.
-
-    Both in one unit. A pilot of a few seeds knows its own spread badly: what comes out is a plan, not a promise.
-
-    >>> seeds_needed(sd=1.0, half_width=1.0)  # t of 6 degrees of freedom is 2.447, / √7 = 0.925
-    7
-    """
-    return _fewest(lambda n: _t(n, 0.975), sd, half_width, "half_width", least)
-
-
 def seeds_to_decide(sd: float, distance: float, least: int = 2) -> int:
     """Count the fewest seeds whose 95 % t interval leaves out a bound `distance` away from the truth, 4 times in 5.
 
-    Both in one unit; `sd` is the spread of a pilot. With as many as `seeds_needed(sd, distance)` it would leave the
-    bound out only about every other time: half of all means lie nearer to it than the truth.
+    Both in one unit; `sd` is the spread of a pilot. As many as make the interval's half-width `distance` would leave
+    the bound out only about every other time: half of all means lie nearer to it than the truth.
 
     >>> seeds_to_decide(sd=1.0, distance=1.0)  # power 0.8 of a two-sided test at 5 %: 10 seeds by the usual tables
     10
     """
-    return _fewest(lambda n: _t(n, 0.975) + _t(n, 0.8), sd, distance, "distance", least)
+    if finite("sd", sd) < 0:
+        raise ValueError(f"sd = {sd!r}: expected a standard deviation, 0 or more")
+    if finite("distance", distance) <= 0:
+        raise ValueError(f"distance = {distance!r}: expected a number above 0")
+
+    def fits(n: int) -> bool:
+        return (_t(n, 0.975) + _t(n, 0.8)) * sd / math.sqrt(n) <= distance
+
+    low, high = 1, 2  # the answer lies in low + 1 … high once high fits
+    while not fits(high) and high < 10**9:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return max(high, least)
 
 
 def _t(n: int, quantile: float) -> float:
     """Look up that quantile of Student's t for the mean of n."""
     return float(scipy.special.stdtrit(n - 1, quantile))
-
-
-def _fewest(quantile: Callable[[int], float], sd: float, width: float, what: str, least: int) -> int:
-    """Find the fewest n, `least` or more, for which quantile(n) · sd / √n is at most `width`."""
-    if finite("sd", sd) < 0:
-        raise ValueError(f"sd = {sd!r}: expected a standard deviation, 0 or more")
-    if finite(what, width) <= 0:
-        raise ValueError(f"{what} = {width!r}: expected a number above 0")
-    low, high = 1, 2  # the answer lies in low + 1 … high once high fits
-    while quantile(high) * sd / math.sqrt(high) > width and high < 10**9:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = quantile(middle) * sd / math.sqrt(middle) <= width
-        low, high = (low, middle) if fits else (middle, high)
-    return max(high, least)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-REFERENCE = "reference"  # folder in figures/ of our own committed run
 
 
 @dataclass
@@ -84,24 +83,23 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None, not
         "verdict": str(found.ruling.verdict),
         "reason": found.ruling.reason,
         "advice": found.ruling.advice,
-        "numbers": [{"metric": metric, **fields(number)} for metric, number in found.numbers.items()],
+        "numbers": [{"metric": metric, **_fields(number)} for metric, number in found.numbers.items()],
     }
     text = line(claim, found.ruling, found.numbers, about)
     if live:
-        text += (
-            f"\n\nThis run ({page.preset}): " + "; ".join(f"{name}: {number}" for name, number in live.items()) + "."
-        )
-    add(page, claim, live or {})
-    _display(text)
-
-
-def add(page: Page, claim: str, live: Mapping[str, Estimate]) -> None:
-    """Enter numbers of this run into result.json, without a word."""
-    page.live |= {f"{claim}, {name}": fields(number) for name, number in live.items()}
+        text += f"\n\nThis run ({page.preset}): {'; '.join(f'{name}: {number}' for name, number in live.items())}."
+        page.live |= {f"{claim}, {name}": _fields(number) for name, number in live.items()}
     finish(page)
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if getattr(shell, "kernel", None) is not None:
+        from IPython.display import Markdown, display
+
+        display(Markdown(text))
+    else:
+        print(text)
 
 
-def fields(number: Estimate) -> dict[str, Any]:
+def _fields(number: Estimate) -> dict[str, Any]:
     """Write a number as plain values: value, interval, n, unit, counted."""
     interval = None if number.interval is None else list(number.interval)
     return {"value": number.value, "interval": interval, "n": number.n, "unit": number.unit, "counted": number.counted}
@@ -136,16 +134,6 @@ def imagenet(page: Page, figure: str) -> dict[str, Path]:
     return {title: path for title, path in found.items() if path.is_file()}
 
 
-def _display(text: str) -> None:
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if getattr(shell, "kernel", None) is not None:
-        from IPython.display import Markdown, display
-
-        display(Markdown(text))
-    else:
-        print(text)
-
-
 # --- the report -------------------------------------------------------------------------------------------------------
 def write(preset: str, expected: Iterable[str] = ()) -> Path:
     """Write REPORT.md of a preset from the result.json files of its notebooks; returns its path.
@@ -156,10 +144,8 @@ def write(preset: str, expected: Iterable[str] = ()) -> Path:
     found = {path.parent.name: paths.read_json(path) for path in sorted(folder.glob("*/result.json"))}
     found = {name: result for name, result in found.items() if "live" in result}  # not of an earlier version
     lines = [f"# Report: {preset}", "", f"{table.PRESETS[preset].capitalize()}. {findings()}", ""]
-    lines += [
-        "Verdicts are of the committed evidence, whatever this run has found; its own numbers stand next to those"
-    ]
-    lines += ["of our committed run.", "", readme_table(), ""]
+    lines += ["Verdicts are of the committed evidence, whatever this run has found; its own numbers stand next to"]
+    lines += ["those of our committed run.", "", readme_table(), ""]
     if absent := [name for name in expected if name not in found]:
         lines += [f"Not run yet: {', '.join(absent)}.", ""]
     for name, result in found.items():
@@ -199,10 +185,9 @@ def agreement(ours: Mapping[str, Any], reference: Mapping[str, Any] | None) -> s
 
 def _number(each: Mapping[str, Any]) -> str:
     low, high = each["interval"] or (None, None)
-    exact = each["n"] == 1 and low is None
-    value = each["value"]
-    number = Estimate.exact(value, each["unit"]) if exact else None
-    return str(number or Estimate(value, low, high, each["n"], each["unit"], each["counted"]))
+    if each["n"] == 1 and low is None:
+        return str(Estimate.exact(each["value"], each["unit"]))
+    return str(Estimate(each["value"], low, high, each["n"], each["unit"], each["counted"]))
 
 
 def findings() -> str:

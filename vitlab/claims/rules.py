@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from vitlab.analysis.filters import white_noise_share
-from vitlab.claims.claims import claim
+from vitlab.claims.claims import ALL
 from vitlab.claims.estimate import Estimate
 from vitlab.claims.verdicts import Condition, Ruling, above, all_of, any_of, below, given, judge, within
 from vitlab.studies import measure, speed, table, tables
@@ -23,16 +23,14 @@ from vitlab.studies.statistics import (
     advantages,
     compute_factor,
     differences,
-    failed_starts,
+    failed_pairs,
     fit_frontier,
     paired,
     slope_per_decade,
 )
 
 AHEAD = 1.0  # percentage points of accuracy: a smaller lead is none
-EQUAL = (
-    2.0  # a difference is none where its whole interval is smaller: Table 8's kinds differ by 0.3, its "none" by 2.8
-)
+EQUAL = 2.0  # none is a difference whose whole interval is smaller: Table 8's kinds differ by 0.3, its "none" by 2.8
 Numbers = dict[str, Estimate]
 Judged = tuple[Ruling, Numbers, str]  # the ruling, the numbers by name, and more in a sentence
 
@@ -60,9 +58,9 @@ def verdict(name: str) -> Result:
     >>> print(verdict("C16").ruling)
     not reproduced
     """
-    known = claim(name)
-    ruling, numbers, note = RULES[name]()
-    return Result(known.id, ruling, numbers, note)
+    if name not in ALL:
+        raise ValueError(f"unknown claim {name!r}: expected one of C01 to C21, L01, L02")
+    return Result(name, *RULES[name]())
 
 
 # --- parts of rules ---------------------------------------------------------------------------------------------------
@@ -84,10 +82,9 @@ def lead(runs: pd.DataFrame, first: str, second: str, column: str = "test_accura
     found = paired(runs, "arm", first, second, column)
     if found.empty:
         return None
-    there = runs[runs["seed"].isin(found.index)].sort_values("seed")
-    about = int(runs["n_test"].iloc[0]), 1 / int(runs["n_classes"].iloc[0])
-    at_chance = (failed_starts(there.loc[there["arm"] == arm, column].to_numpy(), *about) for arm in (first, second))
-    return Estimate.of(100 * found, "points", failed=int(np.logical_or(*at_chance).sum()))
+    n_images, chance = int(runs["n_test"].iloc[0]), 1 / int(runs["n_classes"].iloc[0])
+    failed = failed_pairs(runs, "arm", first, second, n_images, chance, column)
+    return Estimate.of(100 * found, "points", failed=failed)
 
 
 def as_factor(log10s: np.ndarray | pd.Series, counted: str = "seeds") -> Estimate:
@@ -125,16 +122,12 @@ def c02() -> Judged:
     control = checks[checks["check"] == "deviation"].groupby("part")["difference"].max().min()
     must = [given(bool(largest[against] <= 1e-5), against) for against in ("timm", "equations")]
     numbers = {
-        "largest logit difference to timm's class": largest["timm"],
-        "largest logit difference to Equations 1–8 in float64 numpy": largest["equations"],
-        "the same for the control that differs least": control,
+        "largest logit difference to timm's class": Estimate.exact(largest["timm"]),
+        "largest logit difference to Equations 1–8 in float64 numpy": Estimate.exact(largest["equations"]),
+        "the same for the control that differs least": Estimate.exact(control),
     }
     note = f"random weights, not trained ones; {n_draws['timm']} and {n_draws['equations']} draws"
-    return (
-        judge(given(bool(control > 1e-5), "control"), must=must),
-        {name: Estimate.exact(value) for name, value in numbers.items()},
-        note,
-    )
+    return judge(given(bool(control > 1e-5), "control"), must=must), numbers, note
 
 
 # --- C03 to C07: scaling ----------------------------------------------------------------------------------------------
@@ -147,23 +140,21 @@ def _data() -> tuple[pd.DataFrame, pd.DataFrame]:
     return tables.accuracies(rows), others
 
 
-def _gaps(runs: pd.DataFrame, first: str, second: str, n_images: str, chance: float) -> tuple[pd.DataFrame, pd.Series]:
-    """Differences in points [seed, size], and how many seeds of each size never left chance."""
+def _gaps(
+    runs: pd.DataFrame, first: str, second: str, n_images: str, chance: float
+) -> tuple[pd.DataFrame, dict[int, Estimate]]:
+    """Differences in points [seed, size], and their means by size."""
     base = table.preset("data_scaling", "full").base
     found = differences(runs, first, second, base[n_images], chance)
     wide = 100 * found.pivot(index="seed", columns="n_train", values="difference")
-    return wide, found.groupby("n_train")["failed"].first()
-
-
-def _by_size(wide: pd.DataFrame, failed: pd.Series) -> dict[int, Estimate]:
-    return {n: Estimate.of(wide[n].dropna(), "points", failed=int(failed[n])) for n in wide}
+    failed = found.groupby("n_train")["failed"].first()
+    return wide, {n: Estimate.of(wide[n].dropna(), "points", failed=int(failed[n])) for n in wide}
 
 
 def c03(pair: tuple[str, str] = ("Lab-Ti/8", "BiT-Lab-Ti/8")) -> Judged:
     """The ResNet is ahead on the fewest images; the ViT is ahead on the most, and behind on fewer."""
     runs, others = _data()
-    wide, failed = _gaps(runs, *pair, "n_test", 1 / 100)
-    at = _by_size(wide, failed)
+    at = _gaps(runs, *pair, "n_test", 1 / 100)[1]
     *smaller, largest = at.values()
     behind_before = any_of(*(below(each, margin=AHEAD) for each in smaller))
     ruling = judge(
@@ -171,27 +162,23 @@ def c03(pair: tuple[str, str] = ("Lab-Ti/8", "BiT-Lab-Ti/8")) -> Judged:
         all_of(above(largest, margin=AHEAD), behind_before, name="overtaking"),
     )
     numbers = {f"ViT − ResNet at {n:,} images": each for n, each in reversed(at.items())}
-    few_shot = _by_size(*_gaps(others, *pair, "n_frozen", 1 / 10))
-    numbers |= {
-        f"ViT − ResNet at {n:,} images, few-shot on other classes": each for n, each in reversed(few_shot.items())
-    }
+    for n, each in reversed(_gaps(others, *pair, "n_frozen", 1 / 10)[1].items()):
+        numbers[f"ViT − ResNet at {n:,} images, few-shot on other classes"] = each
     return ruling, numbers, f"{pair[0]} and {pair[1]} from scratch on the synthetic world, its held-out images"
 
 
 def c04() -> Judged:
     """The larger ViT's lead grows from the fewest images to the most; it is behind on the fewest."""
     larger, smaller = "Lab-Ti/8", "Lab-Mu/8"
-    wide, failed = _gaps(_data()[0], larger, smaller, "n_test", 1 / 100)
+    wide, at = _gaps(_data()[0], larger, smaller, "n_test", 1 / 100)
     first, last = wide.columns[[0, -1]]
-    growth = Estimate.of((wide[last] - wide[first]).dropna(), "points", failed=int(failed[[first, last]].max()))
-    at_first = Estimate.of(wide[first].dropna(), "points", failed=int(failed[first]))
-    ruling = judge(
-        below(at_first, margin=AHEAD, name="behind with little data"),
-        must=[above(growth, margin=AHEAD, name="growth")],
-    )
+    failed = max(at[first].failed, at[last].failed)
+    growth = Estimate.of((wide[last] - wide[first]).dropna(), "points", failed=failed)
+    behind = below(at[first], margin=AHEAD, name="behind with little data")
+    ruling = judge(behind, must=[above(growth, margin=AHEAD, name="growth")])
     numbers = {
         f"growth of {larger} − {smaller} from {first:,} to {last:,} images": growth,
-        f"{larger} − {smaller} at {first:,} images": at_first,
+        f"{larger} − {smaller} at {first:,} images": at[first],
     }
     means = ", ".join(f"{value:+.1f} at {size:,}" for size, value in wide.mean().items())
     return ruling, numbers, f"{larger} − {smaller} in points: {means} images"
@@ -245,11 +232,8 @@ def c07() -> Judged:
     logs = np.log10(_compared("ViT", "ResNet", compute_factor))
     mean = Estimate.of(logs)
     ruling = judge(above(mean, math.log10(2), name="above 2"), must=[above(mean, name="above 1")])
-    return (
-        ruling,
-        {"compute of ResNet over that of ViT for equal accuracy": as_factor(logs)},
-        "few-shot accuracy on the world's other classes; the paper: up to thousands of exaFLOPs on JFT",
-    )
+    note = "few-shot accuracy on the world's other classes; the paper: up to thousands of exaFLOPs on JFT"
+    return ruling, {"compute of ResNet over that of ViT for equal accuracy": as_factor(logs)}, note
 
 
 # --- C08, C21: transfer -----------------------------------------------------------------------------------------------
@@ -267,10 +251,8 @@ def c08() -> Judged:
     ruling = judge(above(between, -AHEAD, name="no loss between"), must=[above(twice, name="gain")])
     metric = "{} accuracy at {} the resolution − at 1x"
     numbers = {metric.format("ViT's", "2x"): twice, metric.format("ViT's", "1.5x"): between}
-    for words, source, model in (
-        ("BiT's", "imagenette", "BiT-Lab-Ti/8"),
-        ("from the world, ViT's", "world-300", "Lab-Ti/8"),
-    ):
+    others = ("BiT's", "imagenette", "BiT-Lab-Ti/8"), ("from the world, ViT's", "world-300", "Lab-Ti/8")
+    for words, source, model in others:
         between, twice = _resolution(finals, source, model)
         numbers |= {metric.format(words, "2x"): twice, metric.format(words, "1.5x"): between}
     return ruling, numbers, "photographs, imagenette → imagenette"
@@ -434,9 +416,8 @@ def c15() -> Judged:
     masked = "masked, mean-colour"
     over = Estimate.of(tables.arm_differences(finals, masked, "scratch"), "points")
     under = Estimate.of(tables.arm_differences(finals, "cifar10", masked), "points")
-    ruling = judge(
-        above(over, margin=AHEAD, name="better than scratch"), above(under, margin=AHEAD, name="below supervised")
-    )
+    better = above(over, margin=AHEAD, name="better than scratch")
+    ruling = judge(better, above(under, margin=AHEAD, name="below supervised"))
     numbers = {"masked − scratch": over, "supervised (cifar10) − masked": under}
     return ruling, numbers, "fine-tuned on imagenette, 64 px"
 
@@ -445,17 +426,15 @@ def c16() -> Judged:
     """Class token − GAP, each at its best learning rate, is none after the longest trainings."""
     rows = tables.evidence("head_rates")
     leads = {steps: lead(tables.chosen(each), "class token", "GAP") for steps, each in rows.groupby("steps")}
-    longest = max(leads)
-    numbers = {
-        f"class token − GAP, each at its best, {steps:,} steps": leads[steps] for steps in sorted(leads, reverse=True)
-    }
-    return judge(within(leads[longest], EQUAL, name="equal")), numbers, "each at the best of three rates"
+    ruling = judge(within(leads[max(leads)], EQUAL, name="equal"))
+    longest_first = sorted(leads, reverse=True)
+    numbers = {f"class token − GAP, each at its best, {steps:,} steps": leads[steps] for steps in longest_first}
+    return ruling, numbers, "each at the best of three rates"
 
 
 def c17() -> Judged:
     """Of every ResNet, Adam − SGD after fine-tuning is above −1 point."""
-    averages = tables.targets_averaged(tables.evidence("resnet_optimizers"))
-    averaged = tables.chosen(averages)
+    averaged = tables.chosen(tables.targets_averaged(tables.evidence("resnet_optimizers")))
     conditions, numbers = [], {}
     for model in dict.fromkeys(averaged["model"]):
         name, pair = model.replace("BiT-Lab", "ResNet"), (f"{model}, adam", f"{model}, sgd")
@@ -520,28 +499,4 @@ def l02() -> Judged:
     return judge(*parts), {f"masked − labels, {n:,} photographs": each for n, each in found.items()}, ""
 
 
-RULES: Mapping[str, Callable[[], Judged]] = {
-    "C01": c01,
-    "C02": c02,
-    "C03": c03,
-    "C04": c04,
-    "C05": c05,
-    "C06": c06,
-    "C07": c07,
-    "C08": c08,
-    "C09": c09,
-    "C10": c10,
-    "C11": c11,
-    "C12": c12,
-    "C13": c13,
-    "C14": c14,
-    "C15": c15,
-    "C16": c16,
-    "C17": c17,
-    "C18": c18,
-    "C19": c19,
-    "C20": c20,
-    "C21": c21,
-    "L01": l01,
-    "L02": l02,
-}
+RULES: Mapping[str, Callable[[], Judged]] = {name: globals()[name.lower()] for name in ALL}

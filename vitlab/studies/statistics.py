@@ -20,10 +20,7 @@ def mean_interval(values: Sequence | np.ndarray) -> Interval | None:
     The values are the independent units (seeds, images), not what is measured within one. It covers the mean of normal
     values 95 times in 100 for any n, and of skewed ones nearly as often; a percentile bootstrap of three seeds does so
     74 times in 100, of twenty 92. Where some runs never started to learn, no interval of the mean does: see
-    `failed_starts`.
-
-    Raises:
-        ValueError: no values, one that is not finite, or values that are no list of numbers.
+    `failed_starts`. Raises ValueError where they are not finite numbers, one or more.
 
     >>> [round(bound, 2) for bound in mean_interval([0.5, 0.6, 0.7])]
     [0.35, 0.85]
@@ -35,14 +32,11 @@ def mean_interval(values: Sequence | np.ndarray) -> Interval | None:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def jackknife_interval(whole: float, left_out: Sequence[float] | np.ndarray) -> tuple[float, float]:
+def jackknife_interval(whole: float, left_out: Sequence[float] | np.ndarray) -> Interval:
     """95 % interval of a statistic, from its values with one group of samples left out at a time.
 
     The delete-a-group jackknife, with Student's t. It suits principal components, where the bootstrap's repeated
-    samples would count as variance explained.
-
-    Raises:
-        ValueError: fewer than two groups, or a value that is not finite.
+    samples would count as variance explained. Raises ValueError for fewer than two groups, or a value not finite.
 
     >>> [round(bound, 2) for bound in jackknife_interval(0.6, [0.55, 0.6, 0.65])]  # as of 0.5, 0.6, 0.7
     [0.35, 0.85]
@@ -85,10 +79,7 @@ def coverage(
 ) -> float:
     """The share of samples whose interval holds the truth, by simulation; 0.95 is what a 95 % interval promises.
 
-    Samples that are given no interval do not count.
-
-    Raises:
-        ValueError: no sample was given an interval, as for `repeats` below 1.
+    Samples that are given no interval do not count. Raises ValueError where none was given one.
 
     >>> round(coverage(mean_interval, lambda generator: generator.normal(size=3), truth=0.0), 2)
     0.95
@@ -103,10 +94,8 @@ def coverage(
 def _checked(values: Sequence | np.ndarray) -> Float[np.ndarray, " n"]:
     values = np.asarray(values, dtype=float)
     if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
-        raise ValueError(
-            f"cannot make an interval of {values!r:.80}: expected a list of one or more finite numbers, one for each "
-            "independent unit"
-        )
+        wanted = "a list of one or more finite numbers, one for each independent unit"
+        raise ValueError(f"cannot make an interval of {values!r:.80}: expected {wanted}")
     return values
 
 
@@ -125,6 +114,15 @@ def paired(
     wide = rows[rows[by].isin((first, second))].pivot(index=[*at, "seed"], columns=by, values=value)
     wide = wide.reindex(columns=[first, second])
     return (wide[first] - wide[second]).dropna().rename("difference")
+
+
+def failed_pairs(
+    rows: pd.DataFrame, by: str, first: str, second: str, n_images: int, chance: float, value: str = "test_accuracy"
+) -> int:
+    """Count the seeds of `paired` of which either run never left chance while others did (see `failed_starts`)."""
+    wide = rows[rows[by].isin((first, second))].pivot(index="seed", columns=by, values=value).dropna()
+    failed = [failed_starts(wide[each].to_numpy(), n_images, chance) for each in (first, second)]
+    return int(np.logical_or(*failed).sum())
 
 
 def summary(rows: pd.DataFrame, by: Sequence[str], value: str = "test_accuracy") -> pd.DataFrame:
@@ -147,9 +145,7 @@ def differences(runs: pd.DataFrame, first: str, second: str, n_images: int, chan
     parts = []
     found = paired(runs, "model", first, second, at=["n_train"]).reset_index()
     for size, group in found.groupby("n_train"):
-        there = runs[(runs["n_train"] == size) & runs["seed"].isin(group["seed"])].sort_values("seed")
-        accuracies = (there.loc[there["model"] == model, "test_accuracy"].to_numpy() for model in (first, second))
-        failed = int(np.logical_or(*(failed_starts(each, n_images, chance) for each in accuracies)).sum())
+        failed = failed_pairs(runs[runs["n_train"] == size], "model", first, second, n_images, chance)
         low, high = (None if failed else mean_interval(group["difference"].to_numpy())) or (math.nan, math.nan)
         parts.append(group.assign(low=low, high=high, failed=failed))
     return pd.concat(parts, ignore_index=True)
@@ -169,10 +165,8 @@ def differences_by_family(runs: pd.DataFrame, by: str) -> pd.DataFrame:
 def crossing(sizes: Sequence[float] | np.ndarray, difference: Sequence[float] | np.ndarray) -> float | None:
     """The size from which `difference` is above zero and stays so, by straight lines over the sizes' logarithm.
 
-    None where there is no such crossing: it ends at zero or below, or is never below zero before.
-
-    Raises:
-        ValueError: sizes that are not positive and rising, or not as many as differences; a difference not finite.
+    None where there is no such crossing: it ends at zero or below, or is never below zero before. Raises ValueError
+    for sizes that are not positive and rising, or not as many as differences; a difference not finite.
 
     >>> round(crossing([100, 10_000], [-0.1, 0.1]), 6)
     1000.0
@@ -216,10 +210,8 @@ def crossing_interval(
     Parametric: the mean of the seeds is drawn from a multivariate t distribution, with the seeds' own spread and
     correlation from size to size, and every draw is asked where it crosses. The lower bound is 0 where the first may
     have been ahead from the smallest size on; the upper one is infinite where it may never be ahead. A bootstrap of
-    three seeds covers the truth three times in four, this as often as it says.
-
-    Raises:
-        ValueError: fewer than two seeds, differences that are not finite, sizes that are not positive and rising.
+    three seeds covers the truth three times in four, this as often as it says. Raises ValueError as `crossing`, and
+    for fewer than two seeds.
 
     >>> behind, ahead = [-0.1, -0.08, -0.12], [0.11, 0.09, 0.1]
     >>> (low, high), share = crossing_interval([100, 10_000], np.array([behind, ahead]).T)
@@ -273,8 +265,7 @@ class Line:
 def frontier(flops: Sequence[float] | np.ndarray, accuracy: Sequence[float] | np.ndarray) -> Bool[np.ndarray, " n"]:
     """The Pareto frontier: points for which no other is more accurate at equal or less compute, or as accurate at less.
 
-    Raises:
-        ValueError: not as many accuracies as FLOPs, or one that is not finite.
+    Raises ValueError for not as many accuracies as FLOPs, or one that is not finite.
 
     >>> frontier([1, 2, 3, 3], [0.2, 0.1, 0.4, 0.3]).tolist()
     [True, False, True, False]
@@ -291,10 +282,7 @@ def fit_frontier(flops: Sequence[float] | np.ndarray, accuracy: Sequence[float] 
     """The least-squares line through the points of the frontier, in logit(accuracy) over log10(FLOPs).
 
     A logit, for an accuracy cannot pass 1; accuracies of 0 and 1 are taken as half a per mille from it. Through a
-    single point the line is constant.
-
-    Raises:
-        ValueError: there are no points.
+    single point the line is constant. Raises ValueError where there are no points.
 
     >>> line = fit_frontier([1e9, 1e10, 1e11], [0.2, 0.5, 0.8])
     >>> round(line.at(1e10), 6), round(line.log10_flops(0.8), 6)

@@ -157,12 +157,13 @@ def slopes(rows: pd.DataFrame) -> pd.DataFrame:
 def position_maps(rows: pd.DataFrame, task: str) -> dict[tuple[str, float], np.ndarray]:
     """Similarity maps of position embeddings of the first seed on one task: (arm, learning rate) → map."""
     kept = rows[(rows["task"] == task) & rows["map"].notna()].drop_duplicates(["arm", "learning_rate"])
-    return {
-        (row.arm, row.learning_rate): (np.frombuffer(base64.b64decode(row.map), np.uint8) / 127.5 - 1).reshape(
-            (round(len(base64.b64decode(row.map)) ** 0.25),) * 4
-        )
-        for row in kept.itertuples()
-    }
+    levels = {(row.arm, row.learning_rate): _levels(row.map) for row in kept.itertuples()}
+    return {cell: each.reshape((round(len(each) ** 0.25),) * 4) for cell, each in levels.items()}
+
+
+def _levels(text: str) -> np.ndarray:
+    """Read similarities, −1…1, from base64 of a byte each."""
+    return np.frombuffer(base64.b64decode(text), np.uint8) / 127.5 - 1
 
 
 # --- training from scratch --------------------------------------------------------------------------------------------
@@ -244,15 +245,10 @@ def transfer_frozen(rows: pd.DataFrame, kind: str = "few shot") -> pd.DataFrame:
     return rows[rows["kind"] == kind].groupby(columns, sort=False)["accuracy"].mean().reset_index()
 
 
-def masked_curves(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of `masked_pretraining`'s fine-tunings: arm, seed, samples, rate, test_accuracy (0…1)."""
-    rows = rows[rows["kind"] == "evaluation"].astype({"samples": int})
-    return rows[["arm", "seed", "samples", "rate", "test_accuracy"]].reset_index(drop=True)
-
-
 def masked_finals(rows: pd.DataFrame) -> pd.DataFrame:
-    """The last of `masked_curves` for every run."""
-    return masked_curves(rows).groupby(["arm", "seed"], sort=False).tail(1).reset_index(drop=True)
+    """Last evaluations of `masked_pretraining`'s fine-tunings: arm, seed, samples, rate, test_accuracy (0…1)."""
+    rows = rows[rows["kind"] == "evaluation"].groupby(["arm", "seed"], sort=False).tail(1).astype({"samples": int})
+    return rows[["arm", "seed", "samples", "rate", "test_accuracy"]].reset_index(drop=True)
 
 
 # --- local heads ------------------------------------------------------------------------------------------------------
@@ -260,8 +256,9 @@ def heads(rows: pd.DataFrame) -> pd.DataFrame:
     """Heads at each evaluation of `local_heads`: samples, block and head (from 1), distance_px, prefix_mass (0…1,
     attention to the class token, which counts as distance 0), local: below half of uniform attention's distance."""
     rows = rows[rows["kind"] == "head"].astype({"block": int, "head": int})
-    limits = {grid: uniform_px(*grid) / 2 for grid in set(zip(rows["image_size"], rows["patch_size"], strict=True))}
-    limit = [limits[grid] for grid in zip(rows["image_size"], rows["patch_size"], strict=True)]
+    grids = list(zip(rows["image_size"], rows["patch_size"], strict=True))
+    limits = {grid: uniform_px(*grid) / 2 for grid in set(grids)}
+    limit = [limits[grid] for grid in grids]
     columns = [*_HEADS, "samples", "block", "head", "distance_px", "prefix_mass"]
     return rows[columns].assign(local=rows["distance_px"] < limit)
 
@@ -311,20 +308,15 @@ def onset(samples: pd.Series, local: pd.Series) -> float | None:
 def onsets(rows: pd.DataFrame) -> pd.DataFrame:
     """`onset` of every run of `local_heads` (NaN: none), local (share at its end) and samples (its length)."""
     found = [
-        dict(zip(_HEADS, key, strict=True))
-        | {
-            "onset": onset(run["samples"], run["local"]),
-            "local": run["local"].iloc[-1],
-            "samples": run["samples"].max(),
-        }
+        (*key, onset(run["samples"], run["local"]), run["local"].iloc[-1], run["samples"].max())
         for key, run in local_share(rows).groupby(_HEADS, sort=False)
     ]
-    return pd.DataFrame(found).astype({"onset": float})
+    return pd.DataFrame(found, columns=[*_HEADS, "onset", "local", "samples"]).astype({"onset": float})
 
 
 def position_map(text: str) -> np.ndarray:
     """Read a position map [rows, cols, rows, cols] of a square grid from the column `similarity`; −1…1."""
-    levels = np.frombuffer(base64.b64decode(text), np.uint8) / 127.5 - 1
+    levels = _levels(text)
     n = math.isqrt(2 * len(levels))  # of n (n + 1) / 2 pairs
     whole = np.zeros((n, n))
     whole[np.tril_indices(n)] = levels
