@@ -7,6 +7,7 @@ import pytest
 import torch
 from timm.layers import GroupNormAct, HybridEmbed, StdConv2d
 from torch import nn
+from weights import randomise
 
 from vitlab.analysis import filters
 from vitlab.models import zoo
@@ -21,14 +22,6 @@ HYBRID = HybridConfig(**BODY, width=8, layers=(1, 2), stem_stride=2)
 
 def images(side: int = 16, count: int = 4) -> torch.Tensor:
     return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0))
-
-
-def randomise(model: nn.Module) -> nn.Module:
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    return model.eval()
 
 
 # compute

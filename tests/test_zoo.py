@@ -11,19 +11,11 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
+from weights import randomise
 
 from vitlab import paths
 from vitlab.models import zoo
 from vitlab.models.zoo import Pretrained
-
-
-def randomise(model: nn.Module) -> nn.Module:
-    """The model with noise on every weight, so that no two models or files are the same by chance."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    return model.eval()
 
 
 def photographs(height: int, width: int, count: int = 2) -> torch.Tensor:
