@@ -7,6 +7,7 @@ import torch
 from scipy import ndimage
 from timm.layers import resample_abs_pos_embed
 from torch import Tensor, nn
+from weights import randomise
 
 from vitlab.models import zoo
 from vitlab.models.adapt import CONVENTIONS, resize_positions, with_new_head
@@ -16,14 +17,6 @@ GRIDS = [((7, 7), (12, 12)), ((7, 7), (4, 4)), ((3, 5), (8, 6)), ((4, 6), (2, 13
 
 def noise(n: int, dim: int = 6) -> Tensor:
     return torch.randn(n, dim, generator=torch.Generator().manual_seed(0))
-
-
-def randomise(model: nn.Module) -> nn.Module:
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-    return model.eval()
 
 
 @pytest.mark.parametrize(("old", "new"), GRIDS)

@@ -9,6 +9,7 @@ from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
+from weights import randomise
 
 from vitlab import probes
 from vitlab.data.loader import ImageSet, to_float
@@ -47,15 +48,6 @@ def images(n: int, side: int = 32) -> ImageSet:
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (n, 3, side, side), dtype=torch.uint8, generator=generator)
     return ImageSet(pixels, torch.arange(n) % 3, tuple("abc"))
-
-
-def randomise(model: nn.Module) -> nn.Module:
-    """Heads start at zero; here every weight says something."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
-    return model
 
 
 def problem(n: int, dim: int, n_classes: int, seed: int = 0, noise: float = 1.0) -> tuple[Tensor, Tensor]:

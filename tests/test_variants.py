@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+from weights import randomise
 
 from vitlab.analysis import attention, distance, filters, positions, rollout
 from vitlab.models import variants, weights, zoo
@@ -34,17 +35,8 @@ def name_of(options):
     return "-".join(options.values()).replace(" ", "-")
 
 
-def randomise(model, seed=1, scale=0.3):
-    """Every weight random, so that nothing is hidden by a zero or a one."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(scale * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-    return model
-
-
 def small(**options):
-    return randomise(variants.build(BODY | options))
+    return randomise(variants.build(BODY | options), 0.3).train()
 
 
 def images(n=3, size=32, dtype=torch.float32):
@@ -61,7 +53,7 @@ every = pytest.mark.parametrize("options", ALL, ids=name_of)
 @pytest.mark.parametrize("way", ["training", "evaluation", "open"])
 def test_relative_logits_are_those_of_a_bias_written_by_hand_on_2_x_3_patches(way, n_prefix):
     offsets = Offsets(n_patches=6, head_dim=4)
-    attention = randomise(RelativeAttention(Attention(8, 2, 0.0), offsets, own=True).double())
+    attention = randomise(RelativeAttention(Attention(8, 2, 0.0), offsets, own=True).double(), 0.3)
     attention.train(way == "training")
     attention.fused_attn = way != "open"
     x = torch.randn(3, n_prefix + 6, 8, dtype=torch.float64)
@@ -91,7 +83,7 @@ def test_relative_gradients_of_the_training_step_are_those_of_finite_differences
 
 
 def test_positions_2d_are_the_column_s_half_then_the_row_s_on_2_x_3_patches():
-    table = randomise(PositionTable("2d", n_prefix=1, grid=(2, 3), dim=4))
+    table = randomise(PositionTable("2d", n_prefix=1, grid=(2, 3), dim=4), 0.3)
     x, y = table.pos_embed_x[0], table.pos_embed_y[0]
     assert len(x) == 3 and len(y) == 2
     wanted = [table.pos_embed_class[0, 0]] + [torch.cat([x[col], y[row]]) for row in range(2) for col in range(3)]
@@ -110,7 +102,7 @@ def test_positions_in_every_block_are_added_to_each_block_s_input():
 @pytest.mark.parametrize("fused", [True, False])
 def test_axial_attention_stays_in_its_row_or_column(fused):
     rows, cols = 2, 3
-    ordinary, x = randomise(Attention(8, 2, 0.0)), torch.randn(5, 6, 8)
+    ordinary, x = randomise(Attention(8, 2, 0.0), 0.3).train(), torch.randn(5, 6, 8)
     by_axis = {"rows": [[0, 1, 2], [3, 4, 5]], "columns": [[0, 3], [1, 4], [2, 5]]}
     for axis, lines in by_axis.items():
         axial = AxialAttention(ordinary, (rows, cols), axis)
@@ -154,8 +146,7 @@ def test_flops_are_as_many_as_the_formula_says(options):
 def test_the_plain_variant_is_the_plain_class_and_its_logits_are_timm_s_to_the_bit():
     model = zoo.create("Lab-Ti/8", positions="1d", placed="stem", attention="full", pool="class")
     assert type(model) is ViT and type(model.config) is ViTConfig
-    model = randomise(model).eval()
-    for plain in (model, randomise(zoo.create("Lab-Ti/8", pool="gap")).eval()):
+    for plain in (randomise(model), randomise(zoo.create("Lab-Ti/8", pool="gap"))):
         assert torch.equal(plain(images()), weights.as_timm(plain)(images()))
 
 
@@ -227,7 +218,7 @@ def test_trainings_of_two_variants_are_told_apart_by_their_models_alone():
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("options", FULL, ids=name_of)
 def test_training_for_the_class_token_alone_gives_the_logits_and_gradients_of_all_tokens(options, fused):
-    model, x = randomise(variants.build(BODY | options).double()), images(dtype=torch.float64)
+    model, x = small(**options).double(), images(dtype=torch.float64)
     for block in model.blocks:
         block.attn.fused_attn = fused
 
@@ -286,14 +277,11 @@ def test_another_image_size_resizes_tables_or_says_that_it_cannot(options):
 
 @every
 def test_what_is_saved_comes_back_with_its_settings(tmp_path, options):
-    model = randomise(zoo.create("Lab-Mu/8", n_classes=3, **options)).eval()
+    model = randomise(zoo.create("Lab-Mu/8", n_classes=3, **options))
     zoo.save(tmp_path / "model.safetensors", model, "Lab-Mu/8", {"steps": 1})
     loaded = zoo.load(tmp_path / "model.safetensors")
     assert type(loaded.model) is type(model) and loaded.model.config == model.config and loaded.name == "Lab-Mu/8"
     assert torch.equal(loaded.model(images()), model(images()))
-    control = zoo.load(tmp_path / "model.safetensors", untrained=True, seed=2).model
-    fresh = zoo.create("Lab-Mu/8", n_classes=3, seed=2, **options).state_dict()
-    assert all(torch.equal(value, fresh[name]) for name, value in control.state_dict().items())
 
 
 def test_weights_of_one_variant_fit_no_other():
@@ -446,11 +434,6 @@ def test_tokens_that_fill_no_grid_are_refused():
     attention = RelativeAttention(Attention(8, 2, 0.0), Offsets(6, 4), own=True)
     with pytest.raises(ValueError, match=r"9 tokens given, but the relative positions are those of 6 patches"):
         attention(torch.zeros(1, 9, 8))
-
-
-def test_a_variant_has_no_counterpart_in_timm():
-    with pytest.raises(ValueError, match="a Variant has no counterpart in timm"):
-        weights.timm_arguments(small(positions="2d"))
 
 
 def test_a_description_of_a_variant_that_cannot_be_is_refused(tmp_path):

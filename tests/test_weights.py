@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from timm.models import save_for_hf
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
+from weights import randomise
 
 from vitlab.models import weights, zoo
 from vitlab.models.vit import ViT, ViTConfig
@@ -95,15 +96,6 @@ def as_released(model: nn.Module) -> dict[str, np.ndarray]:
     for theirs, ours in norms.items():
         arrays |= {f"{theirs}/scale": state[f"{ours}.weight"], f"{theirs}/bias": state[f"{ours}.bias"]}
     return arrays
-
-
-def randomise(model: nn.Module) -> nn.Module:
-    """The model with noise on every weight, so that no two models or files are the same by chance."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    return model.eval()
 
 
 @pytest.mark.parametrize(

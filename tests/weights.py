@@ -1,6 +1,16 @@
-"""How far apart two trained models are, for the tests of equal training on unequal machines."""
+"""Weights for tests: random ones, and how far those of two trained models are apart."""
 
 import torch
+from torch import nn
+
+
+def randomise(model: nn.Module, scale: float = 0.1) -> nn.Module:
+    """The model in eval mode with noise on every weight, so that nothing is hidden by a zero, a one or by chance."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return model.eval()
 
 
 def apart(first: dict, second: dict) -> float:

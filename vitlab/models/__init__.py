@@ -1,1 +1,1 @@
-"""The models: the paper's ViT (`vit`), its ResNet baseline (`resnet`), and every model by name (`zoo`)."""
+"""The models: the paper's ViT (`vit`), its ResNet baseline and hybrid (`convnets`), and every model by name (`zoo`)."""

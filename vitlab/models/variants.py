@@ -145,12 +145,9 @@ class Offsets(nn.Module):
 class RelativeAttention(Attention):
     """Self-attention with "1-dimensional relative attention" as a bias (App. D.4): softmax((q kᵀ + q rᵀ) / √D_h).
 
-    r is the embedding of the offset p_q - p_k between two patches' places in the sequence, see `Offsets`; the query is
-    that of the content. A class token is at no distance from a patch: in pairs with it the content alone decides. (An
-    embedding for the pairs of the class token's own query with the patches would be the same for all of them, and a
-    softmax does not see that.) The paper does not say how the class token takes part. Where the head reads the class
-    token, it reads the output of that one query in the last block: the last block's own table is then never asked and
-    gets no gradient.
+    r is the embedding of the offset p_q - p_k between two patches' places in the sequence, see `Offsets`. The paper
+    does not say how a class token takes part; it is at no distance from a patch: in pairs with it the content alone
+    decides. Where the head reads the class token, the last block's own table gets no gradient.
 
     `offsets` is registered here where it is the block's own; where blocks share it, the model registers it.
     """
@@ -326,15 +323,15 @@ class PlacedBlock(Block):
 class Variant(ViT):
     """A ViT as its configuration says. From one seed, all weights but the positions' are those of the plain `ViT`.
 
-    The new tables are drawn as the authors' code draws the one it has, from a normal of deviation 0.02; it does not
-    have these variants. Dropout follows where positions are first added to the patches' embeddings.
+    The new tables are drawn from a normal of deviation 0.02, as the authors' code draws the one that it has. Dropout
+    follows where positions are first added to the patches' embeddings.
     """
 
     config: VariantConfig
 
-    def __init__(self, config: VariantConfig, seed: int = 0, patch_embed: nn.Module | None = None) -> None:
+    def __init__(self, config: VariantConfig, seed: int = 0) -> None:
         n_blocks = config.depth * (2 if config.attention == "axial" else 1)
-        super().__init__(replace(config, depth=n_blocks), seed, patch_embed)
+        super().__init__(replace(config, depth=n_blocks), seed)
         self.config = config
         rows, cols = (int(side) for side in self.patch_embed.grid_size)
         own = config.placed == "every block"

@@ -194,11 +194,10 @@ class ViT(nn.Module):
             self.blocks = nn.Sequential(*(Block(config) for _ in range(config.depth)))
             self.norm = nn.LayerNorm(config.dim, eps=1e-6)
             self.pre_logits: nn.Module = nn.Identity()
-            if (
-                config.head == "tanh"
-            ):  # the pre-training head's hidden layer (§3.1); by the paper's rule dropout follows
+            if config.head == "tanh":  # the pre-training head's hidden layer (§3.1)
+                # by the paper's rule dropout follows; the authors' code has none there
                 parts = {"fc": nn.Linear(config.dim, config.dim), "act": nn.Tanh(), "drop": nn.Dropout(config.dropout)}
-                self.pre_logits = nn.Sequential(OrderedDict(parts))  # the authors' code has no dropout there
+                self.pre_logits = nn.Sequential(OrderedDict(parts))
             self.head = nn.Linear(config.dim, config.n_classes)
         if not self.pos_embed.is_meta:  # on the meta device there is nothing to fill: shapes and counts only
             _init_weights(self, torch.Generator().manual_seed(seed), own_embed=patch_embed is None)

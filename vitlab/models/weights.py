@@ -103,10 +103,8 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                total, most = (
-                    sum(i.file_size for i in archive.infolist()),
-                    max(SMALL, MAX_EXPANSION * path.stat().st_size),
-                )
+                total = sum(info.file_size for info in archive.infolist())
+                most = max(SMALL, MAX_EXPANSION * path.stat().st_size)
                 if any(info.comment for info in archive.infolist()):  # numpy writes none: a damaged list of entries
                     raise zipfile.BadZipFile("its list of entries is damaged")
                 if total > most:
@@ -134,12 +132,10 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 def from_release(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Tensor], int]:
     """Bring a released ViT's or hybrid's arrays under timm's names, float32; also tell its number of heads.
 
-    Layers may be missing: whether they fit a model is for the model to say. Raises ValueError for the first array that
-    no released ViT has.
+    Layers may be missing. Raises ValueError for the first array that no released ViT has.
     """
-    prefix = next(
-        (p for p in ("opt/target/", "params/") if f"{p}embedding/kernel" in arrays), ""
-    )  # of a training state
+    of_states = ("opt/target/", "params/")  # in files of a training's whole state
+    prefix = next((p for p in of_states if f"{p}embedding/kernel" in arrays), "")
     weights = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
     if "embedding/kernel" not in weights:
         found = ", ".join(sorted(arrays)[:4]) or "nothing"
@@ -369,13 +365,10 @@ def read_folder(folder: Path, with_weights: bool = True) -> dict[str, Any]:
 
 
 def find(name: str, asked: str = "") -> tuple[str, Path, str]:
-    """Find the weights timm publishes under a name, or those of "hf-hub:OWNER/MODEL" or "local-dir:FOLDER".
+    """Find the weights of timm's under a name, "hf-hub:OWNER/MODEL" or "local-dir:FOLDER": build name, file, source.
 
-    Returns the name to build the model by, the safetensors file, and where it came from, for people. `asked` is what
-    errors call the model, when it was asked for by another name.
-
-    Raises FileNotFoundError for a folder or file that is not there, ConnectionError as `hub_file`, ValueError for a
-    name without published weights, or a folder that is not timm's.
+    `asked` is what errors call the model. Raises FileNotFoundError for a folder or file that is not there,
+    ConnectionError as `hub_file`, ValueError for a name without published weights, or a folder that is not timm's.
     """
     from timm.models import get_pretrained_cfg, list_pretrained
 
@@ -423,8 +416,7 @@ def parse_hub(name: str) -> tuple[str, str | None]:
 def hub_file(repo_id: str, filename: str, name: str, revision: str | None = None) -> Path:
     """Get a file of a Hugging Face repository: from the local cache if it is there, else downloaded.
 
-    Raises ConnectionError, within three seconds, when the hub cannot be reached (huggingface_hub alone tries for
-    half a minute), and ValueError when the repository has no such file.
+    Raises ConnectionError within three seconds (huggingface_hub: half a minute), and ValueError for no such file.
     """
     from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError

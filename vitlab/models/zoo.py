@@ -209,10 +209,9 @@ def spell(name: str) -> str:
 
 
 def build_timm(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> nn.Module:
-    """Make timm's model with fresh weights of its own initialisation, drawn from `seed` alone.
+    """Make timm's model, its fresh weights drawn from `seed` alone; `arguments` go to timm as they are.
 
-    `settings` are those of `create`; `arguments` go to timm as they are. Raises as `weights.find`, and ValueError for
-    settings that timm's model does not take.
+    Raises as `weights.find`, and ValueError for `settings` of `create` that timm's model does not take.
     """
     import timm
 
@@ -271,9 +270,8 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
                 f"the weights {text.lower()!r} should be at {path} and are not; restore the file with git, or give "
                 "a path to a .safetensors file or a timm name instead"
             )
-        loaded = dataclasses.replace(
-            load_file(path, untrained, seed), source=f"data/{path.name}"
-        )  # everywhere the same
+        # its source is the same wherever the project lies
+        loaded = dataclasses.replace(load_file(path, untrained, seed), source=f"data/{path.name}")
     elif file and not is_folder and not text.startswith(files.PREFIXES) and not os.path.isfile(text):
         loaded = load_named(name, Path(os.path.expanduser(file)), untrained, seed)
     elif not is_folder and (text.endswith(FILE_ENDINGS) or os.path.isfile(text)):
@@ -335,8 +333,7 @@ def rebuild(
 ) -> tuple[Callable[[], nn.Module], nn.Module, dict[str, Any]]:
     """Tell the model that `text`, in the file at `path`, describes: what makes it, its shapes, the whole description.
 
-    It has no more blocks than the file has tensors; its shapes are for the caller to compare. No network is asked.
-    Raises ValueError for a description that cannot be used.
+    No network is asked. Raises ValueError for a description that cannot be used.
     """
     try:
         record = json.loads(text)
@@ -397,9 +394,8 @@ def load_named(name: str, path: Path, untrained: bool, seed: int) -> Pretrained:
         state = {key: value for key, value in state.items() if not key.startswith("pre_logits.")}
         note = ", without the layer before its zero head"
     if name.startswith(files.FOLDER_PREFIX):
-        check_depth(
-            files.read_folder(Path(name.removeprefix(files.FOLDER_PREFIX))).get("model_args") or {}, state, path
-        )
+        description = files.read_folder(Path(name.removeprefix(files.FOLDER_PREFIX)))
+        check_depth(description.get("model_args") or {}, state, path)
     shapes = make_shapes(partial(build, name, settings, seed))
     side, positions = files.grid_side(state), getattr(shapes, "pos_embed", None)
     if side and positions is not None and positions.shape != state["pos_embed"].shape:
