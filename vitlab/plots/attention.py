@@ -166,12 +166,7 @@ def plot_mass_and_distance(heads: pd.DataFrame, column: str, ax: Axes) -> Axes:
     return ax
 
 
-def mark_patch(
-    ax: Axes,
-    patch: tuple[int, int],
-    size: tuple[float, float] = (1.0, 1.0),
-    origin: tuple[float, float] = (-0.5, -0.5),
-) -> None:
+def mark_patch(ax: Axes, patch: tuple[int, int], size=(1.0, 1.0), origin=(-0.5, -0.5)) -> None:
     """Frame a patch (row, column), `size` wide and high, in white and red; the image begins at `origin`."""
     corner = (origin[0] + patch[1] * size[0], origin[1] + patch[0] * size[1])
     for colour, width in (("white", 3.6), (COLOURS["vermilion"], 1.8)):

@@ -92,12 +92,12 @@ def log_ticks(ax: Axes, values: Sequence[float] | pd.Series, words: Sequence[str
     ax.set_xticks(ticks, words or [f"{value:g}" for value in ticks])
 
 
-def log_axis(ax: Axes, name: str, subs: tuple[float, ...], words: Callable) -> None:
+def log_axis(ax: Axes, name: str, subs=(1.0, 2.0, 5.0), words: Callable | None = None) -> None:
     """Make the axis x or y logarithmic, with ticks at these multiples of powers of ten, which `words` writes."""
     ax.set(**{f"{name}scale": "log"})
     axis = ax.xaxis if name == "x" else ax.yaxis
     axis.set_major_locator(LogLocator(subs=subs))
-    axis.set_major_formatter(words)
+    axis.set_major_formatter(words or (lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
@@ -261,15 +261,10 @@ def plot_speeds(table: pd.DataFrame, ax: Axes, y: str = "images_per_second") -> 
     plot_curves(table, ax, x="image_size", y=y, estimator="median", errorbar=("pi", 100))
     ax.collections[-1].set_visible(speed or table.groupby(["model", "image_size"]).size().max() > 1)
     log_ticks(ax, table["image_size"])
-    log_axis(ax, "y", (1.0, 2.0, 5.0), write_value)
+    log_axis(ax, "y")
     ax.set_xlabel("input size (pixels a side, log scale)")
     ax.legend()
     return ax
-
-
-def write_value(value: float, _: object) -> str:
-    """Write a tick of a logarithmic axis without exponent."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:g}"
 
 
 def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes, patch_size: int) -> Axes:
@@ -402,7 +397,7 @@ def plot_forward_times(times: pd.DataFrame, ax: Axes) -> Axes:
     plot_curves(times, ax, x="tokens", y="milliseconds", hue="arm", errorbar=None)
     sides = sorted(times["tokens"].unique().tolist())
     log_ticks(ax, sides, [f"{side} × {side}" for side in sides])
-    log_axis(ax, "y", (1.0, 2.0, 5.0), write_value)
+    log_axis(ax, "y")
     ax.set(xlabel="grid of patches (log scale)", ylabel="forward pass (ms, log scale)")
     ax.legend(loc="best", fontsize=9)
     return ax

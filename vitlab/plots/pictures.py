@@ -30,11 +30,7 @@ VERDICTS = {
 
 
 def tile(tiles: np.ndarray, gap: int, fill: float = 255) -> np.ndarray:
-    """Lay tiles [rows, columns, H, W, …] out as one picture [H2, W2, …], `gap` pixels of `fill` between them.
-
-    >>> tile(np.zeros((2, 3, 8, 8, 3), np.uint8), gap=1).shape
-    (17, 26, 3)
-    """
+    """Lay tiles [rows, columns, H, W, …] out as one picture [H2, W2, …], `gap` pixels of `fill` between them."""
     padding = [(0, 0), (0, 0), (0, gap), (0, gap)] + [(0, 0)] * (tiles.ndim - 4)
     padded = np.moveaxis(np.pad(tiles, padding, constant_values=fill), 2, 1)
     rows, height, columns, width = padded.shape[:4]

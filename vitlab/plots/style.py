@@ -78,13 +78,6 @@ def figure(
 
     `shape` (rows, columns) and `options` are those of `plt.subplots`; a `mosaic` of names gives axes by their names.
     What fails inside is neither saved nor shown. A notebook's cell shows the file that was saved, and has `alt`.
-
-    >>> class Folder:
-    ...     def save(self, fig, name, alt):
-    ...         print(f"{name}: {alt}")
-    >>> with figure(Folder(), "lines", 1, 2, alt="Two lines.", figsize=(6, 2)) as (left, right):
-    ...     lines = left.plot([0, 1]), right.plot([1, 0])
-    lines: Two lines.
     """
     with style():
         fig, axes = plt.subplot_mosaic(mosaic, **options) if mosaic else plt.subplots(*shape, **options)
@@ -127,10 +120,9 @@ def labels(models: Iterable[str]) -> dict[str, str]:
 
 
 def sizes_table(sizes: Sequence[Any]) -> str:
-    """Write models' sizes, as `vitlab.models.zoo.size_of` has them, with their names in legends, as Markdown.
+    """Write models' sizes (`zoo.size_of`) with their names in legends, as Markdown; a hybrid's ResNet comes first.
 
-    A ResNet's width is that of its first and last stage, its depth the number of residual blocks; a hybrid has those
-    of its ResNet, then those of its encoder.
+    A ResNet's width is that of its first and last stage, its depth the number of residual blocks.
     """
     lines = ["| name | in legends | width | depth | heads | parameters | FLOPs |", "|---|---|--:|--:|--:|--:|--:|"]
     names = labels(size.model for size in sizes)
@@ -200,10 +192,7 @@ def in_notebook() -> bool:
 
 
 def still(png: bytes, alt: str, width: int | None = None) -> tuple[dict, dict]:
-    """Return what a cell shows of a picture, data and metadata; `alt` for those who do not see it.
-
-    `width`: in pixels of the page, where the picture has more than are to be seen on most screens.
-    """
+    """Return what a cell shows of a picture, `width` pixels wide: data and metadata; `alt` says what is seen."""
     about = {"alt": alt} if width is None else {"alt": alt, "width": width}
     return {"image/png": base64.b64encode(png).decode(), "text/plain": alt}, {"image/png": about}
 
