@@ -73,11 +73,12 @@ def test_a_cell_shows_the_film_and_its_last_frame_as_a_picture_with_words(film):
     assert data["text/plain"] == "Film('One & all', 3 frames)"
 
 
-def test_an_evaluation_without_a_map_is_refused():
-    with pytest.raises(ValueError, match=r"2 evaluations given, without a position map at \[100\]"):
-        training_film(heads((16.0,) * 4, (16.0,) * 4), maps(0), **SCALE)
-    with pytest.raises(ValueError, match="0 evaluations given"):
-        training_film(heads((16.0,) * 4).iloc[:0], {}, **SCALE)
+@pytest.mark.parametrize(
+    "rows, message", [(8, r"2 evaluations given, without a position map at \[100\]"), (0, "0 eval")]
+)
+def test_an_evaluation_without_a_map_is_refused(rows, message):
+    with pytest.raises(ValueError, match=message):
+        training_film(heads((16.0,) * 4, (16.0,) * 4).iloc[:rows], maps(0), **SCALE)
 
 
 def shapes(*rows):

@@ -9,6 +9,7 @@ import zlib
 
 import numpy as np
 import pytest
+import timm
 import torch
 import traitlets
 from PIL import Image
@@ -111,23 +112,13 @@ class TestPayload:
         wanted = rollout_from_maps(maps, GRID, n_prefix, class_token=class_token)[0].flatten().numpy()
         assert np.abs(shown_values(arrays)[-1, 0] - wanted).max() <= wanted.max() / 255
 
-    def test_without_a_class_token_the_first_query_is_the_mean_patch(self):
-        maps = made_maps(0)
-        made = made_view(maps, n_prefix=0)
-        assert made.meta["tokens"] == ["mean of all patches"] and made.meta["prefix"] == ""
-        wanted = torch.stack(maps)[:, 0].flatten(0, 1).mean(1).numpy()
-        assert np.abs(shown_values(made.arrays)[:-1, 0] - wanted).max() <= wanted.max() / 255
-        np.testing.assert_allclose(made.arrays["distance"][:, 0], made.arrays["head_distance"], rtol=1e-5)
-
     def test_registers_are_queries_by_name(self):
         assert made_view(made_maps(3), n_prefix=3).meta["tokens"] == ["class token", "prefix token 2", "prefix token 3"]
         names = made_view(made_maps(2), n_prefix=2, class_token=False).meta["tokens"]
         assert names == ["mean of all patches", "prefix token 1", "prefix token 2"]
-
-    def test_one_image_of_a_batch(self):
-        maps = made_maps(batch=3)
-        alone = made_view([attn[2:] for attn in maps])
-        assert made_view(maps, index=2).packed == alone.packed != made_view(maps).packed
+        made = made_view(made_maps(0), n_prefix=0)
+        assert made.meta["tokens"] == ["mean of all patches"] and made.meta["prefix"] == ""
+        np.testing.assert_allclose(made.arrays["distance"][:, 0], made.arrays["head_distance"], rtol=1e-5)
 
     def test_chosen_blocks_leave_rollout_whole(self):
         maps = made_maps()
@@ -154,7 +145,7 @@ class TestPayload:
 
 
 class TestSize:
-    @pytest.mark.parametrize("spread", [0.02, 0.4, 1.0, 3.0])
+    @pytest.mark.parametrize("spread", [0.4, 1.0])
     def test_tiny_fits_two_megabytes_whatever_it_learned(self, spread):
         """ViT-Ti/16, all 12 × 3 heads and rollout; logits of this spread are the hardest to pack about 0.4 to 1."""
         maps = made_maps(1, (14, 14), 12, 3, spread=spread)
@@ -171,7 +162,7 @@ class TestSize:
 
     @pytest.mark.parametrize(
         "depth, heads, side, n_prefix",
-        [(12, 3, 14, 1), (12, 12, 14, 1), (24, 16, 14, 5), (6, 4, 8, 1), (12, 3, 32, 1), (12, 12, 24, 0)],
+        [(12, 12, 14, 1), (24, 16, 14, 5), (6, 4, 8, 1), (12, 3, 32, 1), (12, 12, 24, 0)],
     )
     def test_what_fitting_says_fits(self, depth, heads, side, n_prefix):
         empty = torch.empty(1, heads, n_prefix + side**2, n_prefix + side**2)
@@ -179,10 +170,8 @@ class TestSize:
         blocks, n_cells = found["blocks"], (side // found["pool"]) ** 2
         assert blocks[0] == 0 and (len(blocks) == 1 or blocks[-1] == depth - 1)
         assert blocks == sorted(set(blocks)) and len(blocks) >= min(3, depth)
-        assert len(blocks) * heads * n_cells * (n_cells + n_prefix + 1) * 0.92 * 4 / 3 < 1_750_000
-
-    def test_tiny_needs_no_fit_size(self):
         assert fit_size([torch.empty(1, 3, 197, 197)] * 12, (14, 14)) == {"blocks": list(range(12)), "pool": 1}
+        assert len(blocks) * heads * n_cells * (n_cells + n_prefix + 1) * 0.92 * 4 / 3 < 1_750_000
 
 
 class TestPage:
@@ -241,18 +230,14 @@ class TestPage:
         assert not re.search(r"https?://|@import|\bimport\(|src=|url\(|fetch\(|XMLHttpRequest", page)
 
     def test_the_picture_is_the_image(self):
-        from io import BytesIO
-
-        from PIL import Image
-
         image = picture()
         address = attention_view(made_maps(), image, GRID, 16).meta["picture"]
-        shown = Image.open(BytesIO(base64.b64decode(address.removeprefix("data:image/png;base64,"))))
+        shown = Image.open(io.BytesIO(base64.b64decode(address.removeprefix("data:image/png;base64,"))))
         np.testing.assert_array_equal(np.asarray(shown), (255 * image).round().byte().permute(1, 2, 0))
-        large = (255 * torch.rand(3, 600, 1200)).byte()
+        large = torch.rand(3, 600, 1200)
         found = attention_view(made_maps(), large, GRID, 16).meta
         assert found["size"] == [600, 1200] and found["picture"].startswith("data:image/jpeg;base64,")
-        assert Image.open(BytesIO(base64.b64decode(found["picture"].partition(",")[2]))).size == (512, 256)
+        assert Image.open(io.BytesIO(base64.b64decode(found["picture"].partition(",")[2]))).size == (512, 256)
 
 
 class TestModels:
@@ -263,12 +248,12 @@ class TestModels:
         made = view(pretrained, image)
         x = pretrained.prepare(image[None])
         maps = attention_maps(pretrained.model, x)
-        assert made.packed == attention_view(maps, image, (12, 12), 8).packed
+        same = attention_view(maps, image / 255, (12, 12), 8)
+        assert made.packed == same.packed
         rollout = attention_rollout(pretrained.model, x)[0].flatten().numpy()
         assert np.abs(shown_values(made.arrays)[-1, 0] - rollout).max() <= rollout.max() / 255
         assert made.meta["title"] == pretrained.name
-        address = attention_view(maps, image, (12, 12), 8).meta["picture"]
-        assert made.meta["picture"] == address  # normalised and back again
+        assert made.meta["picture"] == same.meta["picture"]  # normalised and back again
 
     @pytest.mark.parametrize(
         "options, grid, tokens",
@@ -280,8 +265,6 @@ class TestModels:
         ],
     )
     def test_timm_models(self, options, grid, tokens):
-        import timm
-
         model = timm.create_model("test_vit", **options).eval()
         image = torch.randn(3, grid[0] * 16, grid[1] * 16, generator=torch.Generator().manual_seed(0))
         made = view(model, image)
@@ -289,17 +272,8 @@ class TestModels:
         assert made.meta["heads"] == options.get("num_heads", 2)
         assert made.meta["title"] == "VisionTransformer"
 
-    def test_one_of_a_batch(self):
-        pretrained = zoo.load("lab")
-        images = torch.randint(0, 256, (3, 3, 64, 64), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-        assert view(pretrained, images, index=1).packed == view(pretrained, images[1]).packed
-        with pytest.raises(ValueError, match="index 3 given, expected 0…2"):
-            view(pretrained, images, index=3)
-
     @pytest.mark.slow
     def test_fit_shows_what_fits(self):
-        import timm
-
         torch.manual_seed(0)  # how well the maps can be packed depends on the weights
         model = timm.create_model("test_vit", img_size=512).eval()  # 32 × 32 patches, 6 blocks of 2 heads
         image = torch.zeros(3, 512, 512)
@@ -315,19 +289,18 @@ class TestRefused:
         "change, message",
         [
             (dict(maps=[]), "no attention maps"),
+            (dict(maps=[torch.full((1, 2, 16, 16), torch.nan)]), "holds NaN"),
+            (dict(maps=[2 * attn for attn in made_maps()]), "rows that sum to 1"),
+            (dict(maps=made_maps(heads=1) + made_maps()), r"blocks have \(images, heads\) \[\(1, 1\), \(1, 2\)\]"),
             (dict(grid=(4, 5)), r"expected \[batch, heads, 21, 21\]"),
             (dict(n_prefix=2), r"expected \[batch, heads, 17, 17\]"),
-            (dict(index=1), "index 1 given, expected 0…0"),
+            (dict(maps=made_maps(batch=2)), "maps of 2 images given, expected those of one"),
             (dict(blocks=[0, 4]), r"blocks \[0, 4\] given, expected different numbers from 0 to 3"),
             (dict(blocks=[1, 1]), "different numbers"),
             (dict(blocks=[]), "different numbers"),
             (dict(pool=2), r"pool 2 given, expected a number that divides both sides of the grid \(3, 5\)"),
             (dict(pool=0), "pool 0"),
             (dict(show="all"), "show 'all' given, expected one of heads, block, head, rollout"),
-            (dict(image=picture() * 4 - 2), "holds values -2…2, expected 0…1"),
-            (dict(image=picture() * torch.nan), "holds values nan…nan"),
-            (dict(image=picture().long()), "torch.int64"),
-            (dict(image=picture()[:2]), r"image is \[2, 48, 80\], expected one picture"),
         ],
     )
     def test_by_name_and_with_what_to_do(self, change, message):
@@ -335,28 +308,8 @@ class TestRefused:
         with pytest.raises(ValueError, match=message):
             attention_view(**given)
 
-    def test_nan_and_what_is_no_attention(self):
-        maps = made_maps()
-        maps[2][0, 1, 3, 4] = torch.nan
-        with pytest.raises(ValueError, match="holds NaN"):
-            made_view(maps)
-        with pytest.raises(ValueError, match="rows that sum to 1"):
-            made_view([2 * attn for attn in made_maps()])
-
-    def test_blocks_with_different_heads(self):
-        with pytest.raises(ValueError, match=r"blocks have \(images, heads\) \[\(1, 1\), \(1, 2\)\]"):
-            made_view([*made_maps(heads=1), *made_maps(heads=2)])
-
 
 class TestWidget:
-    def test_starts_in_the_middle_and_takes_what_there_is(self):
-        made = made_view(made_maps(), blocks=[1, 3]).widget()
-        assert (made.block, made.head, made.query, made.show) == (1, 0, (1, 2), "heads")
-        made.block, made.head, made.query = 3, 1, (2, 4)
-        made.query = "class token"
-        assert np.isnan(made.distance_px)
-        made.show = "rollout"
-
     @pytest.mark.parametrize(
         "name, value, message",
         [
@@ -374,9 +327,12 @@ class TestWidget:
     def test_distance_of_the_selection(self):
         maps = made_maps(5)
         made = made_view(maps, n_prefix=5).widget()
+        assert (made.block, made.head, made.query, made.show) == (0, 0, (1, 2), "heads")
         made.block, made.head, made.query = 2, 1, (1, 3)
         row = maps[2][0, 1, 5 + 8, 5:]
         assert made.distance_px == pytest.approx((row * pixel_distances(GRID, 16)[8]).sum().item(), abs=1e-3)
         made.show = "rollout"
         row = rollout_matrix(maps)[0, 5 + 8, 5:]
         assert made.distance_px == pytest.approx((row * pixel_distances(GRID, 16)[8]).sum().item(), abs=1e-3)
+        made.query = "class token"
+        assert np.isnan(made.distance_px)

@@ -40,12 +40,11 @@ def line(n):
     return figure, f"{n} squared is {n**2}."
 
 
-@pytest.fixture
-def explorer():
-    return widgets.Explorer(line, "A line", n=widgets.choice("how many", (1, 2, 13), 2))
-
-
 class TestControls:
+    @pytest.fixture
+    def explorer(self):
+        return widgets.Explorer(line, "A line", n=widgets.choice("how many", (1, 2, 13), 2))
+
     @pytest.fixture
     def published(self, monkeypatch):
         """What a cell is given: outputs, and those that replace the one with a display id."""
@@ -55,15 +54,18 @@ class TestControls:
         return found
 
     def test_a_slider_for_numbers_a_list_for_words(self):
-        number, word = widgets.choice("a number", (1, 2.5), 1), widgets.choice("a word", ("x", "y"), "x")
+        number, word = widgets.choice("a number", (1, 2.5)), widgets.choice("a word", ("x", "y"), "y")
         assert isinstance(number, ipywidgets.SelectionSlider) and isinstance(word, ipywidgets.Dropdown)
+        assert (number.value, word.value) == (1, "y")
         with pytest.raises(ValueError, match=r"how many: 3 given at first, expected one of \[1, 2\]"):
             widgets.choice("how many", (1, 2), 3)
 
-    def test_nobody_there_one_still_picture(self, explorer, published):
+    def test_nobody_there_one_still_picture_or_why_there_is_none(self, explorer, published):
         explorer._ipython_display_()
-        assert [sorted(data) for data, _ in published] == [["image/png", "text/plain"]]
-        assert published[0][0]["text/plain"] == "A line. 2 squared is 4."
+        widgets.Explorer(line, "A line", n=widgets.choice("how many", (13,)))._ipython_display_()
+        (picture, _), (refused, _) = published
+        assert sorted(picture) == ["image/png", "text/plain"] and picture["text/plain"] == "A line. 2 squared is 4."
+        assert refused == {"text/plain": "A line: 13 <given>, expected luck"}
 
     def test_each_turn_replaces_the_picture_in_the_cell(self, explorer, published, monkeypatch):
         monkeypatch.setattr(controls, "somebody_is_there", lambda: True)
@@ -76,10 +78,6 @@ class TestControls:
         assert again["update"] and not first["update"] and again["transient"] == first["transient"]
         explorer.controls["n"].value = 13  # refused: the picture stays
         assert len(published) == 3
-
-    def test_what_cannot_be_drawn_at_first_is_said(self, published):
-        widgets.Explorer(line, "A line", n=widgets.choice("how many", (13,), 13))._ipython_display_()
-        assert [data for data, _ in published] == [{"text/plain": "A line: 13 <given>, expected luck"}]
 
     @pytest.mark.slow
     def test_under_papermill_a_still_picture_and_nothing_else(self, tmp_path):
@@ -228,11 +226,9 @@ class TestOcclusion:
     def test_only_the_patch_that_is_used_counts(self, made):
         """White is 1, the mean of the picture −2/3: the first logit falls from 1 to −2/3, or stays."""
         before, after = 1 / (1 + np.exp(-1)), 1 / (1 + np.exp(2 / 3))
-        for row in (1, 2):
-            for column in (1, 2, 3):
-                left = after if (row, column) == (2, 3) else before
-                figure, words = drawn(made, row=row, column=column, size=1)
-                assert f"white: {before:.1%} with everything seen, {left:.1%} with 1 × 1 patches" in words
+        for row, column, left in ((1, 3, before), (2, 2, before), (2, 3, after)):
+            figure, words = drawn(made, row=row, column=column, size=1)
+            assert f"white: {before:.1%} with everything seen, {left:.1%} with 1 × 1 patches" in words
         both = torch.tensor([[1.0, 0.0], [-2 / 3, 0.0]]).softmax(-1).flatten()
         np.testing.assert_allclose([bar.get_width() for bar in figure.axes[2].patches], 100 * both, rtol=1e-5)
         assert "nothing is hidden" in drawn(made, size=0)[1]
@@ -246,16 +242,14 @@ class TestOcclusion:
         at_the_edge = hide(x, (2, 3), 1, 2, 3)  # more than there is
         assert (at_the_edge != x).any(dim=1)[:, 4:, 8:].all() and torch.equal(at_the_edge[:, :, :4], x[:, :, :4])
 
-    def test_a_picture_of_ones_own(self, made):
+    def test_a_picture_of_ones_own_and_a_model_without_classes(self, made):
         white = [{"content": memoryview(encoded(Image.new("RGB", (12, 8), "white")))}]
         assert "a change of +0.0 points" in drawn(made, own=white)[1]  # white everywhere: its mean is white too
         with pytest.raises(ValueError, match="not a picture"):
             drawn(made, own=[{"content": white[0]["content"][:40]}])
-
-    def test_a_model_without_classes_is_refused(self):
-        pretrained = zoo.Pretrained(nn.Identity(), "features", "nowhere", (8, 12))
+        features = zoo.Pretrained(nn.Identity(), "features", "nowhere", (8, 12))
         with pytest.raises(ValueError, match="features returned no logits"):
-            drawn(widgets.occlusion(pretrained, torch.zeros(3, 8, 12, dtype=torch.uint8), grid=(2, 3)))
+            drawn(widgets.occlusion(features, torch.zeros(3, 8, 12, dtype=torch.uint8), grid=(2, 3)))
 
 
 class TestMasking:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
@@ -13,9 +13,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from vitlab.plots.curves import own_looks, plot_curves
+from vitlab.plots.curves import plot_curves
 from vitlab.plots.pictures import tile
-from vitlab.plots.style import COLOURS, MUTED, accuracy_axis, bare, legend_above, paper_line
+from vitlab.plots.style import COLOURS, LOOKS, MUTED, accuracy_axis, bare, legend_above, paper_line
 
 MODELS = {  # model → colour, marker, offset from the block's number, order of drawing
     "trained": (COLOURS["blue"], "o", -0.12, 3),
@@ -26,7 +26,7 @@ OBJECTIVES = {"masked": (COLOURS["blue"], "o"), "labels": (COLOURS["vermilion"],
 
 def plot_attention_distances(
     data: pd.DataFrame,
-    ax: Axes | None = None,
+    ax: Axes,
     *,
     column: str = "distance_px",
     uniform: float | None = None,
@@ -36,36 +36,28 @@ def plot_attention_distances(
 ) -> Axes:
     """Draw a dot per head, its mean attention distance in pixels over the number of its block (Fig. 7 right).
 
-    A line joins the means of the trained model's blocks. The axis begins at 0, unless all distances lie in the upper
-    half of what it would show; then it shows where they lie. Axes that share it show what all of them need.
+    The axis begins at 0, unless all distances lie in the upper half of what it would show; then it shows where they
+    lie. Axes that share it show what all of them need.
 
     Args:
-        data: one row per `model` ("trained", "untrained"), `block` and `head`; with `low` and `high` the first
-            model's dots of "distance_px" carry their interval.
-        uniform: distance of a head that looks everywhere alike, drawn as a dashed grey line.
+        data: a row per `model` ("trained", "untrained"), `block` and `head`; with `low` and `high` the trained dots
+            of "distance_px" carry their interval.
+        uniform: distance of a head that looks everywhere alike; `local`: below which a head is called local.
         image_px: side of the images, for the label of the axis.
-        local: distance below which a head is called local, drawn as a dotted line.
-
-    Raises:
-        ValueError: it is of another model than "trained" and "untrained".
     """
-    if not set(data["model"]) <= set(MODELS):
-        raise ValueError(f"data is of model {sorted(set(data['model']))}, expected {' or '.join(MODELS)}")
-    ax = ax or plt.gca()
     shown = [*data[column], *(line for line in (uniform, local) if line is not None)]
     if uniform is not None:
         paper_line(ax, uniform, "uniform attention")
     if local is not None:
         ax.axhline(local, color=COLOURS["green"], linestyle=":", linewidth=1.6, label="local: below this", zorder=1)
-    trained = data[data["model"] == "trained"]
+    trained, (colour, _, offset, _) = data[data["model"] == "trained"], MODELS["trained"]
     if column == "distance_px" and "low" in data:
         shown += [*trained["low"], *trained["high"]]
-        ax.vlines(_places(trained), trained["low"], trained["high"], MODELS["trained"][0], linewidth=1, alpha=0.6)
+        ax.vlines(_places(trained), trained["low"], trained["high"], colour, linewidth=1, alpha=0.6)
     _dots(data, column, ax)
     means = trained.groupby("block")[column].mean()
     if len(means) > 1:
-        x = means.index + MODELS["trained"][2]
-        ax.plot(x, means, color=MODELS["trained"][0], linewidth=1.2, alpha=0.5, label="mean of the trained heads")
+        ax.plot(means.index + offset, means, color=colour, linewidth=1.2, alpha=0.5, label="mean of the trained heads")
     ax.set_ylabel("mean attention distance" + (" (px)" if image_px is None else f" (px of {image_px})"))
     low, high = min(shown), max(shown)
     bottom = 0.0 if low < high / 2 else max(0.0, low - 0.2 * (high - low) - 0.01 * high)
@@ -77,14 +69,10 @@ def plot_attention_distances(
     return ax
 
 
-def plot_prefix_mass(data: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True) -> Axes:
-    """Draw the share of the patches' attention that goes to prefix tokens (the class token), per head and block.
-
-    `data` has a row per `model`, `block` and `head`, with `prefix_mass`, 0…1.
-    """
-    ax = ax or plt.gca()
+def plot_prefix_mass(data: pd.DataFrame, ax: Axes, *, legend: bool = True) -> Axes:
+    """Draw the patches' attention to prefix tokens, `prefix_mass` 0…1, for each `model`, `block` and `head`."""
     _dots(data, "prefix_mass", ax)
-    ax.set_ylabel("attention to the class token")
+    ax.set(ylabel="attention to the class token")
     ax.set_ylim(bottom=0)
     if legend:
         legend_above(ax)
@@ -92,6 +80,8 @@ def plot_prefix_mass(data: pd.DataFrame, ax: Axes | None = None, *, legend: bool
 
 
 def _dots(data: pd.DataFrame, column: str, ax: Axes) -> None:
+    if not set(data["model"]) <= set(MODELS):
+        raise ValueError(f"data is of model {sorted(set(data['model']))}, expected {' or '.join(MODELS)}")
     for model, group in data.groupby("model", sort=False):
         colour, marker, _, order = MODELS[model]
         look = {"color": colour, "marker": marker, "linewidth": 1, "s": 26, "zorder": order}
@@ -111,40 +101,27 @@ def _places(group: pd.DataFrame) -> pd.Series:
 
 
 def plot_heads(
-    heads: pd.DataFrame,
-    ax: Axes | None = None,
-    *,
-    uniform: float,
-    limit: float,
-    image_px: int,
-    at: float | None = None,
+    heads: pd.DataFrame, ax: Axes, *, uniform: float, limit: float, image_px: int, at: float | None = None
 ) -> Axes:
-    """Draw heads by their attention distance: over the number of their block, or over the images of the training.
+    """Draw heads by their `distance_px`: over the number of their block, or over the images of the training.
 
     With several values of samples there is a line for each head, and `at` marks a moment (images); else a dot for
-    each head, as in Fig. 7 right. A block has one colour. Below the dotted line a head is local.
-
-    Args:
-        heads: columns block and head (from 1) and distance_px; samples where it is of a training.
-        uniform: uniform attention's distance (px).
-        limit: distance below which a head is local (px).
+    each head, as in Fig. 7 right. A block has one colour. `uniform` attention's distance, and the `limit` below which
+    a head is local, are in pixels.
     """
-    ax = ax or plt.gca()
     paper_line(ax, uniform, "uniform attention")
     ax.axhline(limit, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
     ax.set(ylabel=f"attention distance (px of {image_px})", ylim=(0, 1.25 * uniform))
     over_time = "samples" in heads and heads["samples"].nunique() > 1
-    for (block, rows), (colour, marker) in zip(
-        heads.groupby("block"), own_looks(heads["block"].nunique()), strict=True
-    ):
+    for (block, rows), (colour, marker) in zip(heads.groupby("block"), cycle(LOOKS)):
         if not over_time:
             spread = np.linspace(-0.12, 0.12, len(rows)) if len(rows) > 1 else 0.0
             ax.scatter(block + spread, rows["distance_px"], s=26, color=colour, marker=marker, zorder=3)
             continue
-        for number, (_, line) in enumerate(rows.groupby("head")):
-            label = f"block {block:.0f}" if number == 0 else None
-            look = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1.2}
-            ax.plot(line["samples"] / 1000, line["distance_px"], label=label, **look)
+        look = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1.2, "label": f"block {block:.0f}"}
+        for _, line in rows.groupby("head"):
+            ax.plot(line["samples"] / 1000, line["distance_px"], **look)
+            look["label"] = None
     if not over_time:
         ax.set(xlabel="block (1 = first)", xlim=(0.5, heads["block"].max() + 0.5))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -157,25 +134,19 @@ def plot_heads(
 
 
 def plot_by_samples(
-    table: pd.DataFrame,
-    ax: Axes | None = None,
-    y: str = "local",
-    by: str = "objective",
-    known: dict[str, float] | None = None,
+    table: pd.DataFrame, ax: Axes, y: str = "local", by: str = "objective", known: dict[str, float] | None = None
 ) -> Axes:
-    """Draw a measure of trainings over the images seen: the share of local heads, or the held-out loss (§4.6).
+    """Draw a measure of trainings by images seen (samples): the share of local heads, or the held-out loss (§4.6).
 
-    `table` has columns samples, seed, `y` ("local", 0…1, or "loss") and the one named `by`, for each of whose values
-    there is a line. `known` names values that are drawn in grey.
+    A row for each samples and seed: `y` ("local", 0…1, or "loss") and `by`, which has a line for each of its values.
+    `known` values are drawn in grey.
     """
-    ax = ax or plt.gca()
-    for (name, value), line in zip((known or {}).items(), ("--", ":", "-."), strict=False):
+    for (name, value), line in zip((known or {}).items(), cycle(("--", ":", "-."))):
         ax.axhline(value, color=MUTED, linestyle=line, linewidth=1.2, label=name, zorder=1)
-    names = list(dict.fromkeys(table[by]))
-    looks = {name: OBJECTIVES.get(name, look) for name, look in zip(names, own_looks(len(names)), strict=True)}
-    plot_curves(table.assign(thousands=table["samples"] / 1000), ax, x="thousands", y=y, hue=by, looks=looks,
-                bounds=(0, np.inf))  # fmt: skip
-    ax.set(xlabel="training images seen (thousands)", xlim=(0, table["samples"].max() / 1000))
+    looks = dict(zip(table[by].unique(), cycle(LOOKS))) | OBJECTIVES
+    rows = table.assign(thousands=table["samples"] / 1000)
+    plot_curves(rows, ax, x="thousands", y=y, hue=by, looks=looks, bounds=(0, np.inf))
+    ax.set(xlabel="training images seen (thousands)", xlim=(0, rows["thousands"].max()))
     if y == "local":
         ax.set_ylim(-0.02, min(1.02, max(0.3, 1.25 * table["local"].max())))
         accuracy_axis(ax, "local heads (% of all)")
@@ -185,12 +156,8 @@ def plot_by_samples(
     return ax
 
 
-def plot_mass_and_distance(heads: pd.DataFrame, column: str, ax: Axes | None = None) -> Axes:
-    """Draw a numbered dot for each head: its distance over the share of its attention that goes to prefix tokens.
-
-    `heads` has columns head, prefix_mass (0…1) and the distance's (px).
-    """
-    ax = ax or plt.gca()
+def plot_mass_and_distance(heads: pd.DataFrame, column: str, ax: Axes) -> Axes:
+    """Draw each head's distance (`column`, px) over its prefix_mass (0…1), a dot with the number of the head."""
     ax.scatter(100 * heads["prefix_mass"], heads[column], s=26, color=COLOURS["blue"])
     for x, y, head in zip(100 * heads["prefix_mass"], heads[column], heads["head"], strict=True):
         ax.annotate(str(head), (x, y), (5, 3), textcoords="offset points", fontsize=9)
@@ -199,38 +166,28 @@ def plot_mass_and_distance(heads: pd.DataFrame, column: str, ax: Axes | None = N
     return ax
 
 
-def mark_patch(
-    ax: Axes,
-    patch: tuple[int, int],
-    size: tuple[float, float] = (1.0, 1.0),
-    origin: tuple[float, float] = (-0.5, -0.5),
-) -> None:
-    """Frame a patch (row, column) of an image in white and red, so that it shows on every image.
-
-    Patches are `size` wide and high; `origin` is where the image begins: for `imshow` half a pixel before 0.
-    """
+def mark_patch(ax: Axes, patch: tuple[int, int], size=(1.0, 1.0), origin=(-0.5, -0.5)) -> None:
+    """Frame a patch (row, column), `size` wide and high, in white and red; the image begins at `origin`."""
     corner = (origin[0] + patch[1] * size[0], origin[1] + patch[0] * size[1])
     for colour, width in (("white", 3.6), (COLOURS["vermilion"], 1.8)):
-        frame = Rectangle(corner, *size, fill=False, color=colour, linewidth=width, clip_on=False, zorder=4)
-        ax.add_patch(frame)
+        ax.add_patch(Rectangle(corner, *size, fill=False, color=colour, linewidth=width, clip_on=False, zorder=4))
 
 
 def plot_query_attention(
     image: Float[np.ndarray, "height width 3"],
-    attention: Float[np.ndarray, "rows cols"] | None = None,
-    query: tuple[int, int] = (0, 0),
-    ax: Axes | None = None,
+    attention: Float[np.ndarray, "rows cols"] | None,
+    query: tuple[int, int],
+    ax: Axes,
     *,
-    grid: tuple[int, int] | None = None,
+    grid: tuple[int, int] = (1, 1),
 ) -> Axes:
     """Draw one head's attention of one query patch (row, column) as a glow over the dark grey image; it is framed.
 
     The glow's opacity is the square root of attention over its maximum, so that weak attention shows too. `image` is
     0…1. Without `attention` the image itself is shown, cut by `grid`.
     """
-    ax = ax or plt.gca()
     height, width = image.shape[:2]
-    rows, cols = attention.shape if attention is not None else grid or (1, 1)
+    rows, cols = grid if attention is None else attention.shape
     if attention is None:
         ax.imshow(image)
     else:
@@ -246,7 +203,7 @@ def plot_query_attention(
 
 def plot_head_maps(
     maps: Float[np.ndarray, "heads blocks rows cols"],
-    ax: Axes | None = None,
+    ax: Axes,
     *,
     query: tuple[int, int] | None = None,
     blocks: Sequence[int] = (),
@@ -255,14 +212,9 @@ def plot_head_maps(
 ) -> Axes:
     """Draw the attention of one query in every head: blocks from left to right, heads from the top down (Fig. 6).
 
-    Every map has its own maximum; colours follow the square root of attention, or attention itself (`linear`).
-
-    Args:
-        query: row and column of the query patch, framed in every map; None where the query is no patch.
-        blocks: their numbers in the model, from 1, for the ticks; without them there are no ticks.
-        aspect: height of a patch over its width.
+    Every map has its own maximum; colours follow the square root of attention, or attention itself (`linear`). `query`
+    (row, column) is framed in all; `blocks` are numbers, from 1, for ticks; `aspect` is a patch's height over width.
     """
-    ax = ax or plt.gca()
     n_heads, n_blocks, rows, cols = maps.shape
     gap = max(1, min(rows, cols) // 8)
     shares = maps / maps.max(axis=(2, 3), keepdims=True).clip(1e-12)
@@ -281,16 +233,11 @@ def plot_head_maps(
 
 def plot_overlay(
     image: Float[np.ndarray, "height width 3"],
-    weight: Float[np.ndarray, "height width"] | None = None,
-    ax: Axes | None = None,
+    weight: Float[np.ndarray, "height width"] | None,
+    ax: Axes,
     floor: float = 0.0,
 ) -> Axes:
-    """Draw the image multiplied by a weight 0…1 per pixel, so that what is not attended to is dark (Fig. 6).
-
-    `floor` is the brightness that is left where the weight is 0: the paper's is 0; with more, what is in the dark can
-    still be recognized.
-    """
-    ax = ax or plt.gca()
+    """Draw the image multiplied by a weight 0…1 per pixel; what is not attended to is dark, at `floor` (Fig. 6)."""
     lit = image if weight is None else image * (floor + (1 - floor) * weight[..., None])
     ax.imshow(np.clip(lit, 0, 1), interpolation="nearest")
     ax.set_axis_off()
@@ -326,10 +273,7 @@ def plot_overlays(
 def plot_maps_compared(
     right: Float[np.ndarray, "rows cols"], wrong: Float[np.ndarray, "rows cols"], axes: np.ndarray
 ) -> np.ndarray:
-    """Draw two maps over patches, each divided by its maximum, and their difference, in three axes.
-
-    The patch where they differ most is framed in all three.
-    """
+    """Draw two maps over patches, each over its maximum, and their difference; where it is largest is framed."""
     right, wrong = right / right.max(), wrong / wrong.max()
     difference = np.abs(wrong - right)
     largest, place = max(float(difference.max()), 1e-6), divmod(int(difference.argmax()), difference.shape[1])
@@ -343,13 +287,11 @@ def plot_maps_compared(
     return axes
 
 
-def plot_mass_against_area(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the share of a map's mass inside the object over the object's share of the image, one dot per image.
+def plot_mass_against_area(data: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw a map's `mass` on the object over the object's `area` (0…1), a dot for each `model` and image.
 
-    `data` has a row per `model` and image, with `mass` and `area`, 0…1. On the dashed line lie maps that know nothing
-    of the object.
+    On the dashed line lie maps that know nothing of the object.
     """
-    ax = ax or plt.gca()
     right, top = 1.05 * data["area"].max(), 1.05 * max(data["mass"].max(), data["area"].max())
     ax.plot([0, right], [0, right], color=MUTED, linestyle="--", linewidth=1.2, label="mass = area")
     for model, group in list(data.groupby("model", sort=False))[::-1]:

@@ -1,30 +1,24 @@
-"""Accuracy against data, compute, time, learning rate and design: mean over seeds, 95 % interval from five seeds on."""
+"""Accuracy against data, compute, time, learning rate and design: mean over seeds, 95 % interval from five seeds on.
+
+Accuracies and shares are 0…1. `means` have the columns mean, low and high, NaN where there is no interval.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import scipy.special
 import seaborn as sns
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
-from vitlab.plots.style import (
-    COLOURS,
-    FAMILIES,
-    MARKERS,
-    MUTED,
-    accuracy_axis,
-    family,
-    labels,
-    legend_above,
-    paper_line,
-)
+from vitlab.plots.style import COLOURS, FAMILIES, LOOKS, MUTED, accuracy_axis, family, labels, legend_above, paper_line
 
 FEWEST = 5  # seeds that have an interval; fewer are drawn as dots
 RING = {"marker": "o", "markersize": 12, "fillstyle": "none", "linestyle": "none"}  # around what was chosen
@@ -42,7 +36,7 @@ def t_interval(values: Sequence[float] | np.ndarray | pd.Series) -> tuple[float,
 
 def plot_curves(
     data: pd.DataFrame,
-    ax: Axes | None = None,
+    ax: Axes,
     *,
     x: str,
     y: str,
@@ -51,25 +45,19 @@ def plot_curves(
     bounds: tuple[float, float] = (-math.inf, math.inf),
     **options,
 ) -> Axes:
-    """Draw the mean of `y` over the rows at each `x`, a line for each `hue`, in the order of the table.
+    """Draw the mean of `y` over the rows (seeds) at each `x`, a line for each `hue`, in the order of the table.
 
-    From five rows (seeds) on, a band is the 95 % t interval of the mean, cut at `bounds`; of fewer each row is a dot.
-
-    Args:
-        looks: of each value of `hue`: its colour and marker, and a dash pattern where the line is not solid. Models
-            have their family's and a legend's name; others have the palette's.
-        options: of `seaborn.lineplot`.
+    From five rows on, a band is the 95 % t interval of the mean, cut at `bounds`; of fewer each row is a dot. `looks`
+    are colour, marker and, where the line is not solid, dashes of each `hue`. `options` are of `seaborn.lineplot`.
     """
-    ax = ax or plt.gca()
     groups = list(dict.fromkeys(data[hue]))
-    if looks is None and hue == "model":
-        looks, named = {}, labels(groups)
+    named = labels(groups) if hue == "model" else {group: str(group) for group in groups}
+    if hue == "model":
+        looks = {}
         for group in groups:
             before = sum(family(other) == family(group) for other in looks)
             looks[group] = (*FAMILIES[family(group)], ("", (4, 2), (1, 1.5))[before % 3])
-    else:
-        named = {group: str(group) for group in groups}
-        looks = looks or dict(zip(groups, own_looks(len(groups)), strict=True))
+    looks = looks or dict(zip(groups, cycle(LOOKS)))
     before = len(ax.lines)
     options = {"errorbar": lambda values: np.clip(t_interval(values), *bounds), "markersize": 5, **options}
     sns.lineplot(
@@ -87,21 +75,13 @@ def plot_curves(
     return ax
 
 
-def own_looks(count: int) -> list[tuple[str, str]]:
-    """Return a colour and a marker for each of `count` things that are no family of models."""
-    colours = list(COLOURS.values())
-    return [(colours[i % len(colours)], MARKERS[i % len(MARKERS)]) for i in range(count)]
-
-
-def plot_points(
-    ax: Axes, x: Sequence[float] | pd.Series, rows: pd.DataFrame, look: Sequence[str], label: str, **options
-) -> None:
-    """Draw means with their intervals: columns mean, low, high; without where they are of fewer than five seeds (n)."""
-    of_few = rows["n"] < FEWEST if "n" in rows else pd.Series(False, rows.index)
-    errors = [(rows["mean"] - rows["low"]).mask(of_few), (rows["high"] - rows["mean"]).mask(of_few)]
+def plot_points(ax: Axes, x: pd.Series, means: pd.DataFrame, look: tuple[str, str], label: str, **options) -> None:
+    """Draw means with their intervals; without where they are of fewer than five seeds (column n, if there is one)."""
+    of_few = means["n"] < FEWEST if "n" in means else pd.Series(False, means.index)
+    errors = [(means["mean"] - means["low"]).mask(of_few), (means["high"] - means["mean"]).mask(of_few)]
     has = bool(errors[0].notna().any())
     options = {"linestyle": "none", "markersize": 6, "capsize": 4 if has else 0} | options
-    ax.errorbar(x, rows["mean"], errors if has else None, color=look[0], marker=look[1], label=label, **options)
+    ax.errorbar(x, means["mean"], errors if has else None, color=look[0], marker=look[1], label=label, **options)
 
 
 def log_ticks(ax: Axes, values: Sequence[float] | pd.Series, words: Sequence[str] | None = None) -> None:
@@ -112,7 +92,16 @@ def log_ticks(ax: Axes, values: Sequence[float] | pd.Series, words: Sequence[str
     ax.set_xticks(ticks, words or [f"{value:g}" for value in ticks])
 
 
-def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
+def log_axis(ax: Axes, name: str, subs=(1.0, 2.0, 5.0), words: Callable | None = None) -> None:
+    """Make the axis x or y logarithmic, with ticks at these multiples of powers of ten, which `words` writes."""
+    ax.set(**{f"{name}scale": "log"})
+    axis = ax.xaxis if name == "x" else ax.yaxis
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(words or (lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def size_axis(ax: Axes, sizes: Sequence[int] | pd.Series) -> None:
     """Make the x axis that of training images; a number that would touch the one before it is not written."""
     sizes = sorted(set(sizes))
     words, written = [], 0.0
@@ -125,17 +114,14 @@ def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
 
 
 def name_ends(ax: Axes) -> None:
-    """Write each line's label where it ends, to the right of the axes, none over another.
-
-    A line that ends before the others is named there. Called last, when the axes have their limits.
-    """
+    """Write each line's label where it ends, none over another: at the right, when the axes have their limits."""
     lines = [line for line in ax.lines if not line.get_label().startswith("_")]
-    reach = max(line.get_xdata()[-1] for line in lines)
+    reach = 0.8 * max(line.get_xdata()[-1] for line in lines)
     for line in lines:
-        if line.get_xdata()[-1] < 0.8 * reach:
+        if line.get_xdata()[-1] < reach:  # it ends before the others
             ax.annotate(line.get_label(), line.get_xydata()[-1], (8, 0), textcoords="offset points", va="center",
                         color=line.get_color(), fontsize=9)  # fmt: skip
-    lines = [line for line in lines if line.get_xdata()[-1] >= 0.8 * reach]
+    lines = [line for line in lines if line.get_xdata()[-1] >= reach]
     lines.sort(key=lambda line: line.get_ydata()[-1])
     low, high = ax.get_ylim()
     stacked = (high - low) / 16 * np.arange(len(lines))
@@ -146,32 +132,22 @@ def name_ends(ax: Axes) -> None:
                     va="center", fontsize=9)  # fmt: skip
 
 
-def plot_training_curves(table: pd.DataFrame, ax: Axes | None = None, x: str = "samples") -> Axes:
-    """Draw accuracy while training, each line named at its right end (Table 3).
-
-    `table` has a row per evaluation: model, seed, step, test_accuracy (0…1), and samples or seconds as `x` says.
-    """
-    words = {"samples": "training images seen (thousands)", "seconds": "training time (s)"}
-    if x not in words:
-        raise ValueError(f"x={x!r}: expected one of {', '.join(words)}")
+def plot_training_curves(table: pd.DataFrame, ax: Axes, x: str = "samples") -> Axes:
+    """Draw accuracy while training (Table 3) over `x`, samples or seconds: columns model, seed, step, test_accuracy."""
+    words, unit = {"samples": ("training images seen (thousands)", 1000), "seconds": ("training time (s)", 1)}[x]
     mean = table.groupby(["model", "step"])[x].transform("mean")
-    ax = plot_curves(table.assign(**{x: mean / (1000 if x == "samples" else 1)}), ax, x=x, y="test_accuracy",
-                     bounds=(0, 1))  # fmt: skip
-    ax.set(xlabel=words[x], xlim=(0, None))
+    plot_curves(table.assign(**{x: mean / unit}), ax, x=x, y="test_accuracy", bounds=(0, 1))
+    ax.set(xlabel=words, xlim=(0, None))
     accuracy_axis(ax)
     name_ends(ax)
     return ax
 
 
-def plot_accuracy_by_hours(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw accuracy against hours of one core: a line for each arm and seed, named by its arm and last accuracy.
-
-    `table` has a row per evaluation: arm, seed, core_hours, test_accuracy (0…1).
-    """
-    ax, arms = ax or plt.gca(), list(dict.fromkeys(table["arm"]))
+def plot_accuracy_by_hours(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw a line for each arm and seed, named by arm and last accuracy; columns also core_hours, test_accuracy."""
+    looks = dict(zip(table["arm"].unique(), cycle(LOOKS)))
     for (arm, _), rows in table.groupby(["arm", "seed"], sort=False):
-        colour, marker = own_looks(len(arms))[arms.index(arm)]
-        name = f"{arm}: {100 * rows['test_accuracy'].iloc[-1]:.1f} %"
+        name, (colour, marker) = f"{arm}: {100 * rows['test_accuracy'].iloc[-1]:.1f} %", looks[arm]
         ax.plot(rows["core_hours"], rows["test_accuracy"], marker=marker, markersize=4, color=colour, label=name)
     ax.set(xlabel="hours of one core, pre-training included", xlim=(0, None))
     accuracy_axis(ax)
@@ -179,46 +155,39 @@ def plot_accuracy_by_hours(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_schedules(schedules: Mapping[str, Callable[[int], float]], n_steps: int, ax: Axes | None = None) -> Axes:
+def plot_schedules(schedules: Mapping[str, Callable[[int], float]], n_steps: int, ax: Axes) -> Axes:
     """Draw the learning rate at every step 0 … n_steps−1, a line for each schedule by name."""
-    ax = ax or plt.gca()
-    for (name, rate), line in zip(schedules.items(), ("-", "--", ":", "-."), strict=False):
+    for (name, rate), line in zip(schedules.items(), cycle(("-", "--", ":", "-."))):
         ax.plot(range(n_steps), [rate(step) for step in range(n_steps)], line, label=name)
     ax.set(xlabel="training step", ylabel="learning rate", xlim=(0, n_steps), ylim=(0, None))
     ax.legend()
     return ax
 
 
-def plot_histories(table: pd.DataFrame, ax: Axes | None = None, y: str = "val_accuracy") -> Axes:
-    """Draw one run per training-set size, pale to dark from few to many images; its best evaluation is marked.
-
-    `table` has a row per evaluation of a single model and seed: n_train, step, and `y`: val_accuracy (0…1) or
-    train_loss (nats).
-    """
-    ax, sizes = ax or plt.gca(), sorted(table["n_train"].unique())
-    for size, shade in zip(sizes, np.linspace(0.25, 0.95, len(sizes)), strict=True):
-        rows = table[table["n_train"] == size].dropna(subset=[y])
+def plot_histories(table: pd.DataFrame, ax: Axes, y: str = "val_accuracy") -> Axes:
+    """Draw a model's `y` (val_accuracy or train_loss) by step, dark for many images (n_train); the best is marked."""
+    shades = np.linspace(0.25, 0.95, table["n_train"].nunique())
+    for (size, rows), shade in zip(table.groupby("n_train"), shades, strict=True):
+        rows = rows.dropna(subset=[y])
         best = [rows[y].to_numpy().argmax()] if y == "val_accuracy" else []
-        ax.plot(rows["step"], rows[y], color=plt.get_cmap("viridis_r")(shade), label=f"{size:,}", marker="o",
+        ax.plot(rows["step"], rows[y], color=colormaps["viridis_r"](shade), label=f"{size:,}", marker="o",
                 markevery=best, markersize=7)  # fmt: skip
-    _learning_axes(ax, y)
+    label_learning(ax, y)
     ax.legend(title="training images", fontsize=9, title_fontsize=9)
     return ax
 
 
-def plot_learning(table: pd.DataFrame, ax: Axes | None = None, y: str = "val_accuracy") -> Axes:
-    """Draw runs on one training set, by model: `table` has a row per evaluation, with model, seed, step and `y`.
-
-    `y` is val_accuracy (0…1) or train_loss (nats).
-    """
-    ax = plot_curves(table.dropna(subset=[y]), ax, x="step", y=y, bounds=(0, math.inf))
-    _learning_axes(ax, y)
+def plot_learning(table: pd.DataFrame, ax: Axes, y: str = "val_accuracy") -> Axes:
+    """Draw runs on one training set: columns model, seed, step and `y`, val_accuracy or train_loss (nats)."""
+    plot_curves(table.dropna(subset=[y]), ax, x="step", y=y, bounds=(0, math.inf))
+    label_learning(ax, y)
     ax.set_ylim(0, None)
     ax.legend(fontsize=9)
     return ax
 
 
-def _learning_axes(ax: Axes, y: str) -> None:
+def label_learning(ax: Axes, y: str) -> None:
+    """Name the axes of curves by step."""
     ax.set(xlabel="training step", xlim=(0, None))
     if y == "val_accuracy":
         accuracy_axis(ax, "validation accuracy (%)")
@@ -226,29 +195,23 @@ def _learning_axes(ax: Axes, y: str) -> None:
         ax.set(ylabel="training loss (nats)", ylim=(0, None))
 
 
-def plot_data_scaling(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw test accuracy against the number of training images, each line named at its right end (Fig. 3, 4).
-
-    `table` has a row per run: model, n_train, seed, test_accuracy (0…1).
-    """
-    ax = plot_curves(table, ax, x="n_train", y="test_accuracy", bounds=(0, 1))
-    size_axis(ax, table["n_train"].tolist())
+def plot_data_scaling(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw accuracy by number of training images (Fig. 3, 4): columns model, n_train, seed, test_accuracy."""
+    plot_curves(table, ax, x="n_train", y="test_accuracy", bounds=(0, 1))
+    size_axis(ax, table["n_train"])
     accuracy_axis(ax)
     name_ends(ax)
     return ax
 
 
-def plot_who_wins(table: pd.DataFrame, ax: Axes | None = None, by: str = "world") -> Axes:
-    """Draw ViT − ResNet in percentage points against the number of images, a named line for each value of `by`.
-
-    `table` has a row per n_train and seed: difference (0…1), and the column `by`; without it there is one line.
-    """
-    ax, alone = ax or plt.gca(), by not in table
+def plot_who_wins(table: pd.DataFrame, ax: Axes, by: str = "world") -> Axes:
+    """Draw ViT − ResNet (column difference) by n_train, a named line for each `by`, if there is that column."""
     paper_line(ax, 0)
+    alone = by not in table
     rows = table.assign(**{by: "ViT − ResNet"} if alone else {}, points=100 * table["difference"])
     looks = {"ViT − ResNet": (COLOURS["green"], "D")} if alone else None
     plot_curves(rows, ax, x="n_train", y="points", hue=by, looks=looks)
-    size_axis(ax, table["n_train"].tolist())
+    size_axis(ax, table["n_train"])
     ax.set_ylabel("ViT − ResNet (percentage points)")
     if not alone:
         name_ends(ax)
@@ -256,15 +219,14 @@ def plot_who_wins(table: pd.DataFrame, ax: Axes | None = None, by: str = "world"
 
 
 def plot_compute_scaling(
-    table: pd.DataFrame, frontiers: Mapping[str, Sequence[Frontier]], ax: Axes | None = None, y: str = "few_shot"
+    table: pd.DataFrame, frontiers: Mapping[str, Sequence[Frontier]], ax: Axes, y: str = "few_shot"
 ) -> Axes:
     """Draw accuracy against training compute: runs small, means of the seeds large, a band for each frontier (Fig. 5).
 
-    `table` has a row per run: model, seed, steps, flops, and `y` (0…1). `frontiers` holds, for every family as
-    `family` names it, one frontier per seed: their mean is the line, the band goes from the lowest to the highest.
-    A family without runs is left out. Of a family's models the largest has filled marks, the others hollow ones.
+    `table` has a row per run: model, seed, steps, flops, and `y`. `frontiers` has one per seed for each family: their
+    mean is the line, the band goes from lowest to highest. Of a family's models the largest has filled marks.
     """
-    ax, named = ax or plt.gca(), labels(table["model"])
+    named = labels(table["model"])
     for name, fits in frontiers.items():
         colour, marker = FAMILIES[name]
         rows = table[table["model"].map(family) == name]
@@ -280,55 +242,41 @@ def plot_compute_scaling(
             drawn = np.array([[at(flops) for flops in x] for at, _ in fits])
             ax.plot(x, drawn.mean(axis=0), color=colour, linewidth=1.5)
             ax.fill_between(x, drawn.min(axis=0), drawn.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-    ax.set_xscale("log")
     wide = table["flops"].max() > 50 * table["flops"].min()  # so many decades that their labels alone have room
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
-    ax.xaxis.set_major_formatter(LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(3, 3)))
-    ax.xaxis.set_minor_locator(NullLocator())
+    words = LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(3, 3))
+    log_axis(ax, "x", (1.0,) if wide else (1.0, 2.0, 5.0), words)
     ax.set_xlabel("training compute (FLOPs, log scale)")
     accuracy_axis(ax, "accuracy (%)")
     ax.legend(loc="best", fontsize=9)
     return ax
 
 
-def plot_speeds(table: pd.DataFrame, ax: Axes | None = None, y: str = "images_per_second") -> Axes:
-    """Draw images per second against input size: median of the rounds, a band from slowest to fastest (Fig. 12).
-
-    `table` has a row per round: model, image_size (pixels), and `y`: images_per_second or largest_batch.
-    """
-    ax = ax or plt.gca()
-    words = {"images_per_second": "inference (images per second, log scale)"}
-    ax.set_ylabel(words.get(y, "largest batch (images, log scale)"))
+def plot_speeds(table: pd.DataFrame, ax: Axes, y: str = "images_per_second") -> Axes:
+    """Draw medians of rounds by image_size (px), a band from slowest to fastest (Fig. 12), or of `y` largest_batch."""
+    speed = y == "images_per_second"
+    ax.set_ylabel("inference (images per second, log scale)" if speed else "largest batch (images, log scale)")
     if table.empty:
         ax.text(0.5, 0.5, "not measured on this system", ha="center", color=MUTED, transform=ax.transAxes)
         return ax
     plot_curves(table, ax, x="image_size", y=y, estimator="median", errorbar=("pi", 100))
-    ax.collections[-1].set_visible(y == "images_per_second" or table.groupby(["model", "image_size"]).size().max() > 1)
+    ax.collections[-1].set_visible(speed or table.groupby(["model", "image_size"]).size().max() > 1)
     log_ticks(ax, table["image_size"])
-    _log_values(ax)
-    ax.set(xlabel="input size (pixels a side, log scale)", ylabel=words.get(y, "largest batch (images, log scale)"))
+    log_axis(ax, "y")
+    ax.set_xlabel("input size (pixels a side, log scale)")
     ax.legend()
     return ax
 
 
-def _log_values(ax: Axes) -> None:
-    ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
-    ax.yaxis.set_minor_locator(NullLocator())
+def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes, patch_size: int) -> Axes:
+    """Draw accuracy by side of the image (§3.2): a thin line for every seed, the mean with its interval next to it.
 
-
-def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes | None = None, patch_size: int = 8) -> Axes:
-    """Draw accuracy by side of the image: a thin line for every seed, the mean with its interval next to it (§3.2).
-
-    `runs` has a row per run: model, seed, image_size (pixels), test_accuracy (0…1); `means` one per model and
-    image_size: mean, low, high. Below each side stands the number of patches of `patch_size` pixels.
+    `runs` has a row per run: model, seed, image_size (pixels), test_accuracy; `means` one per model and image_size.
     """
-    ax, named = ax or plt.gca(), labels(means["model"])
+    named = labels(means["model"])
     for (_, model), rows in runs.sort_values("image_size").groupby(["seed", "model"]):
         colour, marker = FAMILIES[family(model)]
-        ax.plot(rows["image_size"], rows["test_accuracy"], color=colour, marker=marker, markersize=4, linewidth=0.8,
-                alpha=0.6)  # fmt: skip
+        look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 0.8, "alpha": 0.6}
+        ax.plot(rows["image_size"], rows["test_accuracy"], **look)
     for i, (model, rows) in enumerate(means.groupby("model", sort=False), 1):
         right = rows["image_size"] + 0.025 * i * runs["image_size"].max()
         plot_points(ax, right, rows, FAMILIES[family(model)], named[model], markersize=7)
@@ -340,18 +288,14 @@ def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes | None = 
     return ax
 
 
-def plot_few_shots(means: pd.DataFrame, ax: Axes | None = None, chance: float | None = None) -> Axes:
-    """Draw few-shot accuracy by images per class, with intervals; untrained weights dashed, chance in grey (§4.1).
-
-    `means` has a row per model, weights ("pre-trained" or another word) and shots: mean, low, high (0…1).
-    """
-    ax, named = ax or plt.gca(), labels(means["model"])
+def plot_few_shots(means: pd.DataFrame, ax: Axes, chance: float) -> Axes:
+    """Draw accuracy by images per class (shots), for each model and weights, those not "pre-trained" dashed (§4.1)."""
+    named = labels(means["model"])
     for i, ((model, weights), rows) in enumerate(means.groupby(["model", "weights"], sort=False)):
         line = {"linestyle": "-"} if weights == "pre-trained" else {"linestyle": "--", "fillstyle": "none"}
         x = rows["shots"] * 1.04 ** (i - 1.5)  # next to each other, so that no interval hides another
         plot_points(ax, x, rows, FAMILIES[family(model)], f"{named[model]}, {weights}", **line)
-    if chance is not None:
-        ax.axhline(chance, color=MUTED, linewidth=1.0, zorder=1)
+    ax.axhline(chance, color=MUTED, linewidth=1.0, zorder=1)
     log_ticks(ax, means["shots"])
     ax.set_xlabel("images per class (number, log scale)")
     accuracy_axis(ax, "few-shot accuracy (%)", cut=True)
@@ -359,19 +303,13 @@ def plot_few_shots(means: pd.DataFrame, ax: Axes | None = None, chance: float | 
     return ax
 
 
-def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[float, float] | None = None) -> Axes:
-    """Draw held-out accuracy by learning rate, a line per model and arm (mean of the seeds); the best is ringed.
-
-    `trials` has a row per trial: model, arm, learning_rate, held_out_accuracy (0…1). `published` (lowest, highest) is
-    shaded: the learning rates of Table 4.
-    """
-    ax, named = ax or plt.gca(), labels(trials["model"])
-    if published is not None:
-        ax.axvspan(*published, color=MUTED, alpha=0.2, linewidth=0, label="Table 4's learning rates")
-    dashes, looks = {"scratch": (4, 2), "1.5x": (5, 1.5, 1, 1.5), "2x": (1, 1.5)}, {}
-    for model, arm in zip(trials["model"], trials["arm"], strict=True):
-        looks[f"{named[model]}, {arm}"] = (*FAMILIES[family(model)], dashes.get(arm, ""))
-    trials = trials.assign(line=trials["model"].map(named) + ", " + trials["arm"])
+def plot_rates(trials: pd.DataFrame, ax: Axes, published: tuple[float, float]) -> Axes:
+    """Draw held_out_accuracy by learning_rate, a line per model and arm, the best ringed; Table 4's range is shaded."""
+    ax.axvspan(*published, color=MUTED, alpha=0.2, linewidth=0, label="Table 4's learning rates")
+    dashes = {"scratch": (4, 2), "1.5x": (5, 1.5, 1, 1.5), "2x": (1, 1.5)}
+    trials = trials.assign(line=trials["model"].map(labels(trials["model"])) + ", " + trials["arm"])
+    each = zip(trials["line"], trials["model"], trials["arm"], strict=True)
+    looks = {line: (*FAMILIES[family(model)], dashes.get(arm, "")) for line, model, arm in each}
     plot_curves(trials, ax, x="learning_rate", y="held_out_accuracy", hue="line", looks=looks, errorbar=None)
     for line, rows in trials.groupby("line"):
         mean = rows.groupby("learning_rate")["held_out_accuracy"].mean()
@@ -383,18 +321,13 @@ def plot_rates(trials: pd.DataFrame, ax: Axes | None = None, published: tuple[fl
     return ax
 
 
-def plot_epochs(rows: pd.DataFrame, ax: Axes | None = None, y: str = "test_accuracy") -> Axes:
-    """Draw accuracy by epoch of fine-tuning; from scratch dashed.
-
-    `rows` has a row per evaluation: model, arm ("scratch" or another word), seed, epoch, and `y`, test_accuracy or
-    share (of the final one, both 0…1).
-    """
-    named, scratch = labels(rows["model"]), rows["arm"] == "scratch"
-    rows = rows.assign(line=rows["model"].map(named) + scratch.map({True: ", from scratch", False: ""}))
-    looks = {}
-    for line, model, dashed in zip(rows["line"], rows["model"], scratch, strict=True):
-        looks[line] = (*FAMILIES[family(model)], (4, 2) if dashed else "")
-    ax = plot_curves(rows, ax, x="epoch", y=y, hue="line", looks=looks, bounds=(0, 1 if y == "test_accuracy" else 9))
+def plot_epochs(rows: pd.DataFrame, ax: Axes, y: str = "test_accuracy") -> Axes:
+    """Draw `y`, test_accuracy or share (of the final one), by epoch, for each model; of arm "scratch" dashed."""
+    scratch = rows["arm"].map({"scratch": ", from scratch"}).fillna("")
+    rows = rows.assign(line=rows["model"].map(labels(rows["model"])) + scratch)
+    each = zip(rows["line"], rows["model"], scratch, strict=True)
+    looks = {line: (*FAMILIES[family(model)], (4, 2) if dashed else "") for line, model, dashed in each}
+    plot_curves(rows, ax, x="epoch", y=y, hue="line", looks=looks, bounds=(0, 1 if y == "test_accuracy" else 9))
     ax.set_xlabel("epochs of fine-tuning")
     ax.set_xticks(np.unique(rows["epoch"]))
     accuracy_axis(ax, "test accuracy (%)" if y == "test_accuracy" else "share of the final accuracy (%)")
@@ -402,107 +335,77 @@ def plot_epochs(rows: pd.DataFrame, ax: Axes | None = None, y: str = "test_accur
     return ax
 
 
-def plot_cases(
-    means: pd.DataFrame, ax: Axes | None = None, x: str = "case", hue: str = "optimizer", label: str = "accuracy (%)"
-) -> Axes:
-    """Draw means with intervals side by side for each case: by pre-training (§4.1), by optimiser (Table 7).
-
-    `means` has a row for each `x` and `hue`, in the order in which they are drawn: mean, low, high (0…1; low and high
-    NaN where there is no interval). Of models the colours are their families'.
-    """
-    ax, names = ax or plt.gca(), list(dict.fromkeys(means[hue]))
-    places = {case: place for place, case in enumerate(dict.fromkeys(means[x]))}
-    named = labels(names) if hue == "model" else dict(zip(names, names, strict=True))
-    for i, (name, look) in enumerate(zip(names, own_looks(len(names)), strict=True)):
-        rows = means[means[hue] == name]
+def plot_cases(means: pd.DataFrame, ax: Axes, x: str = "case", hue: str = "optimizer") -> Axes:
+    """Draw means of each `hue` side by side for each `x`: by pre-training (§4.1), by optimiser (Table 7)."""
+    places = {case: place for place, case in enumerate(means[x].unique())}
+    named, middle = labels(means[hue]), (means[hue].nunique() - 1) / 2
+    for i, ((name, rows), look) in enumerate(zip(means.groupby(hue, sort=False), cycle(LOOKS))):
         look = FAMILIES[family(name)] if hue == "model" else look
-        plot_points(ax, rows[x].map(places) + 0.16 * (i - (len(names) - 1) / 2), rows, look, named[name], markersize=7)
+        plot_points(ax, rows[x].map(places) + 0.16 * (i - middle), rows, look, named[name], markersize=7)
     ax.set_xticks(range(len(places)), list(places))
     ax.set_xlim(-0.5, len(places) - 0.5)
     ax.grid(axis="x", visible=False)
-    accuracy_axis(ax, label, cut=True)
-    ax.legend(loc="best")
-    return ax
-
-
-def plot_head_rates(means: pd.DataFrame, ax: Axes | None = None, at: float | None = None) -> Axes:
-    """Draw accuracy by learning rate, a line with intervals for each head; the chosen rate is ringed (Fig. 9).
-
-    `means` has a row for each arm and learning_rate: mean, low, high (0…1), and chosen, whether it is the best on
-    validation images. `at`: a learning rate to mark.
-    """
-    ax, arms = ax or plt.gca(), list(dict.fromkeys(means["arm"]))
-    for i, (arm, look) in enumerate(zip(arms, own_looks(len(arms)), strict=True)):
-        rows = means[means["arm"] == arm].sort_values("learning_rate")
-        x = rows["learning_rate"] * 1.03 ** (i - (len(arms) - 1) / 2)  # so that no interval hides another
-        plot_points(ax, x, rows, look, arm, linestyle="-")
-        best = rows["chosen"].to_numpy(dtype=bool)
-        ax.plot(x[best], rows["mean"][best], color=look[0], **RING)
-    ax.plot([], [], color=MUTED, label="chosen on validation images", **RING)
-    if at is not None:
-        paper_line(ax, at, vertical=True)
-    log_ticks(ax, means["learning_rate"])
-    ax.set_xlabel("learning rate (log scale)")
-    accuracy_axis(ax, cut=True)
+    accuracy_axis(ax, "accuracy (%)", cut=True)
     ax.legend(loc="best")
     return ax
 
 
 def plot_heads_by_length(means: pd.DataFrame, panels: np.ndarray, at: float | None = None) -> None:
-    """Draw `plot_head_rates` in a panel for each length of training (steps), the shortest first."""
-    for ax, (steps, rows) in zip(panels, means.groupby("steps"), strict=True):
-        plot_head_rates(rows, ax, at).set_title(f"{steps:,} steps")
+    """Draw accuracy by learning_rate, a line for each arm, in a panel for each number of steps (Fig. 9).
+
+    The rate that is `chosen` on validation images is ringed. `at`: a learning rate to mark.
+    """
+    for ax, (steps, of_length) in zip(panels, means.groupby("steps"), strict=True):
+        middle = (of_length["arm"].nunique() - 1) / 2
+        for i, ((arm, rows), look) in enumerate(zip(of_length.groupby("arm", sort=False), cycle(LOOKS))):
+            rows = rows.sort_values("learning_rate")
+            x = rows["learning_rate"] * 1.03 ** (i - middle)  # so that no interval hides another
+            plot_points(ax, x, rows, look, arm, linestyle="-")
+            best = rows["chosen"].to_numpy(dtype=bool)
+            ax.plot(x[best], rows["mean"][best], color=look[0], **RING)
+        ax.plot([], [], color=MUTED, label="chosen on validation images", **RING)
+        if at is not None:
+            paper_line(ax, at, vertical=True)
+        log_ticks(ax, of_length["learning_rate"])
+        ax.set(xlabel="learning rate (log scale)", title=f"{steps:,} steps")
+        accuracy_axis(ax, cut=True)
+        ax.legend(loc="best")
     for ax in panels[1:]:
         ax.set_ylabel("")
 
 
-def plot_shapes(means: pd.DataFrame, ax: Axes | None = None, base: str | None = "base", by: str = "dimension") -> Axes:
-    """Draw accuracy against the FLOPs of a forward pass (Fig. 8, 13), a line from `base` along each dimension.
-
-    `means` has a row for each shape: the column `by`, flops (for one image), mean, low, high (0…1). Without a `base`
-    there are no lines.
-    """
-    ax, start = ax or plt.gca(), means[means[by] == base]
-    names = [name for name in dict.fromkeys(means[by]) if name != base]
-    for name, look in zip(names, own_looks(len(names)), strict=True):
-        own = means[means[by] == name].sort_values("flops")
+def plot_shapes(means: pd.DataFrame, ax: Axes, base: str | None = "base", by: str = "dimension") -> Axes:
+    """Draw accuracy by FLOPs of one image (Fig. 8, 13), a line from `base`, if there is one, for each value of `by`."""
+    start, others = means[means[by] == base], means[means[by] != base]
+    for (name, own), look in zip(others.groupby(by, sort=False), cycle(LOOKS)):
+        own = own.sort_values("flops")
         if base is not None:
             line = pd.concat([start, own])
             ax.plot(line["flops"], line["mean"], color=look[0], linewidth=1.5)
         plot_points(ax, own["flops"], own, look, str(name))
     if len(start):
         plot_points(ax, start["flops"], start, (COLOURS["black"], "*"), str(base), markersize=9)
-    ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g}")
-    ax.xaxis.set_minor_locator(NullLocator())
+    log_axis(ax, "x", (1.0, 2.0, 3.0, 5.0), lambda value, _: f"{value / 1e6:g}")
     ax.set_xlabel("FLOPs of a forward pass (millions, log scale)")
     accuracy_axis(ax, cut=True)
     legend_above(ax)
     return ax
 
 
-def plot_forward_times(times: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw milliseconds of a forward pass by the tokens along a side (Fig. 13 right).
-
-    `times` has columns arm, tokens (along a side) and milliseconds.
-    """
-    ax = plot_curves(times, ax, x="tokens", y="milliseconds", hue="arm", errorbar=None)
+def plot_forward_times(times: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw milliseconds of a forward pass by tokens along a side, a line for each arm (Fig. 13 right)."""
+    plot_curves(times, ax, x="tokens", y="milliseconds", hue="arm", errorbar=None)
     sides = sorted(times["tokens"].unique().tolist())
     log_ticks(ax, sides, [f"{side} × {side}" for side in sides])
-    _log_values(ax)
+    log_axis(ax, "y")
     ax.set(xlabel="grid of patches (log scale)", ylabel="forward pass (ms, log scale)")
     ax.legend(loc="best", fontsize=9)
     return ax
 
 
-def plot_comparisons(data: pd.DataFrame, xlabel: str, ax: Axes | None = None, colour: str = "blue") -> Axes:
-    """Draw differences from zero in percentage points, one under the other, each a dot with its interval.
-
-    `data` is indexed by what is compared, from the top down: mean, low, high (NaN where there is no interval).
-    `colour` "grey" is the paper's.
-    """
-    ax, drawn, places = ax or plt.gca(), COLOURS.get(colour, MUTED), np.arange(len(data))
+def plot_comparisons(data: pd.DataFrame, xlabel: str, ax: Axes, colour: str = "blue") -> Axes:
+    """Draw differences from zero (mean, low, high, in points), from the top down by index; "grey" is the paper's."""
+    drawn, places = COLOURS.get(colour, MUTED), np.arange(len(data))
     paper_line(ax, 0, vertical=True)
     errors = np.abs(data[["low", "high"]].to_numpy(dtype=float).T - data["mean"].to_numpy())
     has = np.isfinite(errors).all(axis=0)
@@ -514,14 +417,11 @@ def plot_comparisons(data: pd.DataFrame, xlabel: str, ax: Axes | None = None, co
     return ax
 
 
-def plot_arms(finals: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw accuracy after fine-tuning: a dot for each seed, a bar at the mean, arms under each other (App. B.1.2).
-
-    `finals` has columns arm, seed and test_accuracy (0…1).
-    """
-    ax, arms = ax or plt.gca(), list(dict.fromkeys(finals["arm"]))
-    for place, arm in enumerate(arms):
-        values = 100 * finals.loc[finals["arm"] == arm, "test_accuracy"]
+def plot_arms(finals: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw a dot for each seed's test_accuracy, a bar at the mean, each arm's under the other's (App. B.1.2)."""
+    arms = list(finals["arm"].unique())
+    for place, (arm, rows) in enumerate(finals.groupby("arm", sort=False)):
+        values = 100 * rows["test_accuracy"]
         colour = COLOURS["blue" if arm.startswith("masked") else "vermilion" if arm != "scratch" else "black"]
         ax.scatter(values, np.full(len(values), place), s=20, color=colour, alpha=0.5)
         ax.plot([values.mean()] * 2, [place - 0.28, place + 0.28], color=colour, linewidth=2.5)

@@ -6,7 +6,6 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, UInt8
@@ -17,18 +16,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from PIL import Image
 
 from vitlab.plots.curves import log_ticks, plot_curves
-from vitlab.plots.style import (
-    COLOURS,
-    MUTED,
-    as_png,
-    bare,
-    in_notebook,
-    legend_above,
-    paper_line,
-    show_still,
-    style,
-    with_palette,
-)
+from vitlab.plots.style import COLOURS, MUTED, as_png, bare, in_notebook, legend_above, paper_line, show_still, style
 
 # verdict → colour and marker: the shape says it too
 VERDICTS = {
@@ -42,11 +30,7 @@ VERDICTS = {
 
 
 def tile(tiles: np.ndarray, gap: int, fill: float = 255) -> np.ndarray:
-    """Lay tiles [rows, columns, H, W, …] out as one picture [H2, W2, …], `gap` pixels of `fill` between them.
-
-    >>> tile(np.zeros((2, 3, 8, 8, 3), np.uint8), gap=1).shape
-    (17, 26, 3)
-    """
+    """Lay tiles [rows, columns, H, W, …] out as one picture [H2, W2, …], `gap` pixels of `fill` between them."""
     padding = [(0, 0), (0, 0), (0, gap), (0, gap)] + [(0, 0)] * (tiles.ndim - 4)
     padded = np.moveaxis(np.pad(tiles, padding, constant_values=fill), 2, 1)
     rows, height, columns, width = padded.shape[:4]
@@ -61,15 +45,12 @@ def spread_patches(image: UInt8[np.ndarray, "H W 3"], patch_size: int, gap: int)
     return tile(whole.reshape(rows, patch_size, cols, patch_size, 3).swapaxes(1, 2), gap)
 
 
-def plot_patches(
-    image: UInt8[np.ndarray, "H W 3"], patch_size: int, ax: Axes | None = None, numbers: bool = True
-) -> Axes:
+def plot_patches(image: UInt8[np.ndarray, "H W 3"], patch_size: int, ax: Axes) -> Axes:
     """Draw the image cut into patches, each with its place in the sequence: row by row (§3.1)."""
-    ax = ax or plt.gca()
     gap = max(1, patch_size // 8)
     ax.imshow(spread_patches(image, patch_size, gap), interpolation="nearest")
     rows, cols = (side // patch_size for side in image.shape[:2])
-    for n in range(rows * cols if numbers else 0):
+    for n in range(rows * cols):
         x, y = (k * (patch_size + gap) for k in (n % cols, n // cols))
         label = ax.text(x + 0.08 * patch_size, y + 0.08 * patch_size, n + 1, fontsize=9, ha="left", va="top")
         label.set_bbox(dict(facecolor="white", alpha=0.75, edgecolor="none", pad=1))
@@ -77,9 +58,8 @@ def plot_patches(
     return ax
 
 
-def plot_grid(image: UInt8[np.ndarray, "H W 3"], n_patches: int, ax: Axes | None = None) -> Axes:
+def plot_grid(image: UInt8[np.ndarray, "H W 3"], n_patches: int, ax: Axes) -> Axes:
     """Draw the image under the lines along which it is cut, `n_patches` patches a side (§3.1)."""
-    ax = ax or plt.gca()
     height, width = image.shape[:2]
     ax.imshow(image, extent=(0, width, height, 0))
     look = {"color": "white", "linewidth": min(1.0, 12 / n_patches)}
@@ -90,13 +70,12 @@ def plot_grid(image: UInt8[np.ndarray, "H W 3"], n_patches: int, ax: Axes | None
 
 
 def plot_corruption(
-    picture: UInt8[np.ndarray, "H W 3"], plan: Int[np.ndarray, " N"], ax: Axes | None = None, legend: bool = False
+    picture: UInt8[np.ndarray, "H W 3"], plan: Int[np.ndarray, " N"], ax: Axes, legend: bool = False
 ) -> Axes:
     """Draw a picture whose patches that were corrupted, but not by the mask, are framed (App. B.1.2).
 
     `plan` has a number for each patch, row by row: −1 where it is kept, N for the mask, else of the patch in its place.
     """
-    ax = ax or plt.gca()
     height, width = picture.shape[:2]
     side = round((height * width / len(plan)) ** 0.5)
     ax.imshow(picture)
@@ -116,15 +95,11 @@ def plot_corruption(
 
 
 def plot_pictures(
-    rows: Mapping[str, Sequence[UInt8[np.ndarray, "H W 3"]]],
-    ax: Axes | None = None,
-    gap: int = 0,
-    captions: Sequence[str] = (),
+    rows: Mapping[str, Sequence[UInt8[np.ndarray, "H W 3"]]], ax: Axes, captions: Sequence[str] = ()
 ) -> Axes:
-    """Draw rows of small pictures of one size in one axes, each row under its name at the left, captions below."""
-    ax = ax or plt.gca()
+    """Draw rows of small pictures of one size in one axes, each row with its name at the left, captions below."""
     side, across = next(iter(rows.values()))[0].shape[0], max(map(len, rows.values()))
-    gap = gap or max(1, side // 8)
+    gap = max(1, side // 8)
     sheet = np.full((len(rows), across, side, side, 3), 255, np.uint8)
     for down, pictures in enumerate(rows.values()):
         sheet[down, : len(pictures)] = pictures
@@ -136,13 +111,10 @@ def plot_pictures(
 
 
 def plot_scenes(
-    images: UInt8[np.ndarray, "R C H W 3"],
-    masks: Bool[np.ndarray, "R C H W"],
-    row_labels: Sequence[str],
-    ax: Axes | None = None,
+    images: UInt8[np.ndarray, "R C H W 3"], masks: Bool[np.ndarray, "R C H W"], row_labels: Sequence[str], ax: Axes
 ) -> Axes:
     """Draw rows of images, the labelled object of each outlined by its mask."""
-    ax, gap = ax or plt.gca(), max(1, images.shape[2] // 16)
+    gap = max(1, images.shape[2] // 16)
     ax.imshow(tile(images, gap), interpolation="nearest")
     outlines = tile(masks.astype(np.uint8), gap, 0)
     ax.contour(outlines, levels=[0.5], colors="white", linewidths=2.2)
@@ -154,17 +126,12 @@ def plot_scenes(
 
 
 def plot_model(
-    image: UInt8[np.ndarray, "H W 3"],
-    patch_size: int,
-    tokens: Float[np.ndarray, "T d"],
-    answer: str,
-    ax: Axes | None = None,
+    image: UInt8[np.ndarray, "H W 3"], patch_size: int, tokens: Float[np.ndarray, "T d"], answer: str, ax: Axes
 ) -> Axes:
     """Draw the whole model, after Fig. 1: image, patches, tokens (class token first, as colours), encoder, answer.
 
     `tokens` are what enters the encoder; the first `d` of their dimensions are drawn. Room for ≤ 16 patches.
     """
-    ax = ax or plt.gca()
     count = len(tokens) - 1
     at = 4.6 + 0.95 * np.arange(count + 1)  # the places of the tokens along the x axis
 
@@ -207,9 +174,8 @@ def plot_model(
     return ax
 
 
-def plot_parameter_shares(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_parameter_shares(data: pd.DataFrame, ax: Axes) -> Axes:
     """Draw the share of each part in a model's parameters, a bar per model. Columns: model, part, parameters."""
-    ax = ax or plt.gca()
     wide = data.pivot_table(index="model", columns="part", values="parameters", sort=False)
     totals, left = wide.sum(axis=1), np.zeros(len(wide))
     for colour, part in zip(("green", "orange", "vermilion", "blue", "black", "purple"), wide.columns, strict=True):
@@ -226,13 +192,9 @@ def plot_parameter_shares(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_cost(data: pd.DataFrame, ax: Axes | None = None, y: str = "gflops") -> Axes:
-    """Draw the work for one image, or the tokens, over the patch size: a line per model, the paper's in grey (Table 6).
-
-    Columns: model ("ViT-B": the size alone), patch_size (px), `y` (gflops or tokens), and paper (GFLOP; NaN where
-    there is none).
-    """
-    ax = plot_curves(data.assign(size=data["model"]), ax, x="patch_size", y=y, hue="size")
+def plot_cost(data: pd.DataFrame, ax: Axes, y: str = "gflops") -> Axes:
+    """Draw one image's `y`, gflops or tokens, by patch_size (px), a line for each size of model; paper's in grey."""
+    plot_curves(data.assign(size=data["model"]), ax, x="patch_size", y=y, hue="size")
     if y == "gflops":
         known = data.dropna(subset="paper")
         ax.plot(known["patch_size"], known["paper"], "x", color=MUTED, ms=11, mew=2, label="paper, Table 6")
@@ -246,12 +208,9 @@ def plot_cost(data: pd.DataFrame, ax: Axes | None = None, y: str = "gflops") -> 
     return ax
 
 
-def plot_patch_costs(table: pd.DataFrame, patch_size: int, ax: Axes | None = None) -> Axes:
-    """Draw multiply-adds of one image for each patch size, in billions, with the tokens above; one size in colour.
-
-    `table` has columns patch_size (px), tokens, dense and attention (multiply-adds).
-    """
-    ax, places, bottom = ax or plt.gca(), np.arange(len(table)), np.zeros(len(table))
+def plot_patch_costs(table: pd.DataFrame, patch_size: int, ax: Axes) -> Axes:
+    """Draw multiply-adds of one image, dense and attention, by patch_size (px), tokens above; one size in colour."""
+    places, bottom = np.arange(len(table)), np.zeros(len(table))
     for name, label, colour in (("dense", "dense layers", "blue"), ("attention", "attention", "orange")):
         bars = ax.bar(places, table[name] / 1e9, 0.7, bottom, color=COLOURS[colour], label=label)
         bottom = bottom + table[name].to_numpy() / 1e9
@@ -266,25 +225,19 @@ def plot_patch_costs(table: pd.DataFrame, patch_size: int, ax: Axes | None = Non
     return ax
 
 
-def plot_differences(data: pd.DataFrame, tolerance: float, ax: Axes | None = None) -> Axes:
-    """Draw largest logit differences, a row per comparison, a dot per draw. Columns: label, control, difference.
-
-    Rows where `control` is true (another model: the difference must show) are drawn in another colour.
-    """
-    ax, least = ax or plt.gca(), 1e-17  # where a difference of exactly zero is drawn on a logarithmic axis
-    names = list(dict.fromkeys(data["label"]))
-    for control, name, colour, marker in (
-        (False, "same model", COLOURS["blue"], "o"),
-        (True, "one thing changed", COLOURS["vermilion"], "D"),
-    ):
+def plot_differences(data: pd.DataFrame, tolerance: float, ax: Axes) -> Axes:
+    """Draw largest logit differences, a row per label, in another colour where the model is another (control)."""
+    least = 1e-17  # where a difference of exactly zero is drawn on a logarithmic axis
+    names = list(data["label"].unique())
+    looks = {False: ("same model", "o", COLOURS["blue"]), True: ("one thing changed", "D", COLOURS["vermilion"])}
+    for control, (name, marker, colour) in looks.items():
         rows = data[data["control"] == control]
-        y = [names.index(label) for label in rows["label"]]
-        ax.plot(rows["difference"].clip(lower=least), y, marker, color=colour, alpha=0.7, ms=6, mec="white",
-                clip_on=False, label=name)  # fmt: skip
+        look = {"color": colour, "alpha": 0.7, "markersize": 6, "mec": "white", "clip_on": False, "label": name}
+        ax.plot(rows["difference"].clip(lower=least), [names.index(label) for label in rows["label"]], marker, **look)
     paper_line(ax, tolerance, f"tolerance {tolerance:.0e}".replace("e-0", "e-"), vertical=True)
     ax.set(xscale="log", xlim=(least, 10), xlabel="largest difference of any logit")
-    ax.set_xticks([least, *(10.0**k for k in range(-15, 1, 3))])
-    ax.set_xticklabels(["0", *(f"$10^{{{k}}}$" for k in range(-15, 1, 3))])
+    powers = range(-15, 1, 3)
+    ax.set_xticks([least, *(10.0**k for k in powers)], ["0", *(f"$10^{{{k}}}$" for k in powers)])
     ax.minorticks_off()
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
@@ -292,12 +245,8 @@ def plot_differences(data: pd.DataFrame, tolerance: float, ax: Axes | None = Non
     return ax
 
 
-def plot_confusion(counts: np.ndarray, classes: Sequence[str], ax: Axes | None = None) -> Axes:
-    """Draw a confusion matrix: rows are the true classes, columns the predicted ones; shares of each row in %.
-
-    `counts` [true, predicted] are numbers of images. The diagonal is left pale: the mistakes are what is to be seen.
-    """
-    ax = ax or plt.gca()
+def plot_confusion(counts: np.ndarray, classes: Sequence[str], ax: Axes) -> Axes:
+    """Draw `counts` [true, predicted] of images in % of each row; pale on the diagonal, for mistakes are to be seen."""
     shares = 100 * counts / counts.sum(axis=1, keepdims=True).clip(min=1)
     wrong = np.where(np.eye(len(counts), dtype=bool), 0.0, shares)
     ax.imshow(wrong, cmap="Oranges", vmin=0, vmax=max(1.0, 1.6 * wrong.max()))
@@ -313,15 +262,13 @@ def plot_confusion(counts: np.ndarray, classes: Sequence[str], ax: Axes | None =
 
 
 def plot_probabilities(
-    names: Sequence[str], seen: Float[np.ndarray, " K"], left: Float[np.ndarray, " K"], ax: Axes | None = None
+    names: Sequence[str], seen: Float[np.ndarray, " K"], left: Float[np.ndarray, " K"], ax: Axes
 ) -> Axes:
     """Draw a model's probabilities (0…1) with the whole picture and with patches hidden, two bars a class."""
-    ax, heights = ax or plt.gca(), np.arange(len(names))[::-1]
-    for offset, values, colour, label in (
-        (0.2, seen, MUTED, "everything seen"),
-        (-0.2, left, COLOURS["blue"], "patches hidden"),
-    ):
-        bars = ax.barh(heights + offset, 100 * values, 0.36, color=colour, label=label)
+    heights = np.arange(len(names))[::-1]
+    ax.barh(heights + 0.2, 100 * seen, 0.36, color=MUTED, label="everything seen")
+    ax.barh(heights - 0.2, 100 * left, 0.36, color=COLOURS["blue"], label="patches hidden")
+    for bars in ax.containers:
         ax.bar_label(bars, fmt="%.1f", padding=3, fontsize=9)
     ax.set_yticks(heights, names)
     ax.set(xlabel="probability (%)", xlim=(0, 118))
@@ -330,9 +277,9 @@ def plot_probabilities(
     return ax
 
 
-def plot_verdicts(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_verdicts(data: pd.DataFrame, ax: Axes) -> Axes:
     """Draw every claim's verdicts, a mark for each number, of more than nine their count. Columns: claim, verdict."""
-    ax, tallest = ax or plt.gca(), 9
+    tallest = 9
     claims = list(dict.fromkeys(data.claim))
     place = (data.groupby("claim").cumcount() + 1).where(data.verdict != "not yet", 0)
     for claim, count in place.groupby(data.claim).max().items():
@@ -353,26 +300,24 @@ def plot_verdicts(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def side_by_side(pictures: Mapping[str, Path], under: bool = False) -> Figure:
-    """Return a figure of PNG files, each under its title: equally high, or `under` each other, equally wide."""
+def show_pictures(pictures: Mapping[str, Path], under: bool = False) -> None:
+    """Show PNG files in a notebook, each under its title: equally high, or `under` each other, equally wide."""
+    if not pictures or not in_notebook():
+        return
     arrays = {title: np.asarray(Image.open(path).convert("RGB")) for title, path in pictures.items()}
     width, ratios = 9.0 if under else 12.0, [array.shape[1] / array.shape[0] for array in arrays.values()]
     heights = [width / ratio for ratio in ratios] if under else [width / sum(ratios)]
-    shape = (len(arrays), 1) if under else (1, len(arrays))
-    sizes = {"height_ratios": heights} if under else {"width_ratios": ratios}
-    fig, axes = plt.subplots(*shape, figsize=(width, sum(heights) + 0.4 * len(heights)), squeeze=False, **sizes)
-    for ax, (title, array) in zip(axes.flat, arrays.items(), strict=True):
-        ax.imshow(array, interpolation="lanczos")
-        ax.set_title(title, fontweight="bold")
-        ax.set_axis_off()
-    return fig
-
-
-def show_pictures(pictures: Mapping[str, Path], under: bool = False) -> None:
-    """Show `side_by_side` in a notebook, without saving it; nothing where there are none, or there is no notebook."""
-    if pictures and in_notebook():
-        with style():
-            fig = side_by_side(pictures, under)
-            png = with_palette(Image.open(io.BytesIO(as_png(fig))))
-            plt.close(fig)
-        show_still(png, f"{'Above and below' if under else 'Left and right'}: {', and '.join(pictures)}.")
+    ratio, shape = ("height_ratios", (len(ratios), 1)) if under else ("width_ratios", (1, len(ratios)))
+    with style():
+        figure = Figure(figsize=(width, sum(heights) + 0.4 * len(heights)))
+        axes = figure.subplots(*shape, squeeze=False, **{ratio: heights if under else ratios})
+        for ax, (title, array) in zip(axes.flat, arrays.items(), strict=True):
+            ax.imshow(array, interpolation="lanczos")
+            ax.set_title(title, fontweight="bold")
+            ax.set_axis_off()
+        image = Image.open(io.BytesIO(as_png(figure)))
+    few = image.copy()  # to choose a palette from all pixels of a large picture takes seconds
+    few.thumbnail((400, 400), Image.Resampling.NEAREST)
+    palette, file = few.quantize(256, method=Image.Quantize.MAXCOVERAGE), io.BytesIO()
+    image.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(file, "PNG", optimize=True)
+    show_still(file.getvalue(), f"{'Above and below' if under else 'Left and right'}: {', and '.join(pictures)}.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import html
 import io
 import re
 import sys
@@ -32,7 +31,8 @@ COLOURS = {
     "black": "#000000",
 }
 MUTED = "#7F7F7F"  # the paper's values, references, controls
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of what has no family, in the order of the colours
+# Of what is no family of models: colour and marker.
+LOOKS = tuple(zip(COLOURS.values(), ("o", "s", "^", "D", "v", "P", "X"), strict=True))
 FAMILIES = {"ViT": (COLOURS["blue"], "o"), "ResNet": (COLOURS["vermilion"], "s"), "hybrid": (COLOURS["black"], "^")}
 
 _SETTINGS = {
@@ -76,16 +76,8 @@ def figure(
 ) -> Iterator[Any]:
     """Yield the axes of a figure in the one style, then save it as `study.save(fig, name, alt)` and show it.
 
-    `shape` is rows and columns; a `mosaic` of names in its place gives axes of several cells, by their names.
-    `options` are those of `plt.subplots` or `plt.subplot_mosaic`. What fails inside is neither saved nor shown. A
-    notebook's cell shows the file that was saved, with `alt` as its words.
-
-    >>> class Folder:
-    ...     def save(self, fig, name, alt):
-    ...         print(f"{name}: {alt}")
-    >>> with figure(Folder(), "lines", 1, 2, alt="Two lines.", figsize=(6, 2)) as (left, right):
-    ...     lines = left.plot([0, 1]), right.plot([1, 0])
-    lines: Two lines.
+    `shape` (rows, columns) and `options` are those of `plt.subplots`; a `mosaic` of names gives axes by their names.
+    What fails inside is neither saved nor shown. A notebook's cell shows the file that was saved, and has `alt`.
     """
     with style():
         fig, axes = plt.subplot_mosaic(mosaic, **options) if mosaic else plt.subplots(*shape, **options)
@@ -128,10 +120,9 @@ def labels(models: Iterable[str]) -> dict[str, str]:
 
 
 def sizes_table(sizes: Sequence[Any]) -> str:
-    """Write models' sizes, as `vitlab.models.zoo.size_of` has them, with their names in legends, as Markdown.
+    """Write models' sizes (`zoo.size_of`) with their names in legends, as Markdown; a hybrid's ResNet comes first.
 
-    A ResNet's width is that of its first and last stage, its depth the number of residual blocks; a hybrid has those
-    of its ResNet, then those of its encoder.
+    A ResNet's width is that of its first and last stage, its depth the number of residual blocks.
     """
     lines = ["| name | in legends | width | depth | heads | parameters | FLOPs |", "|---|---|--:|--:|--:|--:|--:|"]
     names = labels(size.model for size in sizes)
@@ -194,16 +185,6 @@ def as_png(figure: Figure, colours: int | None = None) -> bytes:
     return file.getvalue()
 
 
-def with_palette(image: Image.Image, colours: int = 256) -> bytes:
-    """Return a picture as the bytes of a PNG file with so many colours, dithered: smooth shades stay smooth."""
-    file, plain = io.BytesIO(), image.convert("RGB")
-    few = plain.copy()
-    few.thumbnail((400, 400), Image.Resampling.NEAREST)  # to choose from all pixels of a large picture takes seconds
-    palette = few.quantize(colours, method=Image.Quantize.MAXCOVERAGE)
-    plain.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(file, "PNG", optimize=True)
-    return file.getvalue()
-
-
 def in_notebook() -> bool:
     """Tell whether a notebook's kernel runs this; IPython is asked only where it runs already."""
     ipython = sys.modules.get("IPython")
@@ -211,10 +192,7 @@ def in_notebook() -> bool:
 
 
 def still(png: bytes, alt: str, width: int | None = None) -> tuple[dict, dict]:
-    """Return what a cell shows of a picture, data and metadata; `alt` for those who do not see it.
-
-    `width`: in pixels of the page, where the picture has more than are to be seen on most screens.
-    """
+    """Return what a cell shows of a picture, `width` pixels wide: data and metadata; `alt` says what is seen."""
     about = {"alt": alt} if width is None else {"alt": alt, "width": width}
     return {"image/png": base64.b64encode(png).decode(), "text/plain": alt}, {"image/png": about}
 
@@ -224,21 +202,3 @@ def show_still(png: bytes, alt: str, width: int | None = None) -> None:
     from IPython.display import publish_display_data
 
     publish_display_data(*still(png, alt, width))
-
-
-def framed(page: str, png: bytes, alt: str, *, title: str, height: int, hint: str, text: str) -> tuple[dict, dict]:
-    """Return what a cell shows of an HTML page: the page in a frame, and a still of it where scripts do not run.
-
-    Front ends take HTML or PNG, and may clean the HTML: a notebook that is not trusted loses the frame and the style
-    from it, and keeps the still. `hint` says below how to tell, `text` is for a terminal; `height` in pixels.
-    """
-    data, metadata = still(png, alt)
-    whole = (
-        "<style>img.vitlab-still:has(+ iframe) { display: none }</style>"
-        f'<img class="vitlab-still" alt="{html.escape(alt, quote=True)}" '
-        f'src="data:image/png;base64,{data["image/png"]}">'
-        f'<iframe title="{html.escape(title, quote=True)}" style="width: 100%; height: {height}px; border: 0" '
-        f'srcdoc="{html.escape(page, quote=True)}"></iframe>'
-        f'<p style="font-size: 85%; margin: 0">{hint}</p>'
-    )
-    return data | {"text/html": whole, "text/plain": text}, metadata

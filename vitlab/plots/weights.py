@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
@@ -16,39 +15,32 @@ from vitlab.plots.pictures import tile
 from vitlab.plots.style import COLOURS, MUTED, bare, legend_above
 
 
-def plot_filter_grid(
-    tiles: Float[np.ndarray, "n P Q channels"], ax: Axes | None = None, columns: int = 7, first: int = 1
-) -> Axes:
-    """Draw colour tiles (0…1) in rows of `columns`, as Fig. 7 left has 28; each row begins with its first's number.
-
-    Raises:
-        ValueError: the channels are not last, as in what `filters.filter_tiles` returns.
-    """
+def plot_filter_grid(tiles: Float[np.ndarray, "n P Q channels"], ax: Axes) -> Axes:
+    """Draw colour tiles (0…1) in rows of seven, as Fig. 7 left has 28; each row begins with its first's number."""
     if tiles.ndim != 4 or tiles.shape[3] != 3:
         raise ValueError(
             f"tiles are {list(tiles.shape)}, expected [n, height, width, 3]: "
             "filter_tiles(…).permute(0, 2, 3, 1).numpy() has the channels last"
         )
-    ax = ax or plt.gca()
     count, height, width = tiles.shape[:3]
-    rows, gap = -(-count // columns), max(1, height // 12)
-    padded = np.ones((rows * columns, height, width, 3))
+    rows, gap = -(-count // 7), max(1, height // 12)
+    padded = np.ones((rows * 7, height, width, 3))
     padded[:count] = tiles
-    ax.imshow(tile(padded.reshape(rows, columns, height, width, 3), gap, 1.0), vmin=0, vmax=1)
+    ax.imshow(tile(padded.reshape(rows, 7, height, width, 3), gap, 1.0), vmin=0, vmax=1)
     bare(ax)
     middles = [row * (height + gap) + (height - 1) / 2 for row in range(rows)]
-    ax.set_yticks(middles, [str(first + row * columns) for row in range(rows)])
-    ax.set_xlabel(f"Components {first}–{first + count - 1}, row by row")
+    ax.set_yticks(middles, [str(1 + row * 7) for row in range(rows)])
+    ax.set_xlabel(f"Components 1–{count}, row by row")
     return ax
 
 
-def plot_components(table: pd.DataFrame, column: str, ax: Axes | None = None, white_noise: float | None = None) -> Axes:
+def plot_components(table: pd.DataFrame, column: str, ax: Axes, white_noise: float | None = None) -> Axes:
     """Draw the trained weights' principal components over the range of the untrained models', in per cent.
 
-    `table` has a row for each `model`, `replicate` and `component`, and one `column`, 0…1: "explained", the variance,
-    drawn cumulatively, or "low_frequency", the share of energy in low spatial frequencies, with that of white noise.
+    A row for each model, replicate and component; `column`, 0…1, is "explained", the variance, drawn cumulatively, or
+    "low_frequency", the share of energy in low spatial frequencies, with that of white noise.
     """
-    ax, cumulative = ax or plt.gca(), column == "explained"
+    cumulative = column == "explained"
     values = 100 * table.pivot(index="component", columns=["model", "replicate"], values=column)
     values = values.cumsum() if cumulative else values
     control = values["untrained"]
@@ -59,19 +51,17 @@ def plot_components(table: pd.DataFrame, column: str, ax: Axes | None = None, wh
     if white_noise is not None:
         ax.axhline(100 * white_noise, color=COLOURS["black"], linestyle=":", linewidth=1.2, label="white noise")
     ax.set_xlabel("Principal component" + (" (up to this one)" if cumulative else ""))
-    if cumulative:
-        ax.set_ylabel("Variance explained,\ncumulative (%)")
-    else:
-        ax.set(ylabel="Energy up to\n¼ cycle/pixel (%)", ylim=(0, 102))
+    ax.set_ylabel("Variance explained,\ncumulative (%)" if cumulative else "Energy up to\n¼ cycle/pixel (%)")
+    if not cumulative:
+        ax.set_ylim(0, 102)
     legend_above(ax)
     return ax
 
 
 def plot_similarity_grid(
-    similarity: Float[np.ndarray, "rows cols rows2 cols2"], ax: Axes | None = None, colorbar: bool = True
+    similarity: Float[np.ndarray, "rows cols rows2 cols2"], ax: Axes, colorbar: bool = True
 ) -> Axes:
     """Draw a grid of grids (Fig. 7 centre): tile (i, j) is the map of cosine similarities to that patch, −1…1."""
-    ax = ax or plt.gca()
     rows, cols = similarity.shape[:2]
     gap = 1 + max(rows, cols) // 10  # in maps of many patches a gap of one could not be told from a patch
     image = ax.imshow(tile(similarity, gap, np.nan), vmin=-1, vmax=1, cmap="viridis")
@@ -87,13 +77,11 @@ def plot_similarity_grid(
     return ax
 
 
-def plot_similarity_curves(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw mean similarity against the distance of two patches: in one row, one column, or neither.
+def plot_similarity_curves(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw mean similarity (value) by distance of two patches, in one row, one column, or neither (quantity).
 
-    `table` has a row for each `model`, `replicate`, `quantity` and `distance` (in patches), with a `value`. Grey is
-    the range of the untrained tables, of all three kinds of pair.
+    A row for each model, replicate, quantity and distance (in patches); grey is the range of all untrained.
     """
-    ax = ax or plt.gca()
     looks = {"same row": ("blue", "o"), "same column": ("vermilion", "s"), "neither": ("green", "^")}
     table = table[table["quantity"].isin(looks)]
     control = table[table["model"] == "untrained"].groupby("distance")["value"].agg(["min", "max"])
@@ -110,26 +98,23 @@ def plot_similarity_curves(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_measures(measures: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw each measure's value with its interval, next to the range of its controls.
+def plot_measures(measures: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw each measure's value, low and high, next to the range of its controls, control_low to control_high.
 
-    `measures` is indexed by name, with `value`, `low`, `high`, `control_low` and `control_high`; where it has `limit`
-    too, that is what the whole interval has to lie above.
+    `measures` is indexed by name; the whole interval has to lie above `limit`.
     """
-    ax = ax or plt.gca()
     heights = np.arange(len(measures))[::-1]
     span = measures["control_high"] - measures["control_low"]
     ax.barh(heights, span, 0.5, measures["control_low"], color=MUTED, alpha=0.35, label="controls' range")
-    if "limit" in measures:
-        ax.vlines(measures["limit"], heights - 0.35, heights + 0.35, color=COLOURS["black"], linestyle="--",
-                  linewidth=1.4, label="limit of the rule")  # fmt: skip
+    ax.vlines(measures["limit"], heights - 0.35, heights + 0.35, color=COLOURS["black"], linestyle="--", linewidth=1.4,
+              label="limit of the rule")  # fmt: skip
     error = np.abs(measures[["low", "high"]].to_numpy().T - measures["value"].to_numpy())
     ax.errorbar(measures["value"].to_numpy(), heights, xerr=error, fmt="o", color=COLOURS["blue"], capsize=4,
                 label="trained, 95 % interval")  # fmt: skip
     ax.axvline(0, color=COLOURS["black"], linewidth=0.8, zorder=1)
     ax.set_yticks(heights, list(measures.index))
     ax.set_ylim(-0.6, len(measures) - 0.4)
-    ends = measures[["low", "high", "control_low", "control_high", *measures.columns.intersection(["limit"])]]
+    ends = measures[["low", "high", "control_low", "control_high", "limit"]]
     low, high = min(0.0, ends.min(axis=None)), max(0.0, ends.max(axis=None))
     ax.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))  # bars alone would end at the edge
     ax.grid(axis="y", visible=False)
@@ -137,12 +122,11 @@ def plot_measures(measures: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_measure_by_photographs(trainings: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_measure_by_photographs(trainings: pd.DataFrame, ax: Axes) -> Axes:
     """Draw one measure of position maps by number of training photographs: a dot for each training, and the means.
 
-    `trainings` has columns objective, n_train, value, control_low and control_high; grey is the range of the controls.
+    Columns objective, n_train, value, control_low and control_high; grey is the range of the controls.
     """
-    ax = ax or plt.gca()
     counts = sorted(trainings["n_train"].unique())
     for number, (objective, (colour, marker)) in enumerate(OBJECTIVES.items()):
         mine = trainings[trainings["objective"] == objective]
@@ -161,16 +145,9 @@ def plot_measure_by_photographs(trainings: pd.DataFrame, ax: Axes | None = None)
 
 
 def plot_maps(
-    maps: Mapping[str, Float[np.ndarray, "_ _"]],
-    ax: Axes | None = None,
-    cmap: str = "PuOr",
-    patch: tuple[int, int] | None = None,
+    maps: Mapping[str, Float[np.ndarray, "_ _"]], ax: Axes, cmap: str = "PuOr", patch: tuple[int, int] | None = None
 ) -> Axes:
-    """Draw maps [rows cols], of any sizes, side by side, each under its name, on one colour scale around 0.
-
-    `patch` (row, column from the top left) is framed in every map.
-    """
-    ax = ax or plt.gca()
+    """Draw maps of any sizes side by side on one colour scale around 0, `patch` (row, column) framed in each."""
     limit = max(float(np.abs(values).max()) for values in maps.values())
     for number, values in enumerate(maps.values()):  # each fills a unit square, whatever its grid
         left = 1.12 * number
@@ -184,12 +161,8 @@ def plot_maps(
     return ax
 
 
-def plot_resize_differences(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw how far each convention of resizing is from the paper's: relative L2 difference, for each kind of table.
-
-    `table` has columns `convention`, `positions` (what was resized) and `difference` (0…1).
-    """
-    ax = ax or plt.gca()
+def plot_resize_differences(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw how far each convention of resizing is from the paper's: `difference` (0…1) for each kind of `positions`."""
     wide = table.pivot(index="convention", columns="positions", values="difference")
     wide = wide.loc[table["convention"].unique(), table["positions"].unique()]
     heights, thickness = np.arange(len(wide))[::-1], 0.8 / len(wide.columns)

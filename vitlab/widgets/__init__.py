@@ -15,23 +15,3 @@ from vitlab.widgets.explorers import (
 )
 from vitlab.widgets.film import Film, shapes_film, training_film
 from vitlab.widgets.live import watch
-
-__all__ = [
-    "Explorer",
-    "Film",
-    "choice",
-    "data_sizes",
-    "distance_modes",
-    "head_rates",
-    "masking",
-    "occlusion",
-    "patch_sizes",
-    "position_kinds",
-    "position_resizing",
-    "read_picture",
-    "rollout_variants",
-    "shapes_film",
-    "training_film",
-    "watch",
-    "worlds",
-]

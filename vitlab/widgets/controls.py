@@ -29,16 +29,9 @@ MAX_PIXELS = 50_000_000  # of a picture: 150 MB once decoded
 LARGEST_SIDE = 1024  # pixels that are kept: several times what a model takes
 
 
-def choice(label: str, options: Sequence[Any], value: Any) -> ipywidgets.DOMWidget:
-    """Make a control with few values: a slider where they are numbers, a list to choose from where they are not.
-
-    Args:
-        label: plain words, with the unit.
-        value: the one at first.
-
-    Raises:
-        ValueError: the value at first is none of the options.
-    """
+def choice(label: str, options: Sequence[Any], value: Any = None) -> ipywidgets.DOMWidget:
+    """Make a control with few values: a slider for numbers, else a list; the first is set without a `value`."""
+    value = options[0] if value is None else value
     if value not in options:
         raise ValueError(f"{label}: {value!r} given at first, expected one of {list(options)}")
     kind = ipywidgets.SelectionSlider if all(isinstance(o, Real) for o in options) else ipywidgets.Dropdown
@@ -49,11 +42,8 @@ def choice(label: str, options: Sequence[Any], value: Any) -> ipywidgets.DOMWidg
 class Explorer:
     """A picture and the controls that change it; the last line of a cell shows it.
 
-    Args:
-        draw: the controls' values by name → (figure, one or two sentences that say what it shows: the numbers, for
-            those who do not see it). What cannot be drawn it refuses with a ValueError.
-        title: what the picture is of.
-        controls: widgets of ipywidgets, one for each argument of `draw`.
+    `draw` takes the values of the `controls` (ipywidgets) by name, and returns a figure and its numbers in words, for
+    those who do not see it; what cannot be drawn it refuses with a ValueError.
 
     >>> def square(side):
     ...     figure = Figure(figsize=(2, 1))
@@ -68,7 +58,7 @@ class Explorer:
         self.draw, self.title, self.controls = draw, title, controls
 
     def picture(self, **values: Any) -> tuple[bytes, str]:
-        """Draw at these values, where none is named at those of the controls: a PNG, and the words that go with it."""
+        """Draw at these values, else those of the controls: a PNG, and the words that go with it."""
         with style():
             figure, words = self.draw(**{name: control.value for name, control in self.controls.items()} | values)
             return as_png(figure), words
@@ -76,8 +66,7 @@ class Explorer:
     def _ipython_display_(self) -> None:
         """Show the picture and, where somebody is there to turn them, the controls above it.
 
-        The picture is an output of the cell that each turn replaces, and so what a saved notebook keeps. What `draw`
-        refuses is said between the two, and the picture stays as it was.
+        Each turn replaces the picture in the cell's output, which a saved notebook keeps; a refusal is said above it.
         """
         said, place = ipywidgets.HTML(), {"display_id": secrets.token_hex(16)}
 
@@ -117,10 +106,7 @@ def somebody_is_there() -> bool:
 def read_picture(content: bytes) -> UInt8[Tensor, "3 H W"]:
     """Read a picture file: upright as the camera was held, on white where it is transparent, at most 1,024 px a side.
 
-    Its size is read from the header; what is too large is never decoded.
-
-    Raises:
-        ValueError: more than 20 MB or 50 million pixels, or no picture that can be read to its end.
+    Raises ValueError for more than 20 MB or 50 million pixels, by its header, and for what cannot be read to its end.
     """
     if len(content) > MAX_BYTES:
         raise ValueError(

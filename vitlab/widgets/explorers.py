@@ -40,19 +40,17 @@ from vitlab.widgets.controls import Explorer, choice, read_picture
 NO_RUNS = "no {} given, expected a row for each; run the experiment first"
 
 
-def patch_sizes(picture: UInt8[Tensor, "3 H W"], models: Sequence[str] = ("ViT-B", "ViT-L", "ViT-H")) -> Explorer:
+def patch_sizes(picture: UInt8[Tensor, "3 H W"]) -> Explorer:
     """Choose a model, the size of the image and of its patches → the patches, their number, the work (§3.1, Table 1).
 
-    Args:
-        picture: what is cut; it is drawn as it is, whatever the size of the image that is reckoned with.
-        models: sizes of the zoo.
+    `picture` is drawn as it is, whatever the size of the image that is reckoned with.
     """
-    sizes = (7, 8, 14, 16, 28, 32, 56)
+    models, sizes = ("ViT-B", "ViT-L", "ViT-H"), (7, 8, 14, 16, 28, 32, 56)
 
     def draw(model: str, image_size: int, patch_size: int) -> tuple[Figure, str]:
         settings: dict[str, Any] = {**zoo.VIT_SIZES[model], "image_size": image_size}
         chosen = cost(ViTConfig(patch_size=patch_size, **settings))  # refuses a size that leaves a remainder
-        work, side = sum(chosen.values()) - chosen["tokens"], image_size // patch_size
+        work, side = chosen["dense"] + chosen["attention"], image_size // patch_size
         fitting = [size for size in sizes if image_size % size == 0]
         table = [{"patch_size": size, **cost(ViTConfig(patch_size=size, **settings))} for size in fitting]
         figure = Figure(figsize=(9, 3.6))
@@ -68,19 +66,14 @@ def patch_sizes(picture: UInt8[Tensor, "3 H W"], models: Sequence[str] = ("ViT-B
     return Explorer(
         draw,
         "Patch size, tokens and work",
-        model=choice("model", models, models[0]),
+        model=choice("model", models),
         image_size=choice("image size (px)", (112, 224, 336, 384, 448), 224),
         patch_size=choice("patch size (px)", sizes, 16),
     )
 
 
 def cost(config: ViTConfig) -> dict[str, int]:
-    """Count what one image costs, by formula: tokens, class token included, and multiply-adds of matrix products.
-
-    Returns:
-        tokens; dense, of patch embedding, q, k, v, mixing, MLPs and head, linear in the tokens; attention, of q kᵀ and
-        A v, quadratic.
-    """
+    """Count one image's tokens, and its multiply-adds in dense layers (linear in tokens) and attention (quadratic)."""
     n_tokens = config.n_patches + (config.pool == "class")
     embedding = config.n_patches * 3 * config.patch_size**2 * config.dim
     block = n_tokens * (4 * config.dim**2 + 2 * config.dim * config.mlp_dim)
@@ -95,9 +88,6 @@ def data_sizes(runs: pd.DataFrame, histories: pd.DataFrame) -> Explorer:
     Args:
         runs: a row per run: model, n_train, seed, test_accuracy and train_accuracy (0…1).
         histories: a row per evaluation of a run: model, n_train, seed, step, val_accuracy (0…1), train_loss (nats).
-
-    Raises:
-        ValueError: there is no run.
     """
     if runs.empty:
         raise ValueError(NO_RUNS.format("runs"))
@@ -119,12 +109,11 @@ def data_sizes(runs: pd.DataFrame, histories: pd.DataFrame) -> Explorer:
         )
         return figure, f"Learned from {n_train:,} images (mean of {n_seeds} seed{'s' * (n_seeds > 1)}): {models}."
 
-    sizes = sorted(runs["n_train"].unique().tolist())
     return Explorer(
         draw,
         "Curves by number of training images",
-        n_train=choice("training images", sizes, sizes[0]),
-        over_steps=choice("over the steps", list(shown), "validation accuracy"),
+        n_train=choice("training images", sorted(runs["n_train"].unique().tolist())),
+        over_steps=choice("over the steps", list(shown)),
     )
 
 
@@ -134,9 +123,6 @@ def worlds(runs: pd.DataFrame, differences: pd.DataFrame) -> Explorer:
     Args:
         runs: a row per run: world (plain words), model (a ViT and a ResNet), n_train, seed, test_accuracy (0…1).
         differences: ViT − ResNet, a row per world, n_train and seed: difference (0…1).
-
-    Raises:
-        ValueError: there is no run.
     """
     if runs.empty:
         raise ValueError(NO_RUNS.format("runs"))
@@ -151,16 +137,13 @@ def worlds(runs: pd.DataFrame, differences: pd.DataFrame) -> Explorer:
         parts = ", ".join(f"{mean:+.1f} points at {n:,}" for n, mean in means.items())
         return figure, f"{world.capitalize()}: ViT minus ResNet is {parts} images."
 
-    named = list(dict.fromkeys(runs["world"]))
-    return Explorer(draw, "Who wins when", world=choice("classes told by", named, named[0]))
+    return Explorer(draw, "Who wins when", world=choice("classes told by", runs["world"].unique().tolist()))
 
 
 def position_resizing(tables: Mapping[str, Float[Tensor, "N D"]], grid: tuple[int, int]) -> Explorer:
     """Choose table, convention, new rows → the table's strongest direction resized, and the paper's (§3.2).
 
-    Args:
-        tables: name → position embeddings of the patches, row by row.
-        grid: their rows and columns; the new grid keeps the proportion.
+    `tables` are position embeddings of the patches by name, row by row of `grid`; a new grid keeps the proportion.
     """
     centre = {name: pos.mean(dim=0) for name, pos in tables.items()}
     strongest = {name: torch.linalg.svd(pos - centre[name], full_matrices=False)[2][0] for name, pos in tables.items()}
@@ -184,7 +167,7 @@ def position_resizing(tables: Mapping[str, Float[Tensor, "N D"]], grid: tuple[in
     return Explorer(
         draw,
         "Position embeddings, their strongest direction, resized",
-        table=choice("table", tuple(tables), next(iter(tables))),
+        table=choice("table", tuple(tables)),
         convention=choice("convention", tuple(CONVENTIONS), "timm"),
         rows=choice("new rows of patches", sizes, max(1, round(1.5 * grid[0]))),
     )
@@ -193,10 +176,8 @@ def position_resizing(tables: Mapping[str, Float[Tensor, "N D"]], grid: tuple[in
 def distance_modes(heads: pd.DataFrame, image_px: int) -> Explorer:
     """Choose mode and block → the dots of Fig. 7 right, with one block's heads told apart.
 
-    Args:
-        heads: a row for each `model` ("trained", "untrained"), `block` and `head`, counted from 1, with `distance_px`,
-            `renormalized_px` and `prefix_mass` (0…1).
-        image_px: side of the images.
+    `heads` has a row for each `model` ("trained", "untrained"), `block` and `head`, counted from 1, with
+    `distance_px`, `renormalized_px` and `prefix_mass` (0…1); images have a side of `image_px`.
     """
     modes = {"paper": "distance_px", "renormalized": "renormalized_px"}
     trained = heads[heads["model"] == "trained"]
@@ -218,12 +199,11 @@ def distance_modes(heads: pd.DataFrame, image_px: int) -> Explorer:
         )
         return figure, f"Mode {mode!r}, block {block}: {each}."
 
-    blocks = sorted(trained["block"].unique().tolist())
     return Explorer(
         draw,
         "Mean attention distance by mode",
-        mode=choice("mode", tuple(modes), "paper"),
-        block=choice("block", blocks, blocks[0]),
+        mode=choice("mode", tuple(modes)),
+        block=choice("block", sorted(trained["block"].unique().tolist())),
     )
 
 
@@ -238,11 +218,8 @@ def rollout_variants(
 ) -> Explorer:
     """Choose picture, head fusion, share discarded → the rollout next to the paper's; no forward, the maps are there.
 
-    Args:
-        pictures: 0…1.
-        maps: attention of every block, first block first.
-        masks: True on the object; with them the words say how much of the rollout lies on it.
-        class_token: as for `rollout_from_maps`.
+    `pictures` are 0…1, `maps` are of every block; `masks` are true on the object, and the words say how much of the
+    rollout lies on it; the rest is as for `rollout_from_maps`.
     """
 
     def draw(number: int, head_fusion: str, discard_ratio: float) -> tuple[Figure, str]:
@@ -250,16 +227,12 @@ def rollout_variants(
         options = {"head_fusion": head_fusion, "discard_ratio": discard_ratio}
         paper = rollout_from_maps(one, grid, n_prefix, class_token=class_token)
         chosen = rollout_from_maps(one, grid, n_prefix, class_token=class_token, **options)
-        lit = {
-            "the paper's rollout": overlay(paper, picture.shape[:2]),
-            "as turned": overlay(chosen, picture.shape[:2]),
-        }
-        lit["patch by patch"] = overlay(chosen, picture.shape[:2], smooth=False)
+        size = picture.shape[:2]
+        lit = {"picture": None, "the paper's rollout": overlay(paper, size), "as turned": overlay(chosen, size)}
+        lit["patch by patch"] = overlay(chosen, size, smooth=False)
         figure = Figure(figsize=(9, 2.6))
-        axes = figure.subplots(1, 4)
-        plots.plot_overlay(picture, None, axes[0]).set_title("picture")
-        for ax, (name, weight) in zip(axes[1:], lit.items(), strict=True):
-            plots.plot_overlay(picture, weight[0].numpy(), ax).set_title(name)
+        for ax, (name, weight) in zip(figure.subplots(1, 4), lit.items(), strict=True):
+            plots.plot_overlay(picture, None if weight is None else weight[0].numpy(), ax).set_title(name)
         words = f"Picture {number}, {head_fusion} over heads, {discard_ratio:.0%} discarded: the largest patch has "
         words += f"{(chosen.max() / chosen.mean()).item():.1f} times the mean"
         if masks is not None:
@@ -271,9 +244,9 @@ def rollout_variants(
     return Explorer(
         draw,
         "Attention rollout and its options",
-        number=choice("picture", range(1, len(pictures) + 1), 1),
-        head_fusion=choice("fusion of the heads", ("mean", "max", "min"), "mean"),
-        discard_ratio=choice("share discarded", (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99), 0.0),
+        number=choice("picture", range(1, len(pictures) + 1)),
+        head_fusion=choice("fusion of the heads", ("mean", "max", "min")),
+        discard_ratio=choice("share discarded", (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)),
     )
 
 
@@ -285,11 +258,7 @@ def occlusion(
 ) -> Explorer:
     """Choose a square of patches, and a picture of your own → the answer with all seen and with these hidden (§4.5).
 
-    Use of a place, not attention to it.
-
-    Args:
-        classes: names of the model's classes; those of other models have numbers.
-        grid: rows and columns of patches; None asks the model.
+    Use of a place, not attention to it. `classes` that are not the model's have numbers; no `grid` of patches asks it.
     """
     rows, cols = grid or grid_size(pretrained.model, pretrained.prepare(picture[None]))
     half = max(1, min(rows, cols) // 2)  # at first the square lies in the middle
@@ -332,10 +301,7 @@ def occlusion(
 def hide(
     images: Float[Tensor, "B 3 H W"], grid: tuple[int, int], row: int, column: int, size: int
 ) -> Float[Tensor, "B 3 H W"]:
-    """Put size × size patches, from (row, column) on, counted from 0, in each image's own mean colour.
-
-    What of the square lies beyond the edge is left out; a size of 0 hides nothing.
-    """
+    """Put size × size patches, from (row, column) on, counted from 0, in each image's own mean colour."""
     down, across = images.shape[2] // grid[0], images.shape[3] // grid[1]
     hidden = images.clone()
     square = (..., slice(row * down, (row + size) * down), slice(column * across, (column + size) * across))
@@ -348,23 +314,21 @@ def masking(
     patch_size: int,
     share: float = 0.5,
     target: str = Target.MEAN_COLOUR.value,
-    seed: int = 0,
 ) -> Explorer:
     """Choose picture, share corrupted, target → what the encoder gets, and what is to be predicted (§4.6, App. B.1.2).
 
-    Args:
-        pictures: bytes.
-        share, target: at first.
+    `share` and `target` are those at first.
     """
     n_patches = pictures.shape[2] * pictures.shape[3] // patch_size**2
     asked = {
+        Target.MEAN_COLOUR: "1 number of 512 values is",
         Target.PIXELS: f"{3 * patch_size**2} values of pixels are",
         Target.DOWNSIZED: f"{SIDE**2} numbers of 512 values are",
     }
 
     def draw(number: int, share: float, target: str) -> tuple[Figure, str]:
         one = pictures[number - 1 : number]
-        plan = plans(1, n_patches, share, np.random.default_rng(seed))
+        plan = plans(1, n_patches, share, np.random.default_rng(0))
         figure = Figure(figsize=(9, 3.4))
         axes = figure.subplots(1, 3)
         shown = {"picture": one, "to be predicted": wanted(one, plan, Target(target), patch_size)}
@@ -374,16 +338,15 @@ def masking(
             ax.set_axis_off()
         pixels = corrupted(one, plan)[0].permute(1, 2, 0).numpy()
         plots.plot_corruption(pixels, plan[0].numpy(), axes[1], legend=True).set_title(f"{share:.0%} corrupted")
-        words = asked.get(Target(target), "1 number of 512 values is")
-        count = int((plan != KEPT).sum())
         return figure, (
-            f"Picture {number}: {count} of {n_patches} patches are corrupted, and of each {words} to be predicted."
+            f"Picture {number}: {(plan != KEPT).sum()} of {n_patches} patches are corrupted, and of each "
+            f"{asked[Target(target)]} to be predicted."
         )
 
     return Explorer(
         draw,
         "What is hidden and what is predicted",
-        number=choice("picture", range(1, len(pictures) + 1), 1),
+        number=choice("picture", range(1, len(pictures) + 1)),
         share=choice("share corrupted", sorted({0.15, 0.3, 0.5, 0.75, 0.9, share}), share),
         target=choice("target", tuple(map(str, Target)), str(target)),
     )
@@ -406,11 +369,7 @@ def wanted(
 def position_kinds(maps: Mapping[tuple[str, float], Float[np.ndarray, "rows cols rows2 cols2"]]) -> Explorer:
     """Choose position embeddings and the learning rate of the training → their similarity map (App. D.4, Fig. 10).
 
-    Args:
-        maps: (kind and place, plain words; learning rate) → cosine similarities.
-
-    Raises:
-        ValueError: there is no map; in the picture, for a kind that was not trained with that learning rate.
+    `maps`: (kind and place, plain words; learning rate) → cosine similarities.
     """
     if not maps:
         raise ValueError("no similarity map given, expected one for each kind of position embeddings")
@@ -434,7 +393,7 @@ def position_kinds(maps: Mapping[tuple[str, float], Float[np.ndarray, "rows cols
     return Explorer(
         draw,
         "Similarity of position embeddings",
-        kind=choice("position embeddings", kinds, kinds[0]),
+        kind=choice("position embeddings", kinds),
         rate=choice("learning rate", sorted(rates), rates[0]),
     )
 
@@ -442,12 +401,8 @@ def position_kinds(maps: Mapping[tuple[str, float], Float[np.ndarray, "rows cols
 def head_rates(means: pd.DataFrame) -> Explorer:
     """Choose a learning rate → both heads' accuracy there, in the curves over all learning rates (App. D.3, Fig. 9).
 
-    Args:
-        means: a row for each head, steps of its training and learning_rate: arm, mean, low, high (0…1), of the seeds,
-            and chosen, whether it is the best rate on validation images.
-
-    Raises:
-        ValueError: there is no row.
+    `means` has a row for each head (arm), steps of its training and learning_rate: mean, low, high (0…1), of the
+    seeds, and chosen, whether it is the best rate on validation images.
     """
     if means.empty:
         raise ValueError(NO_RUNS.format("accuracies"))
@@ -466,4 +421,4 @@ def head_rates(means: pd.DataFrame) -> Explorer:
         return figure, f"Learning rate {rate:g}, {'; '.join(words)}."
 
     rates = sorted(means["learning_rate"].unique().tolist())
-    return Explorer(draw, "Learning rate of both heads", rate=choice("learning rate", rates, rates[0]))
+    return Explorer(draw, "Learning rate of both heads", rate=choice("learning rate", rates))

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from numpy import ndarray
 
 from vitlab import paths, plots
-from vitlab.plots.style import as_png, framed
+from vitlab.plots.style import as_png, still
 
 COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
 
@@ -24,8 +24,8 @@ COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
 class Page:
     """An HTML page that asks nothing of any network, and a still of it where scripts do not run; a cell's last line.
 
-    What becomes a page has a `title` (any text), `css`, `height` (px), a `hint` (how to tell page from still) and:
-    `body()`, its HTML; `still()`, a PNG and its words.
+    What becomes a page has a `title` (any text), `css`, `height` (px), a `hint` (how to tell page from still), its HTML
+    as `body()`, and as `still()` a PNG and its words.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Page:
     hint: str
 
     def page(self) -> str:
-        """Return the page, whose own policy forbids it to load anything."""
+        """Return the page; its own policy forbids it to load anything."""
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -52,8 +52,20 @@ class Page:
         return Path(path)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
+        """Return the page in a frame, and a still of it where scripts do not run.
+
+        Front ends take HTML or PNG, and may clean the HTML: a notebook that is not trusted loses the frame and the
+        style from it, and keeps the still.
+        """
         png, words = self.still()
-        return framed(self.page(), png, words, title=self.title, height=self.height, hint=self.hint, text=repr(self))
+        data, metadata = still(png, words)
+        whole = (
+            "<style>img.vitlab-still:has(+ iframe) { display: none }</style>"
+            f'<img class="vitlab-still" alt="{html.escape(words)}" src="data:image/png;base64,{data["image/png"]}">'
+            f'<iframe title="{html.escape(self.title)}" style="width: 100%; height: {self.height}px; border: 0" '
+            f'srcdoc="{html.escape(self.page())}"></iframe><p style="font-size: 85%; margin: 0">{self.hint}</p>'
+        )
+        return data | {"text/html": whole, "text/plain": repr(self)}, metadata
 
 
 def script_json(value: Any) -> str:
@@ -70,11 +82,7 @@ class Frame(NamedTuple):
 
 
 class Film(Page):
-    """Frames and a slider through them, shown at its last frame.
-
-    Args:
-        slider: what the slider moves, in plain words.
-    """
+    """Frames and a slider through them, which moves what `slider` says; shown at its last frame."""
 
     css = """body { font: 14px/1.4 system-ui, sans-serif; color: #222 }
 form { display: flex; gap: 1em; align-items: center; margin: 4px 8px } input { flex: 1; max-width: 30em }
@@ -142,15 +150,9 @@ def training_film(
     """Draw every head's attention distance and the position map of one training, at every evaluation.
 
     Args:
-        heads: a row for each evaluation and head: samples, block, head, distance_px.
+        heads: a row for each evaluation and head: samples, block, head, distance_px; see `plot_heads` for the scale.
         maps: samples → position map, for each evaluation.
-        uniform: distance of uniform attention (px).
-        limit: distance below which a head is local (px).
-        image_px: side of the images.
-        pictures: samples → what the model makes of some pictures, shown in a column; None: without.
-
-    Raises:
-        ValueError: no evaluation, or a map is missing for one.
+        pictures: samples → what the model makes of some pictures, shown in a column.
     """
     moments = sorted(heads["samples"].unique().tolist())
     if not moments or set(moments) - set(maps):
@@ -168,9 +170,9 @@ def training_film(
             plots.plot_similarity_grid(maps[samples], axes[1], colorbar=False).set_title("position map", fontsize=11)
             plots.plot_heads(heads, axes[2], at=samples, **scale)
             if pictures:
-                plots.plot_pictures({str(k): [picture] for k, picture in enumerate(pictures[samples])}, axes[3])
+                column = {str(k): [picture] for k, picture in enumerate(pictures[samples])}
+                plots.plot_pictures(column, axes[3]).set_title("predicted", fontsize=11)
                 axes[3].set_yticks([])
-                axes[3].set_title("predicted", fontsize=11)
             if not places:
                 figure.draw_without_rendering()
                 places = [ax.get_position(original=True) for ax in figure.axes]
@@ -191,16 +193,12 @@ def training_film(
     return Film(title, "training images seen", frames)
 
 
-def shapes_film(means: pd.DataFrame, base: str = "base") -> Film:
+def shapes_film(means: pd.DataFrame) -> Film:
     """Draw Fig. 8 as a film: with ever more FLOPs allowed, the shapes that they pay for and the best of them.
 
-    Args:
-        means: a row for each shape: dimension, flops (of a forward pass for one image), mean, low, high (0…1).
-        base: the dimension of the one shape from which all others depart.
-
-    Raises:
-        ValueError: there is not exactly one base, or no other shape.
+    `means` are as for `plot_shapes`, of one shape "base" and others.
     """
+    base = "base"
     start = means[means["dimension"] == base]
     if len(start) != 1 or len(means) < 2:
         raise ValueError(f"{len(start)} rows for {base!r} among {len(means)}: expected one, and other shapes")

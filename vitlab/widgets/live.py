@@ -63,17 +63,14 @@ def watch(
     epoch: int | None = None,
     **options: Any,
 ) -> list[dict]:
-    """Train (`loop.train`) with something to look at; returns its rows, those so far where the training was stopped.
+    """Train (`loop.train`, with its `options`) with something to look at; returns its rows, all so far where stopped.
 
     In a notebook with a person before it a chart follows the rows, with the speed, the time left and a button that
     stops; its last state stays as a picture. Under papermill, nbconvert or in a script there is a plain line for every
     `epoch` images instead (None: for every row).
 
     The button, the notebook's own stop button and Ctrl-C are one: the step that runs is ended, its checkpoint is
-    written to `folder`, and this returns. The same call again resumes there, to the same bits. A second interrupt
-    does not wait, and is raised. `options` are those of `loop.train` but for `report`.
-
-    Raises ValueError for an `epoch` of no images, and what `loop.train` raises.
+    written to `folder`, and this returns. The same call again resumes there, to the same bits.
     """
     if epoch is not None and epoch < 1:
         raise ValueError(f"epoch is {epoch}; expected the number of training images, 1 or more, or None")

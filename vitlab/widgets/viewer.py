@@ -48,9 +48,7 @@ JS, CSS = ((resources.files("vitlab.widgets") / f"viewer.{kind}").read_text(enco
 class View(Page):
     """An attention viewer of one image; the last line of a cell shows it. Made by `attention_view` and `view`.
 
-    Args:
-        meta: names, sizes, the picture; which array lies where is added as "arrays".
-        arrays: what the page carries, of float32 and uint8: see `tables`; `packed` is all of it, deflated.
+    `meta` are names, sizes, the picture; `arrays` what the page carries, see `tables`; `packed` is that, deflated.
     """
 
     css = CSS
@@ -99,10 +97,7 @@ class View(Page):
 class AttentionWidget(anywidget.AnyWidget):
     """A `View` whose selection can be read, set and observed; blocks, heads and patches count from 0, as in Python.
 
-    Traits:
-        query: (row, column) of a patch, or the name of a token ("class token").
-        block: number of the block in the model; head: number of the head in it.
-        show: what the page shows, one of `SHOWS`.
+    `query` is (row, column) of a patch, or the name of a token ("class token"); `show` is one of `SHOWS`.
     """
 
     _esm = JS + "\nexport default { render: renderWidget };\n"
@@ -120,7 +115,7 @@ class AttentionWidget(anywidget.AnyWidget):
 
     @property
     def distance_px(self) -> float:
-        """How far the chosen head (or rollout) looks from the chosen patch, on average, in pixels; NaN from a token."""
+        """Mean distance from the chosen patch by the chosen head, or rollout, in pixels; NaN from a token."""
         meta, query = self._meta, self.query
         tokens, of_head = meta["tokens"], meta["blocks"].index(self.block) * meta["heads"] + self.head
         place = tokens.index(query) if isinstance(query, str) else len(tokens) + query[0] * meta["grid"][1] + query[1]
@@ -131,53 +126,35 @@ class AttentionWidget(anywidget.AnyWidget):
         name, value, meta = proposal["trait"].name, proposal["value"], self._meta
         rows, cols = meta["grid"]
         if name == "query":
-            known = (
-                value in meta["tokens"]
-                if isinstance(value, str)
-                else value[0] in range(rows) and value[1] in range(cols)
-            )
+            known = [*meta["tokens"], *((row, col) for row in range(rows) for col in range(cols))]
             expected = f"(row, column) in 0…{rows - 1}, 0…{cols - 1} or one of {meta['tokens']}"
         else:
-            options = meta["blocks"] if name == "block" else list(range(meta["heads"]))
-            known, expected = value in options, f"one of {options}"
-        if not known:
+            known = meta["blocks"] if name == "block" else list(range(meta["heads"]))
+            expected = f"one of {known}"
+        if value not in known:
             raise traitlets.TraitError(f"{name} {value!r} given, expected {expected}")
         return value
 
 
 def view(
-    model: Any,
-    image: Shaped[Tensor, "..."],
-    *,
-    index: int = 0,
-    title: str | None = None,
-    fit: bool = False,
-    **options: Any,
+    model: Any, image: Shaped[Tensor, "..."], *, title: str | None = None, fit: bool = False, **options: Any
 ) -> View:
     """Make the viewer of a model's attention on an image: one forward, then `attention_view` with the same options.
 
     Args:
         model: what `zoo.load` gives, with a picture of bytes [3 H W]; or any ViT that `attention_maps` sees into, with
             an image normalised as it expects, shown from its darkest to its brightest value.
-        image: [3 H W], or a batch [B 3 H W] of which `index` says the one.
         fit: show fewer blocks, or merge patches, where the page would be too large (`fit_size`).
-
-    Raises:
-        ValueError: as `attention_view` and `attention_maps`.
 
     >>> import timm
     >>> view(timm.create_model("test_vit"), torch.zeros(3, 160, 160))
     View('VisionTransformer', 6 blocks × 2 heads, 10 × 10)
     """
-    batch = image if image.ndim == 4 else image[None]
-    if not 0 <= index < len(batch):
-        raise ValueError(f"index {index} given, expected 0…{len(batch) - 1} for a batch of {len(batch)}")
-    one = batch[index : index + 1]
     if isinstance(model, nn.Module):
-        network, x, name = model, one, type(model).__name__
+        network, x, name = model, image[None], type(model).__name__
         shown = (x - x.amin()) / (x.amax() - x.amin()).clamp_min(1e-12)
     else:
-        network, x, name = model.model, model.prepare(one), model.name
+        network, x, name = model.model, model.prepare(image[None]), model.name
         mean, std = (torch.tensor(values).view(3, 1, 1).to(x) for values in (model.mean, model.std))
         shown = (x * std + mean).clamp(0, 1)
     parameter = next(network.parameters())
@@ -191,38 +168,31 @@ def view(
 
 def attention_view(
     maps: Sequence[Float[Tensor, "B H T T"]],
-    image: Shaped[Tensor, "channels height width"],
+    image: Float[Tensor, "channels height width"],
     grid: tuple[int, int],
     stride: int | tuple[int, int],
     n_prefix: int = 1,
     *,
     class_token: bool | None = None,
-    index: int = 0,
     blocks: Sequence[int] | None = None,
     pool: int = 1,
     show: str = "heads",
     title: str = "attention",
     max_bytes: int = MAX_BYTES,
 ) -> View:
-    """Make the viewer of attention that was captured (`attention_maps`), for one image of the batch.
+    """Make the viewer of attention that was captured of one image (`attention_maps`).
 
     Args:
         maps: one per block, first block first; any floating point.
-        image: what the model saw, to look at, in colour or grey: bytes, or 0…1 (normalisation undone).
+        image: what the model saw, to look at, in colour or grey, 0…1 (normalisation undone).
         grid, stride: rows and columns of patches, and pixels from one to the next, as for `pixel_distances`.
         n_prefix: tokens before the patches.
         class_token: whether token 0 is a class token that the head reads: else rollout is the mean over all patches,
             and token 0 one prefix token among others. None takes any prefix token for one.
-        index: which image of the batch the maps are taken of.
         blocks: those to show, from 0; None shows all. Rollout goes through all blocks either way.
         pool: merge pool × pool patches into one, for large grids.
         show: what is seen first, one of `SHOWS`: every head from the middle patch, or "rollout" from the class token.
-        max_bytes: largest size of the page, as UTF-8.
-
-    Raises:
-        ValueError: no maps, maps that do not fit the grid, hold NaN or are no attention; blocks of unequal numbers
-            of heads; an index, a block, a pool or a view that there is not; a picture that is none; a page that is
-            larger than max_bytes.
+        max_bytes: largest size of the page, as UTF-8; ValueError for a larger one, and for what does not fit.
     """
     if len(maps) == 0:
         raise ValueError("no attention maps given, expected one per block")
@@ -235,8 +205,8 @@ def attention_view(
             "blocks and heads; give blocks that are alike"
         )
     (count, n_heads), depth = shapes.pop(), len(maps)
-    if not 0 <= index < count:
-        raise ValueError(f"index {index} given, expected 0…{count - 1} for maps of {count} image(s)")
+    if count != 1:
+        raise ValueError(f"maps of {count} images given, expected those of one: [attn[:1] for attn in maps]")
     chosen = list(range(depth) if blocks is None else blocks)
     if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= block < depth for block in chosen):
         raise ValueError(f"blocks {chosen} given, expected different numbers from 0 to {depth - 1}")
@@ -245,7 +215,7 @@ def attention_view(
     if show not in SHOWS:
         raise ValueError(f"show {show!r} given, expected one of {', '.join(SHOWS)}")
     has_class = n_prefix > 0 if class_token is None else class_token
-    own = torch.stack([attn[index].detach().cpu().float() for attn in maps])  # [L H T T]
+    own = torch.stack([attn[0].detach().cpu().float() for attn in maps])  # [L H T T]
     arrays = tables(own, grid, stride, n_prefix, has_class, chosen, pool)
     arrays["colours"] = (255 * colormaps["viridis"](np.arange(256))[:, :3]).round().astype(np.uint8)
     first = "class token" if has_class else "mean of all patches"
@@ -276,7 +246,7 @@ def attention_view(
 def fit_size(
     maps: Sequence[Float[Tensor, "B H T T"]], grid: tuple[int, int], n_prefix: int = 1, max_bytes: int = MAX_BYTES
 ) -> dict[str, Any]:
-    """Choose `blocks` and `pool` with which any model's viewer fits: patches merge only if not even three blocks would.
+    """Choose `blocks` and `pool` with which a viewer fits: patches merge only if not even three blocks would.
 
     >>> fit_size([torch.zeros(1, 12, 197, 197)] * 12, (14, 14))
     {'blocks': [0, 6, 11], 'pool': 1}
@@ -299,18 +269,15 @@ def tables(
     n_prefix: int,
     class_token: bool,
     blocks: Sequence[int],
-    pool: int = 1,
+    pool: int,
 ) -> dict[str, np.ndarray]:
-    """Measure what the viewer shows, by name: M = len(blocks) · H maps and, last, rollout through all blocks.
+    """Measure what the viewer shows, by name, of M = len(blocks) · H maps and, last, rollout through all blocks.
 
     Queries Q are the prefix tokens and then the patches; a model with no class token has the mean over all patches
     as query 0, as rollout has. `pool` merges pool × pool patches into one of the N cells: attention to them is added
-    up, attention from them averaged.
-
-    Returns:
-        peak [M Q], each row's largest attention to a cell; distance [M Q], its mean distance in pixels, where prefix
-        tokens count 0 as in `analysis.distance` (NaN for a token, which has no place); on_prefix [M Q], the share on
-        prefix tokens; head_distance [M], over all query patches; code [M Q N], as `encode` makes it.
+    up, attention from them averaged. Returns code [M Q N] and peak [M Q], as `encode` makes them; on_prefix [M Q], the
+    share on prefix tokens; distance [M Q], the mean in pixels, where prefix tokens count 0 (NaN from a token, which has
+    no place); head_distance [M], over all query patches.
     """
     rolled = rollout_matrix(list(maps[:, None]))  # [1 T T]
     chosen = torch.cat([maps[list(blocks)].flatten(0, 1), rolled])  # [M T T]
@@ -347,7 +314,7 @@ def encode(rows: Float[Tensor, "... N"]) -> tuple[UInt8[Tensor, "... N"], Float[
 
 
 def draw_still(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[Figure, str]:
-    """Draw the figure of `View.still`, and say with its numbers what it shows to those who do not see it."""
+    """Draw the figure of `View.still`, and say its numbers for those who do not see it."""
     (rows, cols), (height, width), rolled = meta["grid"], meta["size"], meta["show"] == "rollout"
     query, blocks, n_heads = (rows // 2, cols // 2), meta["blocks"], meta["heads"]
     place = 0 if rolled else len(meta["tokens"]) + query[0] * cols + query[1]
@@ -392,21 +359,9 @@ def draw_still(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tup
     )
 
 
-def picture_address(image: Tensor) -> str:
-    """Write the picture as an address that contains it (data:), at most 512 pixels wide or high."""
-    if image.ndim != 3 or image.shape[0] not in (1, 3):
-        raise ValueError(f"image is {list(image.shape)}, expected one picture [3, height, width], or [1, …] for grey")
-    pixels = image.detach().cpu().expand(3, -1, -1)
-    if pixels.is_floating_point():
-        low, high = pixels.amin().item(), pixels.amax().item()
-        if not -1e-3 <= low <= high <= 1 + 1e-3:  # also true of NaN
-            raise ValueError(
-                f"image holds values {low:.3g}…{high:.3g}, expected 0…1 (or bytes): undo the normalisation, "
-                "image * std + mean"
-            )
-        pixels = (255 * pixels.float().clamp(0, 1)).round().to(torch.uint8)
-    if pixels.dtype != torch.uint8:
-        raise ValueError(f"image is {pixels.dtype}, expected bytes (uint8) or floating point 0…1")
+def picture_address(image: Float[Tensor, "channels height width"]) -> str:
+    """Write a picture, 0…1, as an address that contains it (data:), at most 512 pixels wide or high."""
+    pixels = (255 * image.detach().cpu().float().expand(3, -1, -1).clamp(0, 1)).round().to(torch.uint8)
     picture, file = Image.fromarray(pixels.permute(1, 2, 0).numpy()), io.BytesIO()
     picture.thumbnail((512, 512))
     small = max(picture.size) <= 128  # drawn so large that one would see JPEG's traces
