@@ -19,6 +19,9 @@ class Refused:
         if name.split(".")[0] in LAB:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Refused())
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name.split(".")[0] in LAB else find_spec(name, *rest)
 """
 
 
