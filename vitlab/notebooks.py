@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import concurrent.futures
 import contextlib
 import json
-import multiprocessing
 import os
 import re
 import sys
@@ -121,7 +121,7 @@ def run(
 ) -> dict[str, str]:
     """Execute notebooks into `paths.out_dir(preset)`; returns what went wrong, by the notebooks' names.
 
-    `jobs` at a time (default: two, where there are two processors), each in a process of its own with its share of
+    `jobs` at a time (default: two, where there are two processors), each in a kernel of its own with its share of
     the processors. Those with a cell tagged `long` begin first; those with a cell tagged `timed` come last, alone.
     A notebook that fails does not stop the others.
     """
@@ -133,7 +133,7 @@ def run(
     for group, n in ((others, min(jobs, len(others) or 1)), (timed, 1)):
         share = str(max(1, n_processors // n))
         threads = {"VITLAB_JOBS": share, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share)}
-        with concurrent.futures.ProcessPoolExecutor(n, multiprocessing.get_context("spawn")) as pool:
+        with concurrent.futures.ThreadPoolExecutor(n) as pool:
             try:
                 waiting = {pool.submit(execute, path, settings.get(path, {}), preset, threads): path for path in group}
                 for future in concurrent.futures.as_completed(waiting):
@@ -175,7 +175,8 @@ def execute(path: Path, values: Mapping[str, Any], preset: str, environment: Map
             cell.outputs, cell.execution_count = [], None
     with paths.lock(out.parent):
         try:
-            client(notebook, path.parent).execute(cleanup_kc=True, env=kernel_environment(environment or {}))
+            running = client(notebook, path.parent)
+            asyncio.run(running.async_execute(cleanup_kc=True, env=kernel_environment(environment or {})))
         except (CellExecutionError, RuntimeError) as error:  # of a kernel that died, the latter
             _clean(notebook, failed)
             if not isinstance(error, CellExecutionError):
