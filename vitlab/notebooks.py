@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -133,9 +134,12 @@ def run(
     for group, n in ((others, min(jobs, len(others) or 1)), (timed, 1)):
         share = str(max(1, n_processors // n))
         threads = {"VITLAB_JOBS": share, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share)}
+        stopping = threading.Event()
         with concurrent.futures.ThreadPoolExecutor(n) as pool:
+            waiting = {
+                pool.submit(execute, path, settings.get(path, {}), preset, threads, stopping): path for path in group
+            }
             try:
-                waiting = {pool.submit(execute, path, settings.get(path, {}), preset, threads): path for path in group}
                 for future in concurrent.futures.as_completed(waiting):
                     name = waiting[future].stem
                     if (error := future.exception()) is None:
@@ -143,22 +147,32 @@ def run(
                     else:
                         failures[name] = str(error)
                         print(f"{name}: failed\nvitlab: {error}", file=sys.stderr, flush=True)
-            except BaseException:  # an interrupt: kernels and what they have started end at once
+            except BaseException:  # an interrupt: kernels and what they have started end at once, and write nothing
                 import psutil
 
+                stopping.set()
                 pool.shutdown(wait=False, cancel_futures=True)
-                for child in psutil.Process().children(recursive=True):
-                    with contextlib.suppress(psutil.Error):
-                        child.kill()
+                while not all(future.done() for future in waiting):  # again for a kernel that was just starting
+                    for child in psutil.Process().children(recursive=True):
+                        with contextlib.suppress(psutil.Error):
+                            child.kill()
+                    time.sleep(0.1)
                 raise
     return failures
 
 
-def execute(path: Path, values: Mapping[str, Any], preset: str, environment: Mapping[str, str] | None = None) -> float:
+def execute(
+    path: Path,
+    values: Mapping[str, Any],
+    preset: str,
+    environment: Mapping[str, str] | None = None,
+    stopping: threading.Event | None = None,
+) -> float:
     """Execute one notebook in a kernel of this Python, in the notebook's folder; returns the seconds it took.
 
     The result, out/<preset>/<notebook>/notebook.ipynb, appears when the last cell has run. When a cell fails, it stays
     what it was, and the partial execution is kept next to it as notebook.failed.ipynb. A second process waits.
+    Once `stopping` is set nothing is written any more.
 
     Raises RuntimeError with notebook, cell, line and error where a cell failed or the kernel died.
     """
@@ -178,6 +192,8 @@ def execute(path: Path, values: Mapping[str, Any], preset: str, environment: Map
             running = client(notebook, path.parent)
             asyncio.run(running.async_execute(cleanup_kc=True, env=kernel_environment(environment or {})))
         except (CellExecutionError, RuntimeError) as error:  # of a kernel that died, the latter
+            if stopping is not None and stopping.is_set():
+                raise
             _clean(notebook, failed)
             if not isinstance(error, CellExecutionError):
                 words = "its kernel was killed, most likely because memory ran out, or did not start"
