@@ -183,7 +183,8 @@ def _statements(text: str) -> list[tuple[ast.stmt, str]]:
         body = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    lines, found = text.split("\n"), []
+    lines = text.split("\n")
+    found: list[tuple[ast.stmt, str]] = []
     for node in body:
         first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -230,12 +231,12 @@ def _needed(earlier: str, wanted: Sequence[str], given: set[str]) -> set[int]:
         for index, (node, text) in reversed(list(enumerate(before))):
             reads, more, sets = _names(text)
             changes = set()
-            for each in ast.walk(node) if not isinstance(node, ast.FunctionDef | ast.ClassDef) else ():
+            for part in ast.walk(node) if not isinstance(node, ast.FunctionDef | ast.ClassDef) else ():
                 target: ast.AST | None = None  # of x[0] = 1, x.a = 1, x.append(1): x
-                if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
-                    target = each.value.func if isinstance(each.value.func, ast.Attribute) else None
-                elif isinstance(each, ast.Subscript | ast.Attribute) and not isinstance(each.ctx, ast.Load):
-                    target = each
+                if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
+                    target = part.value.func if isinstance(part.value.func, ast.Attribute) else None
+                elif isinstance(part, ast.Subscript | ast.Attribute) and not isinstance(part.ctx, ast.Load):
+                    target = part
                 while isinstance(target, ast.Subscript | ast.Attribute):
                     target = target.value
                 changes |= {target.id} if isinstance(target, ast.Name) else set()
@@ -334,9 +335,9 @@ def judge(job: dict[str, Any]) -> None:
                 f"does not hold: {text}" if isinstance(error, AssertionError) else f"{message}, in {text}"
             )
             result["message"] += f" ({', '.join(values)})" if values else ""
-        text = (cell or "\n".join(job["cells"])).split("\n")
-        if line and line <= len(text):
-            result["line"] = f"line {line}: {text[line - 1].strip()[:200]}"
+        lines = (cell or "\n".join(job["cells"])).split("\n")
+        if line and line <= len(lines):
+            result["line"] = f"line {line}: {lines[line - 1].strip()[:200]}"
         result["message"] = result.get("message", "")[:400]
     publish_display_data({_RESULT: result})
 

@@ -126,14 +126,16 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        chain, cause = [], error
+        chain: list[BaseException] = []
+        cause: BaseException | None = error
         while cause is not None:
             chain.append(cause)
             cause = cause.__cause__ or cause.__context__
         if any(getattr(e, "errno", None) in full or any(os.strerror(n) in str(e) for n in full) for e in chain):
             words = f"disk full while writing {path}: free space and run again; finished results are kept"
             raise OSError(errno.ENOSPC, words) from error
-        name = Path(error.filename) if isinstance(getattr(error, "filename", None), str | os.PathLike) else None
+        file = getattr(error, "filename", None)
+        name = Path(file) if isinstance(file, str | os.PathLike) else None
         near = name is not None and (name.parent == path.parent or name in (path.parent, *path.parent.parents))
         if isinstance(error, OSError) and error.errno in closed and near:
             raise _not_writable(path.parent, error, _CHOICE) from error

@@ -14,13 +14,14 @@ Expectation = tuple[bool, str]  # whether a value is as expected, and what is ex
 
 def whole(value: Any, least: int = 0, most: int = 10**15) -> Expectation:
     """Expect a whole number from `least` to `most`; True and False are none."""
-    good = isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= most
-    return good, f"a whole number from {least:,} to {most:,}"
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_whole and least <= value <= most, f"a whole number from {least:,} to {most:,}"
 
 
 def number(value: Any, least: float = 0.0, below: float = math.inf) -> Expectation:
     """Expect a finite number, at least `least` and less than `below`; True and False are none."""
-    good = isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= value < below
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    good = is_number and least <= value < below
     if below == math.inf:
         return good, f"a finite number of at least {least:g}"
     return good, f"a number of at least {least:g}, less than {below:g}"

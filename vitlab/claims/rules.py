@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -71,6 +72,18 @@ def _unknown(name: str = "") -> Condition:
 
 def _all(conditions: Iterable[Condition], name: str) -> Condition:
     return all_of(*list(conditions) or [_unknown()], name=name)
+
+
+def _asked(ask: Callable[..., Condition], estimate: Estimate | None, *bounds: float, **options: Any) -> Condition:
+    """Ask a condition of an estimate; what was not run, None, is undecided."""
+    if estimate is None:
+        return _unknown(options.get("name", ""))
+    return ask(estimate, *bounds, **options)
+
+
+def _measured(numbers: Mapping[str, Estimate | None]) -> Numbers:
+    """Select what was run."""
+    return {name: each for name, each in numbers.items() if each is not None}
 
 
 def lead(runs: pd.DataFrame, first: str, second: str, column: str = "test_accuracy") -> Estimate | None:
@@ -389,7 +402,10 @@ def c09() -> Judged:
 
 def positions_rule(runs: pd.DataFrame) -> Judged:
     """C09's rule on runs with one row a task, arm and seed."""
-    base, kinds, places, over_none = "1-D, stem", {}, {}, {}
+    base = "1-D, stem"
+    kinds: dict[str, Estimate | None] = {}
+    places: dict[str, Estimate | None] = {}
+    over_none = {}
     stems = {"1-D, every block": base, "1-D, shared": base}
     stems |= {"2-D, every block": "2-D, stem", "2-D, shared": "2-D, stem"}
     for task, rows in runs.groupby("task", sort=False):
@@ -397,17 +413,12 @@ def positions_rule(runs: pd.DataFrame) -> Judged:
         kinds |= {f"{arm.partition(',')[0]} − 1-D, {task}": lead(rows, arm, base) for arm in ("2-D, stem", "relative")}
         places |= {f"{arm} − stem, {task}": lead(rows, arm, stem) for arm, stem in stems.items()}
 
-    def equal(estimate: Estimate | None) -> Condition:
-        return _unknown() if estimate is None else within(estimate, EQUAL)
-
-    ahead = [_unknown() if each is None else above(each, margin=AHEAD) for each in over_none.values()]
     ruling = judge(
-        _all(map(equal, kinds.values()), "kinds are equal"),
-        _all(map(equal, places.values()), "places are equal"),
-        must=[_all(ahead, "1-D is ahead of none")],
+        _all((_asked(within, each, EQUAL) for each in kinds.values()), "kinds are equal"),
+        _all((_asked(within, each, EQUAL) for each in places.values()), "places are equal"),
+        must=[_all((_asked(above, each, margin=AHEAD) for each in over_none.values()), "1-D is ahead of none")],
     )
-    numbers = {name: each for part in (over_none, kinds, places) for name, each in part.items() if each}
-    return ruling, numbers, "each cell at the better of two learning rates"
+    return ruling, _measured(over_none | kinds | places), "each cell at the better of two learning rates"
 
 
 def c15() -> Judged:
@@ -426,23 +437,24 @@ def c16() -> Judged:
     """Class token − GAP, each at its best learning rate, is none after the longest trainings."""
     rows = tables.evidence("head_rates")
     leads = {steps: lead(tables.chosen(each), "class token", "GAP") for steps, each in rows.groupby("steps")}
-    ruling = judge(within(leads[max(leads)], EQUAL, name="equal"))
+    ruling = judge(_asked(within, leads[max(leads)], EQUAL, name="equal"))
     longest_first = sorted(leads, reverse=True)
     numbers = {f"class token − GAP, each at its best, {steps:,} steps": leads[steps] for steps in longest_first}
-    return ruling, numbers, "each at the best of three rates"
+    return ruling, _measured(numbers), "each at the best of three rates"
 
 
 def c17() -> Judged:
     """Of every ResNet, Adam − SGD after fine-tuning is above −1 point."""
     averaged = tables.chosen(tables.targets_averaged(tables.evidence("resnet_optimizers")))
-    conditions, numbers = [], {}
+    conditions = []
+    numbers: dict[str, Estimate | None] = {}
     for model in dict.fromkeys(averaged["model"]):
         name, pair = model.replace("BiT-Lab", "ResNet"), (f"{model}, adam", f"{model}, sgd")
         after = lead(averaged, *pair, "fine_tuned")
         numbers[f"Adam − SGD, {name}"] = after
         numbers[f"the same before fine-tuning, {name}"] = lead(averaged, *pair)
-        conditions.append(above(after, -AHEAD, name=f"{name}: Adam is no worse"))
-    return judge(*conditions), numbers, "each at its best rate in pre-training"
+        conditions.append(_asked(above, after, -AHEAD, name=f"{name}: Adam is no worse"))
+    return judge(*conditions), _measured(numbers), "each at its best rate in pre-training"
 
 
 def c18() -> Judged:
@@ -472,10 +484,10 @@ def c19() -> Judged:
     gain = lead(runs, "axial", "full, same depth")
     flops = runs.groupby("arm")["flops"].first()
     ratio = round(flops["axial"] / flops["full, same depth"], 3)
-    ruling = judge(above(gain, margin=AHEAD, name="more accurate"), given(bool(ratio > 1), "costs more"))
+    ruling = judge(_asked(above, gain, margin=AHEAD, name="more accurate"), given(bool(ratio > 1), "costs more"))
     numbers = {f"axial − {arm}": lead(runs, "axial", arm) for arm in runs["arm"].unique() if arm != "axial"}
     numbers["FLOPs, axial / full of the same depth"] = Estimate.exact(ratio)
-    return ruling, numbers, "each at the better of two learning rates"
+    return ruling, _measured(numbers), "each at the better of two learning rates"
 
 
 def _shares() -> pd.DataFrame:

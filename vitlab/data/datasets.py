@@ -254,18 +254,17 @@ def _read_all(
         raise ValueError(f"none of the {len(names)} images can be read ({left_out}); expected whole image files")
     if broken:
         warnings.warn(f"left out {len(broken)} of {len(names)} images, unreadable: {left_out}", stacklevel=3)
-    kept = [i for i in pictures if pictures[i] is not None]
-    height, width = pictures[kept[0]].shape[:2]
+    kept = {i: picture for i, picture in pictures.items() if picture is not None}
+    height, width = next(iter(kept.values())).shape[:2]
     images = np.empty((len(kept), 3, height, width), np.uint8)
-    for row, i in enumerate(kept):
-        picture = pictures[i]
+    for row, (i, picture) in enumerate(kept.items()):
         if picture.shape != (height, width, 3):
             raise ValueError(
                 f"{names[i]} has {picture.shape[1]}×{picture.shape[0]} pixels, the first image {width}×{height}; "
                 "give image_size to bring them to one size"
             )
         images[row] = picture.transpose(2, 0, 1)
-    return torch.from_numpy(images), kept
+    return torch.from_numpy(images), list(kept)
 
 
 def _check_memory(count: int, image_size: int | None) -> None:

@@ -345,7 +345,7 @@ def distances(
         values = {name: torch.cat(each).numpy() for name, each in found.items()}
         shape = next(iter(values.values())).shape
         image, block, head = (axis.ravel() for axis in np.indices(shape))
-        columns = {"image": image, "block": block + 1, "head": head + 1}
+        columns: dict[str, Any] = {"image": image, "block": block + 1, "head": head + 1}
         columns |= {name: [round(float(each), 5) for each in array.ravel()] for name, array in values.items()}
         parts.append(pd.DataFrame(about | columns))
     return pd.concat(parts, ignore_index=True)

@@ -180,8 +180,10 @@ def scaling(config: Config) -> Rows:
         rows += [{"kind": "history"} | {name: row[name] for name in names if name in row} for row in history]
     few_shots, probe = FewShot(shots=(SHOTS,)), Probe(inverse_penalties=(1e-3, 1e-2, 0.1), max_steps=5_000)
     for name in dict.fromkeys((OTHER_CLASSES, *config["real"].split())):
-        sets = tuple(target(name, part, side, config["n_frozen"], config["difficulty"]) for part in ("train", "test"))
-        rows += _frozen(model, name, sets, few_shots, probe, seed)
+        train_set, test_set = (
+            target(name, part, side, config["n_frozen"], config["difficulty"]) for part in ("train", "test")
+        )
+        rows += _frozen(model, name, (train_set, test_set), few_shots, probe, seed)
     if steps := config["finetuning_steps"]:
         size, rate = config["finetuning_batch_size"], config["finetuning_learning_rate"]
         recipe = Recipe(steps, size, learning_rate=rate, warmup_steps=steps // 10, precision=config["precision"])
@@ -190,7 +192,7 @@ def scaling(config: Config) -> Rows:
                 target(name, p, side, n) for p, n in (("train", config["finetuning_n_images"]), ("test", 10_000))
             )
             how = {"seed": seed, "watch": test, "augmentation": shifted(name, side)}
-            done = finetune(model, images, lambda rate, recipe=recipe: recipe, [rate], **how)
+            done = finetune(model, images, lambda rate: recipe, [rate], **how)
             rows.append({"kind": "fine-tuned", "target": name, "accuracy": done.rows[-1]["val_accuracy"]})
     return rows
 
@@ -204,12 +206,13 @@ def design(config: Config) -> Rows:
     position embeddings, from the first seed of each hundred; target, fine_tuned (0…1) and finetuning_rate.
     """
     side, seed, task = config["image_size"], config["seed"], config["task"]
-    counts = tuple(config[name] for name in ("n_train", "n_validation", "n_test"))
+    n_train, n_validation, n_test = (config[name] for name in ("n_train", "n_validation", "n_test"))
     recipe = recipe_of(config, warmup_steps=config["steps"] // 10)
     if task in ("cifar10", "digits"):
-        splits, augmentation = subset_splits(task, side, *counts, seed), shifted(task, side)
+        splits, augmentation = subset_splits(task, side, n_train, n_validation, n_test, seed), shifted(task, side)
     else:
-        splits, augmentation = world_splits(world_of(config, task), *counts, draw=seed, n_seen=recipe.samples), None
+        made, augmentation = world_of(config, task), None
+        splits = world_splits(made, n_train, n_validation, n_test, draw=seed, n_seen=recipe.samples)
     model = variant_of(config).to(default_device())
     feed = batches(splits.train, recipe.batch_size, seed, default_device(), augmentation)
     last = train(model, feed, recipe, validation=splits.validation)[-1]
@@ -300,7 +303,7 @@ def curves(config: Config) -> Rows:
         made = World(image_size=config["image_size"])
         splits = world_splits(made, config["n_train"], n_test if tuning else 0, n_test)
     watched = splits.validation or splits.test  # there is a validation set when tuning
-    shape = {"n_classes": len(splits.train.classes), "image_size": splits.train.images.shape[-1]}
+    shape: dict[str, Any] = {"n_classes": len(splits.train.classes), "image_size": splits.train.images.shape[-1]}
     model = zoo.create(config["model"], **shape, seed=config["seed"]).to(default_device())
     rows = [untrained_row(model, watched)]
     feed = batches(splits.train, recipe.batch_size, recipe.seed, default_device())

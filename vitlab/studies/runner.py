@@ -191,7 +191,8 @@ def _outcomes(
     pool: concurrent.futures.Executor | None, kind: str, missing: dict[str, Config], end: float | None, at_once: int
 ) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
     """Each run's result, or what it raised, as it ends; none is begun after `end`."""
-    waiting, running = list(missing), {}
+    waiting = list(missing)
+    running: dict[concurrent.futures.Future, str] = {}
     at_once = len(waiting) if end is None else at_once  # where time is short, nothing waits in the executor's queue
     while waiting or running:
         if end is not None and time.monotonic() > end:
@@ -214,5 +215,5 @@ def _outcomes(
             concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED) if running else ((), ())
         )
         for future in done:
-            error = future.exception()
-            yield running.pop(future), error if isinstance(error, Exception) else future.result()
+            failure = future.exception()
+            yield running.pop(future), failure if isinstance(failure, Exception) else future.result()

@@ -64,7 +64,9 @@ def measure(
                 rows.append(about | {"round": number, "images_per_second": fastest})
     for name in models:
         with _fits_gpu(name) if device.type == "cuda" else _fits_cpu(megabytes) as fits:
-            for side in sides if fits else ():
+            if fits is None:
+                continue
+            for side in sides:
                 size = largest(functools.partial(fits, name, side))
                 rows.append({"kind": "batch", "model": name, "image_size": side, "largest_batch": size})
     return pd.DataFrame(rows)

@@ -258,7 +258,7 @@ def train(
                         loss = distributed.backward(pool, loss_of, images, labels, learned)
                     else:  # processes add up their gradients after the last part
                         more = k + 1 < recipe.accumulate and group.size > 1
-                        with forward.no_sync() if more else contextlib.nullcontext():  # type: ignore[operator]
+                        with forward.no_sync() if more else contextlib.nullcontext():
                             loss = loss_of(images, labels)
                             loss.backward()
                     state.loss_sum = state.loss_sum + loss.detach()

@@ -116,7 +116,7 @@ def read_picture(content: bytes) -> UInt8[Tensor, "3 H W"]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit here is lower
-            image = Image.open(io.BytesIO(content), formats=FORMATS)
+            image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
             if image.width * image.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             if image.has_transparency_data:

@@ -224,7 +224,7 @@ def rollout_variants(
 
     def draw(number: int, head_fusion: str, discard_ratio: float) -> tuple[Figure, str]:
         one, picture = [attn[number - 1 : number] for attn in maps], pictures[number - 1]
-        options = {"head_fusion": head_fusion, "discard_ratio": discard_ratio}
+        options: dict[str, Any] = {"head_fusion": head_fusion, "discard_ratio": discard_ratio}
         paper = rollout_from_maps(one, grid, n_prefix, class_token=class_token)
         chosen = rollout_from_maps(one, grid, n_prefix, class_token=class_token, **options)
         size = picture.shape[:2]

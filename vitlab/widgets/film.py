@@ -33,6 +33,14 @@ class Page:
     height: int
     hint: str
 
+    def body(self) -> str:
+        """Return what stands in the page, as HTML."""
+        raise NotImplementedError
+
+    def still(self) -> tuple[bytes, str]:
+        """Return a picture of the page, as PNG, and its words."""
+        raise NotImplementedError
+
     def page(self) -> str:
         """Return the page; its own policy forbids it to load anything."""
         return (
@@ -160,7 +168,8 @@ def training_film(
         raise ValueError(f"{len(moments)} evaluations given, without a position map at {missing}; give one for each")
     scale: dict[str, Any] = {"uniform": uniform, "limit": limit, "image_px": image_px}
     widths = [3.0, 3.3, 4.0, *([1.1] if pictures else [])]
-    frames, places = [], []  # places of the axes, the same in every frame: nothing but what changes is to move
+    frames = []
+    places: list[Any] = []  # of the axes, the same in every frame: nothing but what changes is to move
     for samples in moments:
         seen = heads[heads["samples"] == samples]
         with plots.style():

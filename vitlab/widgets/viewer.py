@@ -220,7 +220,7 @@ def attention_view(
     arrays["colours"] = (255 * colormaps["viridis"](np.arange(256))[:, :3]).round().astype(np.uint8)
     first = "class token" if has_class else "mean of all patches"
     names = ["", "the class token" if has_class else "the prefix token", f"the {n_prefix} prefix tokens"]
-    meta = {
+    meta: dict[str, Any] = {
         "title": title,
         "show": show,
         "picture": picture_address(image),
