@@ -248,8 +248,8 @@ def _needed(earlier: str, wanted: Sequence[str], given: set[str]) -> set[int]:
         at_end = later
 
 
-def judged(jobs: dict[int, dict[str, Any]], seconds: float) -> dict[int, dict[str, Any]]:
-    """Results of exercises, by number, up to one that ends the kernel or is out of time."""
+def judged(jobs: dict[Any, dict[str, Any]], seconds: float) -> dict[Any, dict[str, Any]]:
+    """Results of exercises, by the keys of `jobs`, up to one that ends the kernel or is out of time."""
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     from nbformat import v4
 
