@@ -234,7 +234,7 @@ class TestPage:
         address = attention_view(made_maps(), image, GRID, 16).meta["picture"]
         shown = Image.open(io.BytesIO(base64.b64decode(address.removeprefix("data:image/png;base64,"))))
         np.testing.assert_array_equal(np.asarray(shown), (255 * image).round().byte().permute(1, 2, 0))
-        large = torch.rand(3, 600, 1200)
+        large = (255 * torch.rand(3, 600, 1200)).byte()
         found = attention_view(made_maps(), large, GRID, 16).meta
         assert found["size"] == [600, 1200] and found["picture"].startswith("data:image/jpeg;base64,")
         assert Image.open(io.BytesIO(base64.b64decode(found["picture"].partition(",")[2]))).size == (512, 256)
@@ -248,7 +248,7 @@ class TestModels:
         made = view(pretrained, image)
         x = pretrained.prepare(image[None])
         maps = attention_maps(pretrained.model, x)
-        same = attention_view(maps, image / 255, (12, 12), 8)
+        same = attention_view(maps, image, (12, 12), 8)
         assert made.packed == same.packed
         rollout = attention_rollout(pretrained.model, x)[0].flatten().numpy()
         assert np.abs(shown_values(made.arrays)[-1, 0] - rollout).max() <= rollout.max() / 255
@@ -301,6 +301,10 @@ class TestRefused:
             (dict(pool=2), r"pool 2 given, expected a number that divides both sides of the grid \(3, 5\)"),
             (dict(pool=0), "pool 0"),
             (dict(show="all"), "show 'all' given, expected one of heads, block, head, rollout"),
+            (dict(image=picture() * 4 - 2), "holds values -2…2, expected 0…1"),
+            (dict(image=picture() * torch.nan), "holds values nan…nan"),
+            (dict(image=picture().long()), "torch.int64"),
+            (dict(image=picture()[:2]), r"image is \[2, 48, 80\], expected one picture"),
         ],
     )
     def test_by_name_and_with_what_to_do(self, change, message):

@@ -168,7 +168,7 @@ def view(
 
 def attention_view(
     maps: Sequence[Float[Tensor, "B H T T"]],
-    image: Float[Tensor, "channels height width"],
+    image: Shaped[Tensor, "..."],
     grid: tuple[int, int],
     stride: int | tuple[int, int],
     n_prefix: int = 1,
@@ -184,7 +184,7 @@ def attention_view(
 
     Args:
         maps: one per block, first block first; any floating point.
-        image: what the model saw, to look at, in colour or grey, 0…1 (normalisation undone).
+        image: what the model saw, to look at, in colour or grey: bytes, or 0…1 (normalisation undone).
         grid, stride: rows and columns of patches, and pixels from one to the next, as for `pixel_distances`.
         n_prefix: tokens before the patches.
         class_token: whether token 0 is a class token that the head reads: else rollout is the mean over all patches,
@@ -359,9 +359,21 @@ def draw_still(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tup
     )
 
 
-def picture_address(image: Float[Tensor, "channels height width"]) -> str:
-    """Write a picture, 0…1, as an address that contains it (data:), at most 512 pixels wide or high."""
-    pixels = (255 * image.detach().cpu().float().expand(3, -1, -1).clamp(0, 1)).round().to(torch.uint8)
+def picture_address(image: Shaped[Tensor, "..."]) -> str:
+    """Write a picture, bytes or 0…1, as an address that contains it (data:), at most 512 pixels wide or high."""
+    if image.ndim != 3 or image.shape[0] not in (1, 3):
+        raise ValueError(f"image is {list(image.shape)}, expected one picture [3, height, width], or [1, …] for grey")
+    pixels = image.detach().cpu().expand(3, -1, -1)
+    if pixels.is_floating_point():
+        low, high = pixels.amin().item(), pixels.amax().item()
+        if not -1e-3 <= low <= high <= 1 + 1e-3:  # also true of NaN
+            raise ValueError(
+                f"image holds values {low:.3g}…{high:.3g}, expected 0…1 (or bytes): undo the normalisation, "
+                "image * std + mean"
+            )
+        pixels = (255 * pixels.float().clamp(0, 1)).round().to(torch.uint8)
+    if pixels.dtype != torch.uint8:
+        raise ValueError(f"image is {pixels.dtype}, expected bytes (uint8) or floating point 0…1")
     picture, file = Image.fromarray(pixels.permute(1, 2, 0).numpy()), io.BytesIO()
     picture.thumbnail((512, 512))
     small = max(picture.size) <= 128  # drawn so large that one would see JPEG's traces
