@@ -1,7 +1,9 @@
-"""Weights for tests: random ones, and how far those of two trained models are apart."""
+"""Weights for tests: random ones, whether what was read of them is a copy, how far those of two models are apart."""
+
+from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def randomise(model: nn.Module, scale: float = 0.1) -> nn.Module:
@@ -11,6 +13,13 @@ def randomise(model: nn.Module, scale: float = 0.1) -> nn.Module:
         for parameter in model.parameters():
             parameter.add_(scale * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
     return model.eval()
+
+
+def check_a_copy(read: Callable[[nn.Module], Tensor], model: nn.Module) -> None:
+    """Fail where editing what `read` takes out of a model changes the model."""
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    read(model).zero_()
+    assert all(value.equal(before[key]) for key, value in model.state_dict().items())
 
 
 def apart(first: dict, second: dict) -> float:

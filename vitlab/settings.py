@@ -1,13 +1,16 @@
-"""Checks of settings, and how many threads a computation has."""
+"""Checks of settings, and on what a computation runs: its device, and how many threads it has."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import numbers
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import torch
 
 Expectation = tuple[bool, str]  # whether a value is as expected, and what is expected
 
@@ -50,11 +53,17 @@ def check(settings: object, expected: Mapping[str, Expectation]) -> None:
             raise ValueError(f"{name} is {getattr(settings, name)!r:.80}; expected {words}")
 
 
+def default_device() -> torch.device:
+    """Choose this process's own GPU where there is one and VITLAB_DEVICE is not cpu, else the CPU."""
+    if os.environ.get("VITLAB_DEVICE") == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Let torch and the numerical libraries use one thread: with more, sums are taken in another order."""
     import threadpoolctl
-    import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -71,7 +80,6 @@ def mapped(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
     For NumPy's work on many small matrices, which is done sooner than one after the other on all threads.
     """
     import threadpoolctl
-    import torch
 
     n_threads = min(torch.get_num_threads(), len(items), 8)
     if n_threads < 2:

@@ -41,7 +41,7 @@ from vitlab.data.loader import (
     to_rgb,
 )
 from vitlab.data.world import HELD_OUT, World, image_set, scene, stream
-from vitlab.settings import mapped
+from vitlab.settings import default_device, mapped
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 # name → torchvision's class, the folder it keeps its files in, and its spelling of the splits
@@ -474,10 +474,8 @@ def world_splits(
 
 @functools.lru_cache(maxsize=4)  # for a worker process trains many models on the same images
 def _painted(world: World, count: int, start: int, n_seen: int) -> ImageSet:
-    # The device as `default_device` of the trainings has it; masks are left out, for no training looks at them.
-    cpu = os.environ.get("VITLAB_DEVICE") == "cpu" or not torch.cuda.is_available()
-    device = torch.device("cpu") if cpu else torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    if n_seen == count:
+    device = default_device()
+    if n_seen == count:  # masks are left out, for no training looks at them
         return dataclasses.replace(image_set(world, count, start, device), masks=None)
     images, labels, _ = scene(world, start + epoch_order(count, seed=start, epoch=0)[:n_seen], device)
     return ImageSet(images, labels, tuple(f"class {k}" for k in range(world.n_classes)))

@@ -13,9 +13,9 @@ from scipy import stats
 from vitlab import paths
 from vitlab.data.augment import Augmentation
 from vitlab.models import zoo
+from vitlab.settings import default_device
 from vitlab.studies import store
 from vitlab.training import checkpoint, session
-from vitlab.training.distributed import default_device
 from vitlab.training.loop import evaluate
 from vitlab.training.recipe import Recipe
 from vitlab.training.session import Session

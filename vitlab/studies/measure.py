@@ -24,9 +24,9 @@ from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
 from vitlab.models.zoo import CROP, Pretrained
+from vitlab.settings import default_device
 from vitlab.studies import tables
 from vitlab.studies.statistics import jackknife_interval, mean_interval
-from vitlab.training.distributed import default_device
 
 N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
 DISTANCE_COLUMNS = {"paper": "distance_px", "renormalized": "renormalized_px"}  # mode → its column

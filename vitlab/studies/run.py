@@ -32,10 +32,11 @@ from vitlab.models.adapt import with_new_head
 from vitlab.models.variants import Offsets
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.probes import FewShot, Probe, features, few_shot, linear_probe
+from vitlab.settings import default_device
 from vitlab.studies import checks, measure, speed
 from vitlab.training import masked as masking
 from vitlab.training import paper
-from vitlab.training.distributed import Group, default_device
+from vitlab.training.distributed import Group
 from vitlab.training.finetune import finetune, split
 from vitlab.training.loop import Classification, evaluate, train, untrained_row
 from vitlab.training.masked import MaskedPrediction, MaskedViT, Target, guesses

@@ -24,7 +24,6 @@ from torch import nn
 
 from vitlab import settings
 from vitlab.models import zoo
-from vitlab.training.distributed import default_device
 
 SIZES: dict[str, dict[str, Any]] = {
     "smoke": {"models": ("Lab-Mu/8", "BiT-Lab-Mu/8"), "sides": (16, 32), "batches": (4,), "n_rounds": 2},
@@ -51,7 +50,7 @@ def measure(
     Rows of kind "speed" (model, image_size, round, images_per_second) and "batch" (model, image_size, largest_batch).
     """
     rows: list[dict[str, Any]] = []
-    device = default_device()
+    device = settings.default_device()
     with settings.one_thread():
         for side in sides:
             made = {name: zoo.create(name, image_size=side, seed=seed).to(device).eval() for name in models}
@@ -128,7 +127,7 @@ def _forward(model: nn.Module, side: int, batch: int) -> None:
 @contextlib.contextmanager
 def _fits_gpu(name: str) -> Iterator[Callable[[str, int, int], bool]]:
     def fits(name: str, side: int, batch: int) -> bool:
-        model = zoo.create(name, image_size=side).to(default_device()).eval()
+        model = zoo.create(name, image_size=side).to(settings.default_device()).eval()
         try:
             _forward(model, side, batch)
             return True

@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from vitlab.settings import default_device
+
 
 @dataclass(frozen=True)
 class Group:
@@ -48,13 +50,6 @@ def join() -> Iterator[Group]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     yield group()
     dist.destroy_process_group()
-
-
-def default_device() -> torch.device:
-    """Choose this process's own GPU where there is one and VITLAB_DEVICE is not cpu, else the CPU."""
-    if os.environ.get("VITLAB_DEVICE") == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def total(value: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from vitlab.data.datasets import subset
 from vitlab.data.loader import ImageSet, batches, epoch_order
 from vitlab.models.adapt import with_new_head
 from vitlab.models.zoo import Pretrained
-from vitlab.training.distributed import default_device
+from vitlab.settings import default_device
 from vitlab.training.loop import DivergedError, train, untrained_row
 from vitlab.training.recipe import Recipe
 

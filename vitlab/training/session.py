@@ -22,7 +22,7 @@ from vitlab.models import variants, zoo
 from vitlab.models.adapt import with_new_head
 from vitlab.models.weights import values_hash
 from vitlab.models.zoo import forward_flops
-from vitlab.settings import check, number, one_of, whole
+from vitlab.settings import check, default_device, number, one_of, whole
 from vitlab.training import checkpoint, distributed, masked, paper
 from vitlab.training.loop import Classification, train
 from vitlab.training.masked import Target
@@ -171,7 +171,7 @@ def plan(chosen: Session, device: torch.device | None = None) -> str:
     >>> print(plan(session("Lab-Ti/8", "digits", settings={"steps": 100})).splitlines()[0])
     Lab-Ti/8 (214,218 parameters) on digits, 32 px, 10 classes
     """
-    device = device or distributed.default_device()
+    device = device or default_device()
     model, _, test, *_ = prepare(chosen, device)
     return _describe(chosen, model, len(test.classes))
 
@@ -201,7 +201,7 @@ def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool =
     """
     recipe, new = chosen.recipe, []
     with distributed.join() as group:
-        model, feed, test, identity, objective = prepare(chosen, distributed.default_device())
+        model, feed, test, identity, objective = prepare(chosen, default_device())
         if group.writes:
             print(_describe(chosen, model, len(test.classes)), flush=True)
         if restart:
