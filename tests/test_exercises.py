@@ -111,12 +111,12 @@ def test_a_folder_of_hand_ins_gives_a_table(folder, tmp_path, capsys):
     header, first, second, third = csv.read_text().splitlines()
     assert header == "file,1,2,solved" and first.endswith("a/08.ipynb,solved,solved,2")
     assert second.endswith("b/08.ipynb,wrong,solved,1") and third.endswith("b/x.ipynb,,,")
-    assert "expected a Jupyter notebook" in capsys.readouterr().out
+    assert "expected a Jupyter notebook" in capsys.readouterr().err
 
 
 def test_what_cannot_be_checked_is_said(folder, tmp_path, capsys):
     assert cli.main(["exercises", "check", str(tmp_path / "none.ipynb")]) == 2
-    assert "there is no file" in capsys.readouterr().out
+    assert "there is no file" in capsys.readouterr().err
     path = handed_in(folder, title="# Mine", name="mine.ipynb")
     with pytest.raises(ValueError, match="cannot tell which notebook this is a copy of"):
         exercises.check(path)

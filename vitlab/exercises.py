@@ -7,6 +7,7 @@ import difflib
 import json
 import re
 import symtable
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -366,7 +367,7 @@ def check_all(files: Sequence[Path | str], seconds: float = 60.0, csv: Path | st
         try:
             outcomes = check(file, seconds)
         except (OSError, ValueError, RuntimeError) as error:
-            print(f"vitlab: {' '.join(str(error).split())}", flush=True)
+            print(f"vitlab: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
             status = 2
             rows.append({"file": str(file), "solved": ""})
             continue
