@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
-from vitlab.plots.style import COLOURS, FAMILIES, LOOKS, MUTED, accuracy_axis, family, labels, legend_above, paper_line
+from vitlab.plots.style import COLOURS, FAMILIES, LOOKS, MUTED, accuracy_axis, family, labels, paper_line
 
 FEWEST = 5  # seeds that have an interval; fewer are drawn as dots
 RING = {"marker": "o", "markersize": 12, "fillstyle": "none", "linestyle": "none"}  # around what was chosen
@@ -388,7 +388,7 @@ def plot_shapes(means: pd.DataFrame, ax: Axes, base: str | None = "base", by: st
     log_axis(ax, "x", (1.0, 2.0, 3.0, 5.0), lambda value, _: f"{value / 1e6:g}")
     ax.set_xlabel("FLOPs of a forward pass (millions, log scale)")
     accuracy_axis(ax, cut=True)
-    legend_above(ax)
+    ax.legend(loc="best", fontsize=9)
     return ax
 
 

@@ -54,7 +54,7 @@ def plot_components(table: pd.DataFrame, column: str, ax: Axes, white_noise: flo
     ax.set_ylabel("Variance explained,\ncumulative (%)" if cumulative else "Energy up to\n¼ cycle/pixel (%)")
     if not cumulative:
         ax.set_ylim(0, 102)
-    legend_above(ax)
+    legend_above(ax, ncols=2)
     return ax
 
 
