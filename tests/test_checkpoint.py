@@ -128,6 +128,14 @@ def trained(folder, model="Lab-Mu/4"):
     )
 
 
+def test_what_a_killed_writer_left_is_removed_when_the_training_resumes(tmp_path):
+    left = tmp_path / "checkpoints" / ".partial-4711-00000000-step_00000001"
+    left.mkdir(parents=True)
+    (left / WEIGHTS).write_bytes(b"half")
+    trained(tmp_path)
+    assert sorted(path.name for path in left.parent.iterdir()) == ["step_00000001", "step_00000002"]
+
+
 def test_a_checkpoint_of_another_model_is_not_resumed_from(tmp_path):
     trained(tmp_path)
     with pytest.raises(ValueError, match=r"step_00000002 is of another model: missing: blocks\.2.*another folder"):

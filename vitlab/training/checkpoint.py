@@ -61,10 +61,15 @@ def save(folder: Path, model: nn.Module, rest: dict[str, Any], *, name: str | No
 
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Keep a folder against another training in the body. Raises RuntimeError where another one has it."""
+    """Keep a folder against another training in the body, and remove the checkpoints that a killed one half wrote.
+
+    Raises RuntimeError where another training has the folder.
+    """
     with paths.lock(folder, "training", wait=False) as held:
         if not held:
             raise RuntimeError(f"another process is training in {folder}; wait for it, or give another folder")
+        for left in (folder / "checkpoints").glob(".partial-*"):
+            shutil.rmtree(left, ignore_errors=True)
         yield
 
 
