@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import importlib.util
 import io
-import linecache
 import os
-import platform
 import shlex
 import shutil
 import sys
@@ -56,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vitlab: {str(interrupt) or 'stopped; finished results are kept'}", file=sys.stderr)
         return 130
     except Exception as error:
+        import linecache
+
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
@@ -139,6 +137,8 @@ def _pairs(options: argparse.Namespace) -> dict[str, str]:
 
 def _check(preset: str = "quick", jobs: int | None = None, lab: str = "", **numbers: float | None) -> None:
     """Raise for a preset that there is not, a number out of range, or, for the command `lab`, missing packages."""
+    import importlib.util
+
     if preset not in ("smoke", "quick", "full"):
         raise ValueError(f"unknown preset {preset!r}: choose one of smoke, quick, full")
     if jobs is not None and jobs < 1:
@@ -272,6 +272,9 @@ def exercises(options: argparse.Namespace) -> int:
 
 def doctor(options: argparse.Namespace) -> int:
     """Say what is installed, found and possible here."""
+    import importlib.metadata
+    import platform
+
     import psutil
     import torch
 
