@@ -1,4 +1,4 @@
-"""Cost of few-shot accuracy: every shots, seed and ridge from few solutions, against scikit-learn's Ridge.
+"""Cost of few-shot accuracy: every shots, seed and ridge, against scikit-learn's Ridge.
 
 scikit-learn's side calls `Ridge(alpha, fit_intercept=False)` for each combination, on features that were drawn,
 z-scored and given the constant feature once for all ridges: what is timed against is its solving alone. Every row
@@ -18,7 +18,7 @@ import torch
 from sklearn.linear_model import Ridge
 from timing import paired
 
-from vitlab.probes import FewShot, classifiers, draw, few_shot
+from vitlab.probes import BIAS, FewShot, classifiers, draw, few_shot
 from vitlab.settings import mapped
 
 Sample = tuple[torch.Tensor, torch.Tensor]
@@ -47,10 +47,10 @@ def ridge_each(train: Arrays, test: Arrays | None, n_classes: int, settings: Few
         for seed in range(settings.n_seeds):
             drawn = draw(y, n_classes, shots, seed)
             mean, std = x[drawn].mean(0), x[drawn].std(0) + 1e-5
-            rows = np.column_stack([(x[drawn] - mean) / std, np.full(len(drawn), settings.bias)])
+            rows = np.column_stack([(x[drawn] - mean) / std, np.full(len(drawn), BIAS)])
             targets = 2.0 * np.eye(n_classes)[y[drawn]] - 1.0
             if held is not None:
-                held_rows = np.column_stack([(held - mean) / std, np.full(len(held), settings.bias)])
+                held_rows = np.column_stack([(held - mean) / std, np.full(len(held), BIAS)])
             for ridge in settings.ridges:
                 model = Ridge(alpha=ridge, fit_intercept=False).fit(rows, targets)
                 if held is None:
@@ -66,7 +66,7 @@ def weights_each(train: Arrays, n_classes: int, settings: FewShot) -> list:
 
     def solved(which: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         rows = draw(y, n_classes, *which)
-        return classifiers(x[rows], y[rows], n_classes, settings)
+        return classifiers(x[rows], y[rows], n_classes, settings.ridges)
 
     draws = [(shots, seed) for shots in settings.shots for seed in range(settings.n_seeds)]
     return mapped(solved, draws[::-1])[::-1]  # as few_shot does
@@ -79,7 +79,7 @@ def disagreement(train: Arrays, test: Arrays, n_classes: int, settings: FewShot)
     for weights, offsets in weights_each(train, n_classes, settings):
         for i in range(len(settings.ridges)):
             mean, std, coefficients = next(theirs)
-            wanted = (held - mean) / std @ coefficients[:-1] + settings.bias * coefficients[-1]
+            wanted = (held - mean) / std @ coefficients[:-1] + BIAS * coefficients[-1]
             scores = held @ weights[:, i] + offsets[i]
             largest = max(largest, np.abs(scores - wanted).max())
             differing += int((scores.argmax(1) != wanted.argmax(1)).sum())

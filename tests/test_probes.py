@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 import timm
 import torch
-from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
@@ -19,8 +18,6 @@ from vitlab.models.zoo import Pretrained
 from vitlab.probes import (
     GRADIENT,
     FewShot,
-    NotConvergedError,
-    Probe,
     classifiers,
     draw,
     features,
@@ -92,15 +89,6 @@ class TestFeatures:
         found, _ = features(lab.model, set_, prepare=lab.prepare)
         torch.testing.assert_close(found, x.mean((2, 3)), rtol=1e-4, atol=1e-5)
 
-    def test_bad_input(self):
-        with pytest.raises(ValueError, match="Sequential has no features before the logits"):
-            features(nn.Sequential(nn.Flatten(), nn.Linear(3072, 2)), images(2))
-        with pytest.raises(ValueError, match="batch_size is 0"):
-            features(zoo.create("Lab-Ti/8"), images(2), 0)
-        model = timm.create_model("resnet10t", num_classes=0, global_pool="")
-        with pytest.raises(ValueError, match=r"ResNet gives features of shape \[2, 512, 1, 1\], but \[batch, dim\]"):
-            features(model, images(2))
-
 
 class TestFewShot:
     @pytest.mark.parametrize(("n", "dim"), [(8, 30), (29, 30), (30, 30), (31, 30), (200, 30), (1, 5)])
@@ -124,15 +112,8 @@ class TestFewShot:
         # The same problem as plain least squares: its condition number is the root of the normal equations'.
         stacked = np.vstack([x, np.sqrt(ridge) * np.eye(dim)])
         truth = np.linalg.lstsq(stacked, np.vstack([y, np.zeros((dim, 4))]), rcond=None)[0]
-        np.testing.assert_allclose(ridge_weights(x, y, [ridge])[:, 0], truth, rtol=0, atol=1e-8)
-        np.testing.assert_allclose(ridge_weights(x, y, [ridge, 1, 2, 3])[:, 0], truth, rtol=0, atol=1e-8)
-
-    @pytest.mark.parametrize("ridges", [(1e-15,), (1e-15, 1.0, 2.0, 3.0)])
-    def test_a_ridge_lost_next_to_the_gram_matrix_known_answers(self, ridges):
-        """Two equal columns share the weight of one: (1, 1), whose squared length is the smallest of those that fit."""
-        x = np.array([[3.0, 3.0], [5.0, 5.0], [7.0, 7.0]])
-        found = ridge_weights(x, x.sum(1, keepdims=True), ridges)
-        np.testing.assert_allclose(found[:, 0, 0], [1, 1], rtol=0, atol=1e-8)
+        for ridges in ([ridge], [ridge, 1, 2, 3]):
+            np.testing.assert_allclose(ridge_weights(x, y, ridges)[:, 0], truth, rtol=0, atol=1e-8)
 
     @pytest.mark.parametrize("shots", [1, 10, 20])  # 5 to 100 rows, 40 dimensions
     def test_published_evaluator_known_answers(self, shots):
@@ -148,21 +129,11 @@ class TestFewShot:
             stacked = np.hstack([(few_x - mean) / std, np.full((len(few_x), 1), 100.0)])
             targets = np.array([[1.0 if c == label else -1.0 for c in range(5)] for label in few_y])
             truth = np.hstack([(held - mean) / std, np.full((300, 1), 100.0)]) @ direct(stacked, targets, 2.0**10)
-            weights, offsets = classifiers(few_x, few_y, 5, FewShot())
+            weights, offsets = classifiers(few_x, few_y, 5, FewShot().ridges)
             np.testing.assert_allclose(held @ weights[:, 0] + offsets[0], truth, rtol=0, atol=1e-8)
             accuracy = (truth.argmax(1) == test_y.numpy()).mean()
             assert found.query("seed == @seed").accuracy.item() == pytest.approx(accuracy, abs=1e-12)
             assert 0.2 < accuracy < 1  # no trivial task
-
-    def test_other_settings_known_answers(self):
-        x, y = problem(60, 8, 3)
-        x, y = x.double().numpy(), y.numpy()
-        weights, offsets = classifiers(x, y, 3, FewShot(ridges=RIDGES, bias=2.0, normalise=False))
-        for i, ridge in enumerate(RIDGES):
-            truth = direct(np.hstack([x, np.full((60, 1), 2.0)]), 2.0 * np.eye(3)[y] - 1.0, ridge)
-            np.testing.assert_allclose(weights[:, i], truth[:-1], rtol=0, atol=1e-8)
-            np.testing.assert_allclose(offsets[i], 2.0 * truth[-1], rtol=0, atol=1e-8)
-        assert (classifiers(x, y, 3, FewShot(bias=0.0, normalise=False))[1] == 0).all()
 
     def test_separable_features_and_features_that_say_nothing_known_answers(self):
         x, y = problem(80, 16, 4, noise=0.01)
@@ -219,8 +190,6 @@ class TestFewShot:
             few_shot(x, y, x, y, 5)
         with pytest.raises(ValueError, match="labels run from 0 to 3, but 0 to 2 is expected"):
             few_shot(x, y, x, y, 3)
-        with pytest.raises(ValueError, match="n_classes is 1"):
-            few_shot(x, torch.zeros_like(y), x, torch.zeros_like(y), 1)
         bad = x.clone()
         bad[3, 2] = float("nan")
         for train, test, where in ((bad, x, "train"), (x, bad, "test")):
@@ -228,11 +197,6 @@ class TestFewShot:
                 ValueError, match=f"{where}: the features of 1 of 38 images are NaN or infinite, image 3"
             ):
                 few_shot(train, y, test, y, 4)
-
-    @pytest.mark.parametrize("wrong", [{"shots": (5, 0)}, {"ridges": (1.0, -1.0)}, {"n_seeds": 0}, {"bias": -1.0}])
-    def test_settings(self, wrong):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))} .* given"):
-            FewShot(**wrong)
 
 
 def correlated(n: int, dim: int = 40, n_classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -245,62 +209,27 @@ def correlated(n: int, dim: int = 40, n_classes: int = 10) -> tuple[np.ndarray, 
     return (x - x.mean(0)) / x.std(0), y
 
 
-def newton(x: np.ndarray, y: np.ndarray, c: float) -> np.ndarray:
-    """Weights of softmax regression, and intercepts last, [K D + 1]: Newton's method with the whole Hessian."""
-    n, k = len(x), y.max() + 1
-    x, targets = np.column_stack([x, np.ones(n)]), np.eye(k)[y]
-    penalty = np.append(np.ones(x.shape[1] - 1), 0) / c  # none on the intercepts
-    theta = np.zeros((k, x.shape[1]))
-
-    def loss(theta: np.ndarray) -> float:
-        scores = x @ theta.T
-        return logsumexp(scores, axis=1).sum() - (scores * targets).sum() + 0.5 * (penalty * theta**2).sum()
-
-    for _ in range(50):
-        p = softmax(x @ theta.T, axis=1)
-        gradient = (p - targets).T @ x + penalty * theta
-        if np.linalg.norm(gradient) < 1e-11 * n:
-            break
-        curvature = np.eye(k)[None] * p[:, None] - p[:, :, None] * p[:, None]
-        hessian = np.einsum("nkl,ni,nj->kilj", curvature, x, x, optimize=True).reshape(theta.size, theta.size)
-        hessian += np.diag(np.tile(penalty, k))
-        step = np.linalg.lstsq(hessian, gradient.ravel(), rcond=1e-13)[0].reshape(theta.shape)
-        size = 1.0
-        while loss(theta - size * step) > loss(theta) + 1e-12 * n and size > 1e-6:
-            size /= 2
-        theta = theta - size * step
-    return theta
-
-
 class TestLinearProbe:
-    @pytest.mark.parametrize("c", [1e-4, 1.0, 10.0])
-    def test_coefficients_are_those_of_newtons_method_known_answers(self, c):
+    @pytest.mark.parametrize(("n_classes", "c"), [(2, 10.0), (10, 10.0), (10, 1e-4)])
+    def test_the_gradient_is_as_small_as_is_said(self, n_classes, c):
         """scikit-learn's default stops at an absolute gradient: at C = 10 its coefficients are several per cent off."""
-        x, y = correlated(300, dim=16)
-        fit, wanted = logistic_regression(x, y, c), newton(x, y, c)
-        assert np.linalg.norm(fit.coef_ - wanted[:, :-1]) < 1e-5 * np.linalg.norm(wanted[:, :-1])
-        offsets = fit.intercept_ - wanted[:, -1]  # known but for one constant
-        assert np.abs(offsets - offsets.mean()).max() < 1e-4
-
-    @pytest.mark.parametrize("n_classes", [2, 10])
-    def test_the_gradient_is_as_small_as_is_said(self, n_classes):
         x, y = correlated(600, n_classes=n_classes)
-        fit = logistic_regression(x, y, 10.0)
+        fit = logistic_regression(x, y, c)
         weights, offsets = (torch.tensor(each, requires_grad=True) for each in (fit.coef_, fit.intercept_))
         scores = torch.from_numpy(x) @ weights.T + offsets
         if n_classes == 2:
             scores = torch.cat([torch.zeros_like(scores), scores], 1)
         loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(y), reduction="sum")
-        (loss + weights.square().sum() / 20).backward()
+        (loss + weights.square().sum() / (2 * c)).backward()
         length = torch.cat([weights.grad.flatten(), offsets.grad]).norm().item()
-        assert length <= 1.01 * GRADIENT * np.linalg.norm(fit.coef_) / 10
+        assert length <= 1.01 * GRADIENT * np.linalg.norm(fit.coef_) / c
 
     @pytest.mark.parametrize(("n_classes", "seed"), [(2, 0), (3, 1), (5, 2)])
     def test_scikit_learn_by_hand_known_answers(self, n_classes, seed):
         (x, y), (test_x, test_y) = (problem(n, 12, n_classes, s, noise=2.0) for n, s in ((90, 0), (400, 1)))
-        found = linear_probe(x, y, test_x, test_y, Probe(inverse_penalties=PENALTIES[::-1]), seed)
-        assert linear_probe(64.0 * x, y, 64.0 * test_x, test_y, Probe(inverse_penalties=PENALTIES), seed) == found
-        assert linear_probe(x, 10 * y + 7, test_x, 10 * test_y + 7, Probe(inverse_penalties=PENALTIES), seed) == found
+        found = linear_probe(x, y, test_x, test_y, PENALTIES[::-1], seed)
+        assert linear_probe(64.0 * x, y, 64.0 * test_x, test_y, PENALTIES, seed) == found
+        assert linear_probe(x, 10 * y + 7, test_x, 10 * test_y + 7, PENALTIES, seed) == found
         x, y, test_x, test_y = x.double().numpy(), y.numpy(), test_x.double().numpy(), test_y.numpy()
 
         def accuracy(x, y, c, held_x, held_y):
@@ -325,21 +254,16 @@ class TestLinearProbe:
         y = torch.arange(60) % 2
         x = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 200)))
         x[:, :20] += 0.8 * (2 * y[:, None] - 1)
-        assert linear_probe(x, y, x, y, Probe(inverse_penalties=(100.0, 1e-3)))["inverse_penalty"] == 1e-3
+        assert linear_probe(x, y, x, y, (100.0, 1e-3))["inverse_penalty"] == 1e-3
 
     def test_bad_input(self):
         x, y = problem(90, 12, 3, noise=2.0)
-        with pytest.raises(NotConvergedError, match="with C = 1 has not converged after 2 steps; raise max_steps"):
-            linear_probe(x, y, x, y, Probe(inverse_penalties=(1.0,), max_steps=2))
+        with pytest.raises(ArithmeticError, match="with C = 1 has not converged after 2 steps"):
+            logistic_regression(x.double().numpy(), y.numpy(), 1.0, max_steps=2)
+        with pytest.raises(ValueError, match=r"test: features of shape \[90, 12\] and 89 labels given"):
+            linear_probe(x, y, x, y[1:])
         x, y = problem(30, 12, 3)
-        with pytest.raises(ValueError, match="every training image is of class 1"):
-            linear_probe(x, torch.ones_like(y), x, y)
         lonely = y.clone()
         lonely[0] = 9
-        with pytest.raises(ValueError, match="class 9 has 1 training image"):
+        with pytest.raises(ValueError, match="only 1 member"):  # as scikit-learn says it
             linear_probe(x, lonely, x, y)
-        with pytest.raises(ValueError, match="2 of 30 images would be held out, but either part needs one of each"):
-            linear_probe(x, y, x, y, Probe(held_out=0.05))
-        for wrong in ({"inverse_penalties": (0.0,)}, {"held_out": 1.0}, {"max_steps": 0}):
-            with pytest.raises(ValueError, match=f"{next(iter(wrong))} .* given"):
-                Probe(**wrong)

@@ -323,11 +323,7 @@ def spy_attention(model, x):
                 if place[query] >= 0 and place[key] >= 0:
                     row = 15 - (place[query] - place[key])
                     logits[:, :, query, key] += (q[:, :, query] * table[row]).sum(-1)
-        logits = logits / dim**0.5
-        if isinstance(attention, AxialAttention):
-            line = place // 4 if attention.axis == "rows" else place % 4
-            logits = logits.masked_fill(line[:, None] != line, float("-inf"))
-        maps.append(logits.softmax(-1))
+        maps.append((logits / dim**0.5).softmax(-1))
 
     for block in model.blocks:
         handles.append(block.attn.register_forward_pre_hook(see))
@@ -338,23 +334,33 @@ def spy_attention(model, x):
     return maps
 
 
+between_all_patches = pytest.mark.parametrize("options", [each for each in ALL if "attention" not in each], ids=name_of)
+
+
+def test_axial_attention_is_not_captured():
+    with pytest.raises(ValueError, match=r"block 0 has shape \[12, 2, 4, 4\], expected \[3, heads, 16, 16\]"):
+        attention.attention_maps(small(**AXIAL[0]), images())
+
+
 @pytest.mark.parametrize("fused", [True, False])
-@every
+@between_all_patches
 def test_analyses_capture_attention_exactly(options, fused):
     model = small(**options).eval()
     for block in model.blocks:
         block.attn.fused_attn = fused
     wanted = spy_attention(model, images())
+    outputs = []
+    handle = model.register_forward_hook(lambda module, args, output: outputs.append(output))
     maps = attention.attention_maps(model, images())
+    handle.remove()
     assert len(maps) == len(model.blocks)
     for seen, attn in zip(maps, wanted, strict=True):
         torch.testing.assert_close(seen, attn, atol=1e-5, rtol=0)
     with torch.no_grad():
-        plain = model(images())
-    assert torch.equal(attention.stream_attention(model, images(), lambda *seen: None), plain)
+        assert torch.equal(outputs[0], model(images()))
 
 
-@every
+@between_all_patches
 def test_analyses_by_attention_work_on_every_variant(options):
     model = small(**options).eval()
     n_blocks, maps = len(model.blocks), spy_attention(model, images())

@@ -9,17 +9,7 @@ from jaxtyping import Float
 from scipy import stats
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import (
-    check_attention,
-    check_rows,
-    check_shape,
-    grid_size,
-    image_batches,
-    n_prefix_tokens,
-    patch_stride,
-    reduce_attention,
-    widen,
-)
+from vitlab.analysis.attention import check_attention, grid_size, n_prefix_tokens, patch_stride, reduce_attention, widen
 
 
 def pixel_distances(
@@ -28,16 +18,9 @@ def pixel_distances(
     """Compute the Euclidean distance in input pixels between the centres of every two patches, row by row.
 
     `stride`: pixels from one patch to the next; (down, across) when they differ. For a hybrid the total stride.
-
-    >>> pixel_distances((1, 3), 16)
-    tensor([[ 0., 16., 32.],
-            [16.,  0., 16.],
-            [32., 16.,  0.]])
     """
     rows, cols = grid
     down, across = (stride, stride) if isinstance(stride, int) else stride
-    if min(rows, cols, down, across) < 1:
-        raise ValueError(f"grid {grid} and stride {stride} given, expected sizes of at least 1")
     y = torch.arange(rows, dtype=torch.float64).repeat_interleave(cols) * down
     x = torch.arange(cols, dtype=torch.float64).repeat(rows) * across
     return torch.hypot(y[:, None] - y, x[:, None] - x).to(dtype)
@@ -54,30 +37,11 @@ def attention_distance(
 
     Prefix tokens are dropped as queries and as keys. What happens to the mass that was on them is the mode:
     "paper" leaves the rows as they are, as the authors' code does, so that this mass counts as distance 0;
-    "renormalized" makes each row sum to 1 again (a row with no mass on patches counts 0). Show `prefix_mass` with it.
-
-    Raises ValueError when attn does not fit grid and n_prefix, holds NaN, or has rows that do not sum to 1.
-
-    >>> uniform = torch.full((1, 1, 197, 197), 1 / 197)
-    >>> attention_distance(uniform, (14, 14), 16, n_prefix=1)
-    tensor([[115.9009]])
-    >>> attention_distance(uniform, (14, 14), 16, n_prefix=1, mode="renormalized")
-    tensor([[116.4922]])
+    "renormalized" makes each row sum to 1 again (a row with no mass on patches counts 0). Show that mass with it
+    (`distance_and_mass`). Raises ValueError for attn that does not fit grid and n_prefix or whose rows do not sum to 1.
     """
     check_attention(attn, grid, n_prefix)
     return distance_reducer(grid, stride, n_prefix, mode)(0, widen(attn))
-
-
-def prefix_mass(attn: Float[Tensor, "B H T T"], n_prefix: int) -> Float[Tensor, "B H"]:
-    """Average the attention that query patches pay to prefix tokens over query patches; 0…1.
-
-    Raises ValueError when there are no patches besides the prefix, or rows do not sum to 1.
-    """
-    check_shape(attn, "attn", "batch", "heads", "queries", "keys")
-    if not 0 <= n_prefix < attn.shape[-1]:
-        raise ValueError(f"n_prefix {n_prefix} given, expected 0…{attn.shape[-1] - 1} for {attn.shape[-1]} tokens")
-    check_rows(attn, "attn")
-    return mass_reducer(n_prefix)(0, widen(attn))
 
 
 def distance_reducer(
@@ -104,33 +68,29 @@ def distance_reducer(
 
 
 def mass_reducer(n_prefix: int) -> Callable[[int, Tensor], Tensor]:
-    """Make `prefix_mass` a reducer for `reduce_attention`: of any group of heads, unchecked."""
+    """Make a reducer of the attention that query patches pay to prefix tokens, [B h], averaged over them; 0…1."""
     return lambda block, attn: attn[..., n_prefix:, :n_prefix].sum(-1).mean(-1)
 
 
-def mean_attention_distance(
-    model: nn.Module, images: Tensor, mode: str = "paper", *, batch_size: int | None = None
-) -> Float[Tensor, "B L H"]:
+def mean_attention_distance(model: nn.Module, images: Tensor, mode: str = "paper") -> Float[Tensor, "B L H"]:
     """Compute `attention_distance` of every image, block and head, in input pixels; the paper averages 128 images.
 
-    `images` [B 3 H W] are normalised as the model expects; `batch_size` images go through at a time, None: all at once.
-    Raises ValueError as `reduce_attention`, for an unknown mode, and a batch size below 1.
+    Raises ValueError as `reduce_attention`, and for an unknown mode.
     """
-    return distance_and_mass(model, images, mode, batch_size=batch_size)[0]
+    return distance_and_mass(model, images, mode)[0]
 
 
 def distance_and_mass(
-    model: nn.Module, images: Tensor, mode: str = "paper", *, batch_size: int | None = None
+    model: nn.Module, images: Tensor, mode: str = "paper"
 ) -> tuple[Float[Tensor, "B L H"], Float[Tensor, "B L H"]]:
     """Compute `mean_attention_distance` and the mass on prefix tokens from one pass."""
-    batches, n_prefix = image_batches(model, images, batch_size), n_prefix_tokens(model)
+    n_prefix = n_prefix_tokens(model)
     reducers = {
         "distance": distance_reducer(grid_size(model, images), patch_stride(model), n_prefix, mode),
         "mass": mass_reducer(n_prefix),
     }
-    parts = [reduce_attention(model, part, reducers, by_heads=True) for part in batches]
-    distance, mass = (torch.cat([torch.stack(part[name], dim=1) for part in parts]) for name in reducers)
-    return distance, mass
+    found = reduce_attention(model, images, reducers, by_heads=True)
+    return torch.stack(found["distance"], dim=1), torch.stack(found["mass"], dim=1)
 
 
 def depth_trend(distances: Float[Tensor, "B L H"]) -> Float[Tensor, " B"]:
@@ -138,7 +98,6 @@ def depth_trend(distances: Float[Tensor, "B L H"]) -> Float[Tensor, " B"]:
 
     1 when distance grows from every block to the next, -1 when it falls, NaN when it is the same in all.
     """
-    check_shape(distances, "distances", "batch", "blocks", "heads")
     trends = []
     for means in distances.mean(-1).tolist():
         flat = len(set(means)) < 2
@@ -148,11 +107,9 @@ def depth_trend(distances: Float[Tensor, "B L H"]) -> Float[Tensor, " B"]:
 
 def head_spread(distances: Float[Tensor, "B L H"]) -> Float[Tensor, "B L"]:
     """Subtract the smallest distance among a block's heads from the largest, in the unit of the distances (C12)."""
-    check_shape(distances, "distances", "batch", "blocks", "heads")
     return distances.amax(-1) - distances.amin(-1)
 
 
 def local_share(distances: Float[Tensor, "B L H"], below: float) -> Float[Tensor, "B L"]:
     """Compute the share of a block's heads whose distance is below a limit in pixels (C13: fewer in hybrids)."""
-    check_shape(distances, "distances", "batch", "blocks", "heads")
     return (distances < below).float().mean(-1)

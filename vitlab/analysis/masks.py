@@ -6,15 +6,16 @@ import torch
 from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
-from vitlab.analysis.attention import check_shape, widen
+from vitlab.analysis.attention import widen
 
 
 def patch_coverage(masks: Shaped[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, "B rows cols"]:
     """Compute the share of each patch's pixels that belong to the object, on which the masks (bool) are True.
 
-    Raises ValueError when the masks are not bool or no batch, or their size is not a multiple of the grid.
+    Raises ValueError when the masks are not bool, or their size is not a multiple of the grid.
     """
-    _check_masks(masks)
+    if masks.dtype != torch.bool:
+        raise ValueError(f"masks are {masks.dtype}, expected torch.bool, True on the object; give masks > 0, say")
     height, width = masks.shape[-2:]
     if min(grid) < 1 or height % grid[0] or width % grid[1]:
         raise ValueError(
@@ -29,13 +30,8 @@ def mass_inside(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B heig
 
     A uniform map gives exactly `area_share`; a map with no mass at all gives NaN. Raises ValueError as
     `patch_coverage`, and for maps with values that are negative, infinite or NaN.
-
-    >>> mass_inside(torch.tensor([[[3.0, 1.0]]]), torch.tensor([[[True, False]]]))
-    tensor([0.7500])
     """
-    _check_finite(maps)
-    if (maps < 0).any():
-        raise ValueError(f"maps hold values down to {maps.min().item():g}, expected none below 0")
+    _check(maps)
     maps = widen(maps)  # counts are maps too
     coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2])).to(maps)
     return (maps * coverage).sum((1, 2)) / maps.sum((1, 2))
@@ -43,16 +39,15 @@ def mass_inside(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B heig
 
 def area_share(masks: Shaped[Tensor, "B height width"]) -> Float[Tensor, " B"]:
     """Compute the share of the image that the object covers: what `mass_inside` is to be compared with (C14)."""
-    _check_masks(masks)
-    return masks.float().mean((1, 2))
+    return patch_coverage(masks, (1, 1))[:, 0, 0]
 
 
 def pointing_hit(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B height width"]) -> Bool[Tensor, " B"]:
     """Play the pointing game: is the patch of the largest value mostly object (at least half of its pixels)? (C14)
 
-    Raises ValueError as `patch_coverage`, and for maps with values that are infinite or NaN.
+    Raises ValueError as `mass_inside`.
     """
-    _check_finite(maps)
+    _check(maps)
     coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2]))
     best = maps.flatten(1).argmax(1, keepdim=True)
     return coverage.flatten(1).gather(1, best)[:, 0] >= 0.5
@@ -63,16 +58,6 @@ def pointing_chance(masks: Shaped[Tensor, "B height width"], grid: tuple[int, in
     return (patch_coverage(masks, grid) >= 0.5).float().mean((1, 2))
 
 
-def _check_masks(masks: Tensor) -> None:
-    check_shape(masks, "masks", "batch", "height", "width")
-    if masks.dtype != torch.bool:
-        raise ValueError(f"masks are {masks.dtype}, expected torch.bool, True on the object; give masks > 0, say")
-
-
-def _check_finite(maps: Tensor) -> None:
-    check_shape(maps, "maps", "batch", "rows", "columns")
-    if not maps.isfinite().all():
-        raise ValueError(
-            f"{int((~maps.isfinite()).flatten(1).any(1).sum())} of {len(maps)} maps hold NaN or infinity, so no patch "
-            "is the largest; look for it in the model's weights and images"
-        )
+def _check(maps: Tensor) -> None:
+    if not (maps.isfinite() & (maps >= 0)).all():
+        raise ValueError(f"maps hold values from {maps.min().item():g} to {maps.max().item():g}, expected 0 or more")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from scipy import stats
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import check_module, check_shape, n_prefix_tokens, patch_embedding, widen
+from vitlab.analysis.attention import n_prefix_tokens, patch_embedding, widen
 from vitlab.models.adapt import check_fit
 from vitlab.models.variants import Variant
 
@@ -19,23 +22,15 @@ def position_grid(model: nn.Module) -> tuple[int, int]:
     """
     own = isinstance(model, Variant) and model.config.placed == "every block"  # the grid of all blocks is the same
     table, embed = _table(model, 0 if own else None), patch_embedding(model)
-    if table.ndim == 4:  # [1 rows cols D]
-        grid = getattr(embed, "grid_size", None)  # NaFlexViT has none: its table is resized to the grid of each image
-        if isinstance(grid, tuple) and tuple(table.shape[1:3]) != grid:
-            order = ": the dimension comes before rows and columns" if tuple(table.shape[2:]) == grid else ""
-            raise ValueError(
-                f"{type(model).__name__} has a table of position embeddings {list(table.shape)}{order}; expected "
-                f"[1, {grid[0]}, {grid[1]}, D] for {grid[0]} x {grid[1]} patches; give position_similarity a table "
-                "[N, D]"
-            )
+    grid: Any = getattr(embed, "grid_size", None)  # NaFlexViT has none: its table is resized to the grid of each image
+    if table.ndim == 4 and grid in (None, tuple(table.shape[1:3])):  # [1 rows cols D]
         return table.shape[1], table.shape[2]
-    rows, cols = embed.grid_size
-    if not 0 <= table.shape[1] - rows * cols <= n_prefix_tokens(model):
+    if table.ndim == 4 or not 0 <= table.shape[1] - math.prod(grid) <= n_prefix_tokens(model):
         raise ValueError(
-            f"{type(model).__name__} has {table.shape[1]} position embeddings for {rows} x {cols} patches and "
-            f"{n_prefix_tokens(model)} prefix tokens; expected one a patch, and at most one a prefix token"
+            f"{type(model).__name__} has position embeddings {list(table.shape)} for {grid[0]} x {grid[1]} patches; "
+            "expected one a patch, and at most one a prefix token"
         )
-    return int(rows), int(cols)
+    return int(grid[0]), int(grid[1])
 
 
 def position_embeddings(model: nn.Module, block: int | None = None) -> Float[Tensor, "N D"]:
@@ -70,17 +65,9 @@ def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Flo
 def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> float:
     """Compute Spearman's rank correlation of similarity with nearness (minus the distance), over all pairs (C10).
 
-    1: the nearer, the more similar; 0: no relation. A patch with itself is not counted. Raises ValueError for fewer
-    than three patches, where all similarities are equal, and for what is no similarity of every patch with every patch.
+    1: the nearer, the more similar; 0: no relation; NaN: all are equally similar. Of no patch with itself.
     """
     down, across, values = _pairs(similarity)
-    if len(values) < 3:
-        raise ValueError(f"a grid of {tuple(similarity.shape[:2])} patches given, expected at least 3 patches")
-    if values.max() == values.min():
-        raise ValueError(
-            f"every pair of patches has the same similarity, {float(values[0]):.3f}: equal values have no rank; "
-            "are these position embeddings all zero, or copies of one vector?"
-        )
     return float(stats.spearmanr(-torch.hypot(down.double(), across.double()), values).statistic)
 
 
@@ -90,12 +77,6 @@ def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple
     Pairs in a row (column) at distance d are compared with pairs in neither at distances within half a patch of d,
     and the difference is averaged over d: what nearness alone explains cancels. Returns (row excess, column excess), in
     units of cosine similarity; NaN for a grid with no pair to compare with.
-
-    >>> same_row = torch.zeros(3, 3, 3, 3)
-    >>> for i in range(3):
-    ...     same_row[i, :, i, :] = 1
-    >>> row_column_excess(same_row)
-    (1.0, 0.0)
     """
     down, across, values = _pairs(similarity)
     distance = torch.hypot(down.double(), across.double())
@@ -114,7 +95,6 @@ def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple
 
 
 def _table(model: nn.Module, block: int | None = None) -> Tensor:
-    check_module(model)
     if isinstance(model, Variant):
         return model.position_table(block).detach()
     if block is not None:
@@ -132,10 +112,7 @@ def _table(model: nn.Module, block: int | None = None) -> Tensor:
 
 def _pairs(similarity: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """List every two distinct patches once: rows apart, columns apart, similarity."""
-    check_shape(similarity, "similarity", "rows", "columns", "rows", "columns")
     rows, cols = similarity.shape[:2]
-    if similarity.shape[2:] != (rows, cols):
-        raise ValueError(f"similarity has shape {list(similarity.shape)}, expected one grid twice: [R, C, R, C]")
     y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
     first, second = torch.triu_indices(rows * cols, rows * cols, offset=1)
     values = widen(similarity.detach().cpu()).reshape(rows * cols, -1)[first, second]

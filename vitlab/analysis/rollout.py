@@ -17,11 +17,7 @@ from torch import Tensor, nn
 from vitlab.analysis.attention import (
     attention_gradients,
     check_attention,
-    check_model,
-    check_shape,
     grid_size,
-    has_class_token,
-    image_batches,
     n_prefix_tokens,
     reads_class_token,
     reduce_attention,
@@ -36,37 +32,21 @@ _FUSIONS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {  # 
 
 
 def attention_rollout(
-    model: nn.Module,
-    images: Tensor,
-    *,
-    start: str | None = None,
-    head_fusion: str = "mean",
-    discard_ratio: float = 0.0,
-    batch_size: int | None = None,
+    model: nn.Module, images: Tensor, *, head_fusion: str = "mean", discard_ratio: float = 0.0
 ) -> Float[Tensor, "B rows cols"]:
     """Roll attention out from where the head reads to every patch, in one pass over the images.
 
-    Values are the row of the product itself: they sum to 1 together with what stays on prefix tokens. For the paper's
-    picture divide by the maximum (`overlay`).
+    That is the row of the class token, as in the paper, or the mean over the rows of all patches for a head that reads
+    those (`reads_class_token`). Values are the row of the product itself: they sum to 1 together with what stays on
+    prefix tokens. For the paper's picture divide by the maximum (`overlay`).
 
-    Args:
-        start: "class": the row of the class token, as in the paper; "patches": the mean over the rows of all patches.
-            None: where the head reads (`reads_class_token`).
-        head_fusion: over heads, "mean" (the paper), "max" or "min".
-        discard_ratio: share of each image's smallest fused attention to patches set to 0 in each block; paper: 0.
-        batch_size: images per forward; None takes all at once.
-
-    Raises ValueError as `reduce_attention`, for an unknown head_fusion, a discard_ratio outside [0, 1), a batch size
-    below 1, and a start that the model does not have.
+    `head_fusion`: over heads, "mean" (the paper), "max" or "min". `discard_ratio`: share of each image's smallest fused
+    attention to patches set to 0 in each block; paper: 0. Raises ValueError as `reduce_attention`.
     """
-    maps, from_class = [], _from_class(model, start)
-    for part in image_batches(model, images, batch_size):
-        update, finish = rollout_reducer(
-            grid_size(model, part), n_prefix_tokens(model), from_class, head_fusion, discard_ratio
-        )
-        reduce_attention(model, part, {"rollout": update}, by_heads=True)
-        maps.append(finish())
-    return torch.cat(maps)
+    grid, n_prefix, from_class = grid_size(model, images), n_prefix_tokens(model), reads_class_token(model)
+    update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)
+    reduce_attention(model, images, {"rollout": update}, by_heads=True)
+    return finish()
 
 
 def rollout_from_maps(
@@ -81,14 +61,8 @@ def rollout_from_maps(
     """Compute `attention_rollout` of attention maps at hand, first block first.
 
     `class_token`: start from token 0, the class token, and not from all patches alike, for a head that reads it; None
-    does so where there is any prefix token. Raises ValueError for no maps, or one that does not fit grid and n_prefix.
-
-    >>> rollout_from_maps([torch.full((1, 2, 5, 5), 1 / 5)], (2, 2))
-    tensor([[[0.1000, 0.1000],
-             [0.1000, 0.1000]]])
+    does so where there is any prefix token. Raises ValueError for a map that does not fit grid and n_prefix.
     """
-    if len(maps) == 0:
-        raise ValueError("no attention maps given, expected one per block")
     from_class = n_prefix > 0 if class_token is None else class_token
     update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)
     for block, attn in enumerate(maps):
@@ -98,18 +72,15 @@ def rollout_from_maps(
 
 
 def rollout_reducer(
-    grid: tuple[int, int],
-    n_prefix: int,
-    class_token: bool,
-    head_fusion: str = "mean",
-    discard_ratio: float = 0.0,
+    grid: tuple[int, int], n_prefix: int, class_token: bool, head_fusion: str = "mean", discard_ratio: float = 0.0
 ) -> tuple[Callable[[int, Tensor], None], Callable[[], Float[Tensor, "B rows cols"]]]:
     """Make rollout a reducer for `reduce_attention`: (update, finish) serve one pass; finish() gives the map.
 
     The row vector starts at the last block, the forward at the first, so head-fused blocks wait, at most as many as
     a block has heads: together one block's attention. In a deeper model the oldest two are multiplied into one.
     """
-    _check_fusion(head_fusion)
+    if head_fusion not in _FUSIONS:
+        raise ValueError(f"head_fusion {head_fusion!r} given, expected one of {', '.join(_FUSIONS)}")
     if not 0 <= discard_ratio < 1:
         raise ValueError(f"discard_ratio {discard_ratio} given, expected a share from 0 up to, not including, 1")
     fuse, combine = _FUSIONS[head_fusion]
@@ -147,68 +118,35 @@ def rollout_reducer(
     return update, finish
 
 
-def rollout_matrix(maps: Sequence[Float[Tensor, "B H T T"]], head_fusion: str = "mean") -> Float[Tensor, "B T T"]:
-    """Multiply the textbook product R = Â_L ··· Â_1 with Â = rows of (mean over heads + I) normalised to 1.
-
-    Raises ValueError when there are no maps, or one is no attention.
-    """
-    _check_fusion(head_fusion)
-    for attn in maps:
-        check_shape(attn, "attn", "batch", "heads", "queries", "keys")
-        if not (attn.isfinite() & (attn >= 0)).all():  # rows need not sum to 1: they are normalised below
-            raise ValueError("attn holds NaN, infinity or a negative number, expected attention after the softmax")
-    if len(maps) == 0:
-        raise ValueError("no attention maps given, expected one per block")
+def rollout_matrix(maps: Sequence[Float[Tensor, "B H T T"]]) -> Float[Tensor, "B T T"]:
+    """Multiply the textbook product R = Â_L ··· Â_1 with Â = rows of (mean over heads + I) normalised to 1."""
     product = torch.eye(maps[0].shape[-1]).to(maps[0])
     for attn in maps:
-        product = _product(_with_skip(_fuse(attn, head_fusion)), product)
+        product = _product(_with_skip(attn.mean(1)), product)
     return product
 
 
-def class_attention(
-    attn: Float[Tensor, "B H T T"],
-    grid: tuple[int, int],
-    n_prefix: int = 1,
-    *,
-    class_token: bool | None = None,
-    head_fusion: str = "mean",
-) -> Float[Tensor, "B rows cols"]:
-    """Take one block's raw attention from the class token to the patches (mean over query patches if there is none)."""
-    check_attention(attn, grid, n_prefix)
-    _check_fusion(head_fusion)
-    fused = _fuse(attn, head_fusion)
-    start = _start(fused, n_prefix, n_prefix > 0 if class_token is None else class_token)
-    return _product(start, fused)[:, 0, n_prefix:].unflatten(-1, grid)
+def last_block_attention(model: nn.Module, images: Tensor) -> Float[Tensor, "B rows cols"]:
+    """Take the last block's raw attention from where the head reads, which rollout is often compared with."""
+    grid, n_prefix, from_class = grid_size(model, images), n_prefix_tokens(model), reads_class_token(model)
+
+    def read(block: int, attn: Tensor) -> Tensor:
+        fused = attn.mean(1)
+        return _product(_start(fused, n_prefix, from_class), fused)[:, 0, n_prefix:].unflatten(-1, grid)
+
+    return reduce_attention(model, images, {"maps": read})["maps"][-1]
 
 
-def last_block_attention(
-    model: nn.Module, images: Tensor, *, start: str | None = None, head_fusion: str = "mean"
-) -> Float[Tensor, "B rows cols"]:
-    """Take `class_attention` of the last block, which rollout is often compared with; `start` as there."""
-    from_class, grid, n_prefix = _from_class(model, start), grid_size(model, images), n_prefix_tokens(model)
-
-    def last_only(block: int, attn: Tensor) -> Tensor | None:
-        if block < len(model.blocks) - 1:
-            return None
-        return class_attention(attn, grid, n_prefix, class_token=from_class, head_fusion=head_fusion)
-
-    return reduce_attention(model, images, {"last": last_only})["last"][-1]
-
-
-def gradient_rollout(
-    model: nn.Module, images: Tensor, targets: Tensor | None = None, *, start: str | None = None
-) -> Float[Tensor, "B rows cols"]:
+def gradient_rollout(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Float[Tensor, "B rows cols"]:
     """Compute the gradient-weighted rollout of Chefer et al. (ICCV 2021), specific to a class: not the paper's.
 
     R = (I + Ē_L) ··· (I + Ē_1), where Ē is the mean over heads of the positive part of attention times the gradient
-    of the class's logit. Each block is paired with its own gradient. Rows are not normalised. `targets` [B] are
-    classes; None takes each image's highest logit. From a class token that the head does not read no gradient comes.
-
-    Raises ValueError as `attention_gradients`, and for a start that the model does not have.
+    of the class's logit, from where the head reads. Rows are not normalised. `targets` and errors are those of
+    `attention_gradients`.
     """
-    from_class, n_prefix = _from_class(model, start), n_prefix_tokens(model)
     maps, grads = attention_gradients(model, images, targets)
-    row = _start(widen(maps[-1][:, 0]), n_prefix, from_class)
+    n_prefix = n_prefix_tokens(model)
+    row = _start(widen(maps[-1][:, 0]), n_prefix, reads_class_token(model))
     for attn, grad in zip(reversed(maps), reversed(grads), strict=True):
         row = row + _product(row, (widen(attn) * widen(grad)).clamp_min(0).mean(1))
     return row[:, 0, n_prefix:].unflatten(-1, grid_size(model, images))
@@ -222,21 +160,14 @@ def overlay(
     The map is divided before it is enlarged, as by the authors: a lone bright patch loses some height to the blur.
     `smooth`: bilinear, as the paper's picture; False gives the exact patch grid, one value a patch.
     """
-    check_shape(rollout, "rollout", "batch", "rows", "columns")
     weights = rollout / rollout.amax((1, 2), keepdim=True).clamp_min(torch.finfo(rollout.dtype).tiny)
-    if smooth:
-        return F.interpolate(weights[:, None], size, mode="bilinear", align_corners=False)[:, 0]
-    return F.interpolate(weights[:, None], size, mode="nearest-exact")[:, 0]
+    return F.interpolate(weights[:, None], size, mode="bilinear" if smooth else "nearest-exact")[:, 0]
 
 
 def _product(left: Float[Tensor, "... S T"], right: Float[Tensor, "... T U"]) -> Float[Tensor, "... S U"]:
     """Multiply in the operands' own precision: the caller's autocast would round it, block after block."""
     with torch.autocast(left.device.type, enabled=False):
         return left @ right
-
-
-def _fuse(attn: Float[Tensor, "B H T T"], head_fusion: str) -> Float[Tensor, "B T T"]:
-    return attn.mean(1) if head_fusion == "mean" else _FUSIONS[head_fusion][0](attn, dim=1)
 
 
 def _with_skip(fused: Float[Tensor, "B T T"]) -> Float[Tensor, "B T T"]:
@@ -253,18 +184,3 @@ def _start(like: Float[Tensor, "B T T"], n_prefix: int, class_token: bool) -> Fl
     else:
         row[..., n_prefix:] = 1 / (row.shape[-1] - n_prefix)
     return row
-
-
-def _from_class(model: nn.Module, start: str | None) -> bool:
-    """Decide whether rollout of a model starts from its class token, and not from all patches alike."""
-    check_model(model)
-    if start not in ("class", "patches", None):
-        raise ValueError(f"start {start!r} given, expected 'class', 'patches' or None (where the model's head reads)")
-    if start == "class" and not has_class_token(model):
-        raise ValueError(f"start 'class' given, but {type(model).__name__} has no class token; give 'patches'")
-    return reads_class_token(model) if start is None else start == "class"
-
-
-def _check_fusion(head_fusion: str) -> None:
-    if head_fusion not in _FUSIONS:
-        raise ValueError(f"head_fusion {head_fusion!r} given, expected one of {', '.join(_FUSIONS)}")

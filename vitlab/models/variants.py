@@ -88,7 +88,7 @@ class AxialAttention(Attention):
         super().__init__(attention.qkv.in_features, attention.num_heads, attention.proj_drop.p)
         self.qkv, self.proj = attention.qkv, attention.proj
         self.grid, self.axis = (int(grid[0]), int(grid[1])), axis
-        self.n_lines, self.line_length = self.grid if axis == "rows" else self.grid[::-1]
+        self.line_length = self.grid[1] if axis == "rows" else self.grid[0]
 
     def forward(self, x: Float[Tensor, "B N D"], queries: Queries = None) -> Float[Tensor, "B t D"]:
         rows, cols = self.grid
@@ -102,23 +102,6 @@ class AxialAttention(Attention):
         lines = super().forward(x.reshape(-1, self.line_length, x.shape[2]))
         x = lines.reshape(x.shape)
         return take(transpose_grid(x, (cols, rows)) if self.axis == "columns" else x, queries)
-
-    def spread(self, attn: Float[Tensor, "lines H n n"]) -> Float[Tensor, "B H N N"]:
-        """Place attention within lines among all patches of the grid: 0 between those of two lines.
-
-        >>> attention = AxialAttention(Attention(8, n_heads=1, dropout=0.0), grid=(2, 2), axis="columns")
-        >>> attention.spread(torch.eye(2).expand(2, 1, 2, 2) + 1)[0, 0]
-        tensor([[2., 0., 1., 0.],
-                [0., 2., 0., 1.],
-                [1., 0., 2., 0.],
-                [0., 1., 0., 2.]])
-        """
-        rows, cols = self.grid
-        lines = attn.unflatten(0, (-1, self.n_lines)).permute(0, 2, 3, 4, 1)
-        whole = attn.new_zeros(len(lines), attn.shape[1], rows, cols, rows, cols)
-        same = (2, 4) if self.axis == "rows" else (3, 5)  # the query's line is the key's
-        whole.diagonal(dim1=same[0], dim2=same[1]).copy_(lines)  # [B heads n n lines]
-        return whole.flatten(4).flatten(2, 3)
 
 
 def transpose_grid(x: Float[Tensor, "B N D"], grid: tuple[int, int]) -> Float[Tensor, "B N D"]:

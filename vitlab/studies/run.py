@@ -31,7 +31,7 @@ from vitlab.models import variants, zoo
 from vitlab.models.adapt import with_new_head
 from vitlab.models.variants import Offsets
 from vitlab.models.vit import ViT, ViTConfig
-from vitlab.probes import FewShot, Probe, features, few_shot, linear_probe
+from vitlab.probes import PENALTIES, FewShot, features, few_shot, linear_probe
 from vitlab.settings import default_device
 from vitlab.studies import checks, measure, speed
 from vitlab.training import masked as masking
@@ -134,7 +134,7 @@ def world_of(config: Config, cue: str) -> World:
 
 
 def _frozen(
-    model: nn.Module, name: str, sets: tuple[ImageSet, ImageSet], few: FewShot, probe: Probe, seed: int
+    model: nn.Module, name: str, sets: tuple[ImageSet, ImageSet], few: FewShot, penalties: tuple[float, ...], seed: int
 ) -> Rows:
     """Rows of frozen features on one target: few-shot accuracy for each draw of images, and the linear probe's."""
     train_set, test_set = sets
@@ -143,7 +143,7 @@ def _frozen(
     rows = [
         {"kind": "few shot", "target": name, "shots": r.shots, "draw": r.seed, "accuracy": r.accuracy} for r in shots
     ]
-    return [*rows, {"kind": "probe", "target": name, "accuracy": linear_probe(*known, probe, seed)["accuracy"]}]
+    return [*rows, {"kind": "probe", "target": name, "accuracy": linear_probe(*known, penalties, seed)["accuracy"]}]
 
 
 # --- scaling (§4.3, §4.4) ---------------------------------------------------------------------------------------------
@@ -179,12 +179,12 @@ def scaling(config: Config) -> Rows:
         )
         names = ("step", "samples", "seconds", "train_loss", "val_loss", "val_accuracy")
         rows += [{"kind": "history"} | {name: row[name] for name in names if name in row} for row in history]
-    few_shots, probe = FewShot(shots=(SHOTS,)), Probe(inverse_penalties=(1e-3, 1e-2, 0.1), max_steps=5_000)
+    few_shots, penalties = FewShot(shots=(SHOTS,)), (1e-3, 1e-2, 0.1)
     for name in dict.fromkeys((OTHER_CLASSES, *config["real"].split())):
         train_set, test_set = (
             target(name, part, side, config["n_frozen"], config["difficulty"]) for part in ("train", "test")
         )
-        rows += _frozen(model, name, (train_set, test_set), few_shots, probe, seed)
+        rows += _frozen(model, name, (train_set, test_set), few_shots, penalties, seed)
     if steps := config["finetuning_steps"]:
         size, rate = config["finetuning_batch_size"], config["finetuning_learning_rate"]
         recipe = Recipe(steps, size, learning_rate=rate, warmup_steps=steps // 10, precision=config["precision"])
@@ -397,7 +397,7 @@ def transfer(config: Config) -> Rows:
             train_set, test_set = (
                 resized_target(name, part, side, n) for part, n in zip(("train", "test"), counts, strict=True)
             )
-            found = _frozen(model, name, (train_set, test_set), FewShot(), Probe(max_steps=5_000), seed)
+            found = _frozen(model, name, (train_set, test_set), FewShot(), PENALTIES, seed)
             rows += [row | {"weights": weights} for row in found]
     return rows
 
