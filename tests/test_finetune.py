@@ -56,12 +56,12 @@ def test_held_out_images_are_a_random_share_that_is_not_trained_on():
 
 @pytest.mark.slow
 def test_finetuning_at_twice_the_resolution_learns_and_leaves_the_source_alone():
-    images = world_splits(World(image_size=16), 200, 4, 60).train
-    source = zoo.create("Lab-Ti/2", image_size=8)
+    images = world_splits(World(image_size=16), 60, 4, 60).train
+    source = zoo.create("Lab-Mu/4", image_size=8)
     before = {key: value.clone() for key, value in source.state_dict().items()}
-    recipe = dataclasses.replace(few(0.05), steps=30, batch_size=50, eval_every=10)
+    recipe = dataclasses.replace(few(0.05), steps=30, batch_size=30, eval_every=10)
     found = finetune(source, images, lambda rate: recipe, (0.05,), watch=images)
-    assert found.model.pos_embed.shape[1] == 65 and source.pos_embed.shape[1] == 17
+    assert found.model.pos_embed.shape[1] == 17 and source.pos_embed.shape[1] == 5
     assert [row["step"] for row in found.rows] == [0, 10, 20, 30] and found.trials == {}
     assert found.rows[0]["val_accuracy"] == pytest.approx(0.1, abs=0.02)  # a zero head says class 0
     assert found.rows[-1]["val_loss"] < found.rows[0]["val_loss"] - 0.05
@@ -106,5 +106,3 @@ def test_the_lab_s_rules():
     assert sgd.learning_rate == pytest.approx(0.03 / 4) and sgd.warmup_steps == 0
     with pytest.raises(ValueError, match="100 images make no batch of 128"):
         paper.lab(paper.TABLE_3[0].recipe(), 128, 100)
-    with pytest.raises(ValueError, match=r"epochs is 8; for ViT-L/16 on JFT it is in \(7, 14\)"):
-        paper.TABLE_3[2].recipe(epochs=8)

@@ -19,20 +19,16 @@ HERE = Path(__file__).parent
 # ---- several processes: the same weights as one, one writer, a death that ends all ----
 
 
-def torchrun(*arguments):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", HERE / "two_processes.py"]
-    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=400)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Weights and log of one process, of two parts one after the other, and of two processes."""
+    """Weights and log of one process, of two parts one after the other, and of two processes, of which one dies."""
     root = tmp_path_factory.mktemp("distributed")
     two_processes.one_training(root / "one")
     two_processes.one_training(root / "parts", recipe=dataclasses.replace(two_processes.RECIPE, accumulate=2))
-    done = torchrun(root)
-    assert done.returncode == 0, done.stderr[-3000:]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", HERE / "two_processes.py", root]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=400)
+    assert done.returncode != 0 and "this process has had enough" in done.stderr, done.stderr[-3000:]
     return root
 
 
@@ -66,10 +62,9 @@ def test_one_process_resumes_what_two_saved(trained, tmp_path):
     assert apart(one, resumed) < 1e-5
 
 
-def test_a_process_that_dies_ends_the_others_with_its_error(tmp_path):
-    done = torchrun(tmp_path, "die")  # which has a time limit
-    assert done.returncode != 0 and "this process has had enough" in done.stderr
-    assert not (tmp_path / "died" / "model.safetensors").exists()
+def test_a_process_that_dies_ends_the_others_with_its_error(trained):  # which has a time limit
+    assert (trained / "masked ddp" / "model.safetensors").exists()
+    assert not (trained / "died" / "model.safetensors").exists()
 
 
 # ---- kill -9 ----
@@ -77,37 +72,33 @@ def test_a_process_that_dies_ends_the_others_with_its_error(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children, and this system cannot fork")
 def test_trainings_killed_at_random_points_end_with_the_same_bits(tmp_path):
-    command = [sys.executable, str(HERE / "killed.py"), str(tmp_path), "24", "0"]
+    command = [sys.executable, str(HERE / "killed.py"), str(tmp_path), "12", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["kills"] >= 20 and len(found["ends"]) >= 6
+    assert found["kills"] >= 10 and len(found["ends"]) >= 4
     assert len(set(found["ends"])) == 1, found
-    assert len(set(found["steps"])) > 5, f"the kills did not come at different points: {found['steps']}"
+    assert len(set(found["steps"])) > 3, f"the kills did not come at different points: {found['steps']}"
     assert not list(tmp_path.glob("*/checkpoints/.partial*")), "what a killed writer left was not removed"
 
 
 # ---- threads: a strided 1 × 1 convolution corrupted memory where they did not divide the batch ----
 
 CONVOLUTIONS = """
-import sys, torch
+import torch
 from vitlab.data.world import World, stream
 from vitlab.models import zoo
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 
-torch.set_num_threads(int(sys.argv[1]))
-for name in sys.argv[2].split():
-    for size in map(int, sys.argv[3:]):
-        train(zoo.create(name), stream(World(), size), Recipe(steps=8, batch_size=size))
+names = ("R+Lab-Ti/8", "R+Lab-Ti/16", "R+Lab-Mu/8", "BiT-Lab-Mu/8")
+for threads, name, size in [*((3, name, 25) for name in names), (6, "R+Lab-Ti/16", 64)]:
+    torch.set_num_threads(threads)
+    train(zoo.create(name), stream(World(), size), Recipe(steps=3, batch_size=size))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "threads, models, sizes",
-    [("3", "R+Lab-Ti/8 R+Lab-Ti/16 R+Lab-Mu/8 BiT-Lab-Mu/8", ("25", "64")), ("6", "R+Lab-Ti/16", ("64",))],
-)
-def test_threads_that_do_not_divide_the_batch(threads, models, sizes):
-    done = subprocess.run([sys.executable, "-c", CONVOLUTIONS, threads, models, *sizes], capture_output=True, text=True)
+def test_threads_that_do_not_divide_the_batch():
+    done = subprocess.run([sys.executable, "-c", CONVOLUTIONS], capture_output=True, text=True)
     assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr[-2000:]}"  # negative: killed by a signal

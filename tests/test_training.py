@@ -18,7 +18,7 @@ from vitlab.data.world import World
 from vitlab.models import zoo
 from vitlab.models.vit import Attention
 from vitlab.training import checkpoint, distributed
-from vitlab.training.loop import DivergedError, Stopped, _wait_for_step, evaluate, train, untrained_row
+from vitlab.training.loop import DivergedError, Stopped, evaluate, train
 from vitlab.training.recipe import LINEAR_END, Recipe, learning_rate, optimizer_for
 
 TINY = World(image_size=8)
@@ -72,21 +72,10 @@ def test_schedules_by_hand(decay, step, rate):
     assert found == pytest.approx(rate, rel=1e-12, abs=1e-15)
 
 
-def test_without_a_warmup_the_first_rate_is_the_base():
-    assert learning_rate(0, base=0.3, total=5, warmup=0, decay="linear") == 0.3
-
-
-@pytest.mark.parametrize(
-    "changed, words",
-    [
-        ({"warmup": -1}, "warmup is -1 of 10 steps"),
-        ({"warmup": 10}, "warmup is 10 of 10 steps"),
-        ({"decay": "exponential"}, "'exponential'.*'linear', 'cosine', 'constant'"),
-    ],
-)
-def test_a_schedule_that_cannot_be_is_refused(changed, words):
-    with pytest.raises(ValueError, match=words):
-        learning_rate(0, **{"base": 0.1, "total": 10, "warmup": 0, "decay": "cosine"} | changed)
+@pytest.mark.parametrize("warmup", [-1, 10])
+def test_a_warmup_that_cannot_be_is_refused(warmup):
+    with pytest.raises(ValueError, match=f"warmup is {warmup} of 10 steps"):
+        learning_rate(0, base=0.1, total=10, warmup=warmup, decay="cosine")
 
 
 # ---- the update ----
@@ -142,24 +131,18 @@ def test_the_moving_average_of_the_weights_is_what_is_evaluated_and_kept():
     assert rows[-1]["val_loss"] == pytest.approx(math.log1p(math.exp(-average)), rel=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype, bound", [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-@pytest.mark.parametrize("accumulate", [2, 16])
-def test_a_batch_in_parts_is_the_whole_batch(accumulate, dtype, bound):
+def test_a_batch_in_parts_is_the_whole_batch():
     feed = tiny_feed()
 
     def exact(*which):
         images, labels = feed(*which)
-        return images.to(dtype), labels
+        return images.double(), labels
 
-    models = [tiny_vit().to(dtype) for _ in range(2)]
-    recipe = Recipe(steps=20, batch_size=16, learning_rate=1e-3, warmup_steps=2)
-    whole, parts = (
-        train(model, exact, dataclasses.replace(recipe, accumulate=n))
-        for model, n in zip(models, (1, accumulate), strict=True)
-    )
-    assert parts[0]["train_loss"] == pytest.approx(whole[0]["train_loss"], rel=1e-5)
-    assert 0 < apart(models[0].state_dict(), models[1].state_dict()) < bound
+    recipe, models = Recipe(steps=4, batch_size=16, learning_rate=1e-3, warmup_steps=2), []
+    for parts in (1, 2, 16):
+        models.append(zoo.create("Lab-Mu/4", image_size=8, seed=3).double())
+        train(models[-1], exact, dataclasses.replace(recipe, accumulate=parts))
+        assert parts == 1 or 0 < apart(models[0].state_dict(), models[-1].state_dict()) < 1e-12
 
 
 @pytest.mark.parametrize("name", ["Lab-Ti/2", "BiT-Lab-Ti/2"])
@@ -253,17 +236,6 @@ def zeros(n: int) -> ImageSet:
     return ImageSet(torch.zeros(n, 3, 2, 2, dtype=torch.uint8), torch.zeros(n, dtype=torch.int64), ("a", "b"))
 
 
-def test_evaluation_switches_dropout_off():
-    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(12, 2)).train()
-    assert evaluate(model, zeros(50)) == evaluate(model, zeros(50))
-
-
-@pytest.mark.parametrize("name", ["Lab-Ti/2", "BiT-Lab-Ti/2"])
-def test_the_first_loss_is_that_of_knowing_nothing(name):
-    row = untrained_row(zoo.create(name, image_size=8), world_splits(TINY, 40, 20, 10).validation)
-    assert row["step"] == 0 and row["val_loss"] == pytest.approx(math.log(10), abs=1e-6)  # the head starts at zero
-
-
 class Scripted(nn.Module):
     """A model whose accuracy is written down beforehand: one entry for every evaluation."""
 
@@ -307,14 +279,10 @@ def test_training_stops_when_patience_is_over_and_goes_back_to_the_best(accuraci
     "settings, words",
     [
         ({"steps": 0}, "steps is 0; expected a whole number from 1"),
-        ({"batch_size": 0}, "batch_size is 0; expected a whole number from 1"),
         ({"batch_size": 10, "accumulate": 3}, "batch of 10 cannot be cut into 3 equal parts"),
         ({"optimizer": "adagrad"}, "optimizer is 'adagrad'; expected one of 'adam', 'sgd'"),
-        ({"precision": "fp8"}, "precision is 'fp8'"),
-        ({"label_smoothing": 1.0}, "label_smoothing is 1.0"),
         ({"ema_decay": 1.0}, "ema_decay is 1.0"),
         ({"ema_decay": 0.0}, "ema_decay is 0.0"),
-        ({"grad_clip": 0.0}, "grad_clip is 0.0; expected a finite number above 0, or None"),
         ({"patience": 1}, "eval_every is 0"),
     ],
 )
@@ -384,17 +352,6 @@ def test_only_models_of_matrix_products_without_chance_go_side_by_side(two_cores
     assert distributed.core_pool(tiny_vit(), images) is None
 
 
-def test_an_error_in_a_thread_is_the_training_s(two_cores):
-    class Failing(Line):
-        def forward(self, images):
-            if self.training and len(images) > 2:
-                raise RuntimeError("the second half is bad")
-            return super().forward(images)
-
-    with pytest.raises(RuntimeError, match="the second half is bad"):
-        train(Failing(0.5), constant(1.0, n=8), Recipe(steps=2, batch_size=8))
-
-
 # ---- resuming ----
 
 
@@ -434,8 +391,9 @@ def dropping(seed: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.GELU(), nn.Dropout(0.5), nn.Linear(16, 10))
 
 
-@pytest.mark.parametrize("patience", [None, 3])
-@pytest.mark.parametrize("end", ["killed at 3", "killed at 4", "killed at 11", "stopped"])
+@pytest.mark.parametrize(
+    "end, patience", [("killed at 3", None), ("killed at 4", 3), ("killed at 11", 3), ("stopped", None), ("stopped", 3)]
+)
 def test_a_run_that_was_killed_or_stopped_ends_with_the_same_bits(tmp_path, end, patience):
     splits = world_splits(TINY, 40, 20, 4)
     recipe = Recipe(steps=12, batch_size=16, warmup_steps=2, eval_every=3, patience=patience, learning_rate=1e-2)
@@ -465,14 +423,10 @@ def none_asked(step, *part):
     pytest.fail("a batch was asked for")
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_run_with_all_its_steps_only_has_to_be_ended(tmp_path, stopped):
+def test_a_run_with_all_its_steps_only_has_to_be_ended(tmp_path):
     recipe, model, again = Recipe(steps=3), Line(0.0), Line(5.0)
-    if stopped:
-        with pytest.raises(Stopped, match="stopped after step 3"):
-            train(model, interrupting(constant(1.0), 2), recipe, folder=tmp_path)
-    else:
-        train(model, constant(1.0), recipe, folder=tmp_path)
+    with pytest.raises(Stopped, match="stopped after step 3"):
+        train(model, interrupting(constant(1.0), 2), recipe, folder=tmp_path)
     rows = train(again, none_asked, recipe, folder=tmp_path)
     assert len(rows) == 1 and again.weight.item() == model.weight.item() and not model.training
     assert (tmp_path / "model.safetensors").exists()
@@ -498,27 +452,6 @@ def test_an_interrupt_without_a_folder_says_that_nothing_is_kept():
     assert signal.getsignal(signal.SIGINT) is usual
 
 
-def test_an_interrupt_after_the_last_look_is_not_lost():
-    with pytest.raises(KeyboardInterrupt), _wait_for_step(distributed.Group()) as asked:
-        signal.raise_signal(signal.SIGINT)
-        assert asked.is_set()
-
-
-def test_one_of_several_processes_does_not_stop_on_its_own():
-    with pytest.raises(KeyboardInterrupt), _wait_for_step(distributed.Group(rank=0, size=2)):
-        signal.raise_signal(signal.SIGINT)
-        pytest.fail("the interrupt waited")
-
-
-def test_the_weights_of_a_run_are_loaded_by_the_zoo(tmp_path):
-    model, feed = tiny_vit(), tiny_feed()
-    train(model, feed, Recipe(steps=2, batch_size=16), folder=tmp_path, name="Lab-Ti/2")
-    for path in (tmp_path, tmp_path / "checkpoints" / "step_00000002"):
-        found = zoo.load(path / "model.safetensors")
-        assert found.about == {"step": 2}
-        assert torch.equal(found.model(feed(0)[0]), model(feed(0)[0]))
-
-
 def test_a_run_may_resume_in_other_parts_but_for_dropout(tmp_path):
     feed, recipe, parts = tiny_feed(), Recipe(steps=2, batch_size=16), Recipe(steps=2, batch_size=16, accumulate=2)
     with pytest.raises(Killed):
@@ -532,23 +465,6 @@ def test_a_run_may_resume_in_other_parts_but_for_dropout(tmp_path):
         train(tiny_vit(dropout=0.1), feed, parts, folder=tmp_path / "dropout")
 
 
-def test_a_training_is_kept_before_an_evaluation_that_fails(tmp_path):
-    class Broken(ImageSet):
-        def chunks(self, batch_size):
-            raise OSError("no such image")
-
-    test, feed, recipe = world_splits(TINY, 32, 4, 4).test, tiny_feed(), Recipe(steps=3, batch_size=16)
-    models = [tiny_vit() for _ in range(3)]
-    with pytest.raises(OSError, match="no such image"):
-        broken = Broken(test.images, test.labels, test.classes)
-        train(models[0], feed, recipe, validation=broken, folder=tmp_path)
-    assert checkpoint.newest(tmp_path / "checkpoints").rest["step"] == 3
-    found = train(models[1], none_asked, recipe, validation=test, folder=tmp_path)
-    wanted = train(models[2], feed, recipe, validation=test)
-    assert apart(models[1].state_dict(), models[2].state_dict()) == 0
-    assert without_clock(found) == without_clock(wanted)
-
-
 def test_two_trainings_do_not_share_a_folder(tmp_path):
     def feed(step):
         with pytest.raises(RuntimeError, match=r"another process is training in .*give another folder"):
@@ -559,23 +475,16 @@ def test_two_trainings_do_not_share_a_folder(tmp_path):
 
 
 def test_the_state_of_another_training_is_refused(tmp_path):
-    def again(model, recipe=Recipe(steps=3), **more):  # noqa: B008 - frozen
-        train(model, constant(1.0), recipe, folder=tmp_path, **more)
+    def again(model, **more):
+        train(model, constant(1.0), Recipe(steps=3), folder=tmp_path, **more)
 
     again(Line(0.0))
-    with pytest.raises(ValueError, match=r"another training: learning_rate was 0.001 and is 0.5. .*another folder"):
-        again(Line(0.0), Recipe(steps=3, learning_rate=0.5))
     with pytest.raises(ValueError, match=r"another training: images was None and is 'digits'"):
         again(Line(0.0), identity={"images": "digits"})
     dropping = Line(0.0)
     dropping.dropout = nn.Dropout(0.1)  # the same weights, another training
     with pytest.raises(ValueError, match=r"another training: structure of the model was '\w+' and is '\w+'"):
         again(dropping)
-    rest = checkpoint.newest(tmp_path / "checkpoints").rest
-    checkpoint.save(tmp_path / "checkpoints", Line(0.0), {key: rest[key] for key in rest if key != "format"})
-    words = r"step_00000003 was written by an older version .*delete the folder .*another"
-    with pytest.raises(ValueError, match=words):
-        again(Line(0.0))
 
 
 # ---- random draws ----

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -22,8 +21,6 @@ from vitlab.studies import store, table, tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 @dataclass
@@ -43,12 +40,10 @@ class Page:
     def save(self, fig: Figure, name: str, alt: str) -> Path:
         """Write a figure as name.png into the folder and note its `alt`, what can be seen in it; returns the path.
 
-        Raises ValueError where `alt` is empty, or `name` is no plain lower-case name.
+        Raises ValueError where `alt` is empty.
         """
         if not alt.strip():
             raise ValueError(f"figure {name!r} has no alt text: say in one sentence what can be seen")
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"figure name {name!r}: expected lower-case letters, digits, - and _ only")
         path = self.folder / f"{name}.png"
         with paths.writing(path) as temporary:
             fig.savefig(temporary, format="png", dpi=120, metadata={"Software": None})
@@ -77,15 +72,15 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None, not
 
     In a notebook the lines are Markdown; elsewhere they are printed. Both go into result.json.
     """
-    found, known = rules.verdict(claim), ALL[claim]
-    about = "; ".join(filter(None, [*map(tables.about, known.study.split()), found.note, note]))
+    ruling, numbers, about = rules.verdict(claim)
     page.claims[claim] = {
-        "verdict": str(found.ruling.verdict),
-        "reason": found.ruling.reason,
-        "advice": found.ruling.advice,
-        "numbers": [{"metric": metric, **_fields(number)} for metric, number in found.numbers.items()],
+        "verdict": str(ruling.verdict),
+        "reason": ruling.reason,
+        "advice": ruling.advice,
+        "numbers": [{"metric": metric, **_fields(number)} for metric, number in numbers.items()],
     }
-    text = line(claim, found.ruling, found.numbers, about)
+    studies = map(tables.about, ALL[claim].study.split())
+    text = line(claim, ruling, numbers, "; ".join(filter(None, [*studies, about, note])))
     if live:
         text += f"\n\nThis run ({page.preset}): {'; '.join(f'{name}: {number}' for name, number in live.items())}."
         page.live |= {f"{claim}, {name}": _fields(number) for name, number in live.items()}
@@ -135,19 +130,14 @@ def imagenet(page: Page, figure: str) -> dict[str, Path]:
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
-def write(preset: str, expected: Iterable[str] = ()) -> Path:
-    """Write REPORT.md of a preset from the result.json files of its notebooks; returns its path.
-
-    Of the notebooks `expected`, those without a result are named.
-    """
+def write(preset: str) -> Path:
+    """Write REPORT.md of a preset from the result.json files of its notebooks; returns its path."""
     folder = paths.out_dir(preset)
     found = {path.parent.name: paths.read_json(path) for path in sorted(folder.glob("*/result.json"))}
     found = {name: result for name, result in found.items() if "live" in result}  # not of an earlier version
     lines = [f"# Report: {preset}", "", f"{table.PRESETS[preset].capitalize()}. {findings()}", ""]
     lines += ["Verdicts are of the committed evidence, whatever this run has found; its own numbers stand next to"]
     lines += ["those of our committed run.", "", readme_table(), ""]
-    if absent := [name for name in expected if name not in found]:
-        lines += [f"Not run yet: {', '.join(absent)}.", ""]
     for name, result in found.items():
         reference = paths.reference_dir(name) / "result.json"
         theirs = paths.read_json(reference).get("live", {}) if reference.exists() else {}
@@ -201,11 +191,10 @@ def readme_table(prefix: str = "") -> str:
     """Tabulate all claims, one row each: our first number, the paper's, the verdict, the notebook (under `prefix`)."""
     rows = ["| claim | ours | the paper's | verdict | notebook |", "|---|---|---|---|---|"]
     for name, known in ALL.items():
-        found = rules.verdict(name)
-        metric, number = next(iter(found.numbers.items()))
+        ruling, numbers, _ = rules.verdict(name)
+        metric, number = next(iter(numbers.items()))
         link = f"[{known.notebook[:2]}]({prefix}notebooks/{known.notebook}.ipynb)"
-        verdict = found.ruling.verdict
-        rows.append(f"| {name} {known.short} | {metric}: {number} | {known.paper or '–'} | {verdict} | {link} |")
+        rows.append(f"| {name} {known.short} | {metric}: {number} | {known.paper or '–'} | {ruling.verdict} | {link} |")
     return "\n".join(rows)
 
 
@@ -225,18 +214,18 @@ def ledger() -> str:
 
 
 def _section(known: Claim) -> str:
-    found = rules.verdict(known.id)
+    ruling, numbers, note = rules.verdict(known.id)
     paper = f"; the paper: {known.paper}" if known.paper else ""
-    reason = f" ({found.ruling.reason})" if found.ruling.reason else ""
+    reason = f" ({ruling.reason})" if ruling.reason else ""
     told = [
         f"## {known.id} · {known.short[0].upper()}{known.short[1:]}",
         f"*{known.statement}* ({known.where}{paper}). [Notebook](../notebooks/{known.notebook}.ipynb).",
-        f"Verdict: **{found.ruling.verdict}**{reason}. Evidence: {'; '.join(map(tables.about, known.study.split()))}. "
-        + (f"{found.note[0].upper()}{found.note[1:]}." if found.note else ""),
+        f"Verdict: **{ruling.verdict}**{reason}. Evidence: {'; '.join(map(tables.about, known.study.split()))}. "
+        + (f"{note[0].upper()}{note[1:]}." if note else ""),
     ]
-    if found.ruling.advice:
-        told.append(f"{found.ruling.advice[0].upper()}{found.ruling.advice[1:]}.")
-    if known.condition and found.ruling.verdict is not Verdict.REPRODUCED:
+    if ruling.advice:
+        told.append(f"{ruling.advice[0].upper()}{ruling.advice[1:]}.")
+    if known.condition and ruling.verdict is not Verdict.REPRODUCED:
         told.append(f"Where the effect is, or what it would take: {known.condition}")
-    rows = [f"| {metric} | {number} |" for metric, number in found.numbers.items()]
+    rows = [f"| {metric} | {number} |" for metric, number in numbers.items()]
     return "\n\n".join([*told, "\n".join(["| measured | ours |", "|---|---|", *rows])])

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,40 +17,25 @@ import pandas as pd
 from vitlab.analysis.filters import white_noise_share
 from vitlab.claims.claims import ALL
 from vitlab.claims.estimate import Estimate
-from vitlab.claims.verdicts import Condition, Ruling, above, all_of, any_of, below, given, judge, within
+from vitlab.claims.verdicts import Ruling, above, all_of, any_of, below, given, judge, within
 from vitlab.studies import measure, speed, table, tables
-from vitlab.studies.statistics import (
-    advantages,
-    compute_factor,
-    differences,
-    failed_pairs,
-    fit_frontier,
-    paired,
-    slope_per_decade,
-)
+from vitlab.studies.statistics import advantages, compute_factor, failed_pairs, fit_frontier, paired, slope_per_decade
 
 AHEAD = 1.0  # percentage points of accuracy: a smaller lead is none
 EQUAL = 2.0  # none is a difference whose whole interval is smaller: Table 8's kinds differ by 0.3, its "none" by 2.8
-Numbers = dict[str, Estimate]
-Judged = tuple[Ruling, Numbers, str]  # the ruling, the numbers by name, and more in a sentence
+Numbers = dict[str, Estimate]  # by name
 
 
-@dataclass(frozen=True)
-class Result:
+class Judged(NamedTuple):
     """What the evidence says of a claim."""
 
-    claim: str
     ruling: Ruling
     numbers: Numbers
-    note: str
-
-    def __str__(self) -> str:
-        first, value = next(iter(self.numbers.items()))
-        return f"{self.claim}: {self.ruling.verdict}. {first}: {value}"
+    note: str = ""  # more in a sentence
 
 
 @functools.cache
-def verdict(name: str) -> Result:
+def verdict(name: str) -> Judged:
     """Judge a claim by the committed evidence.
 
     Raises ValueError for an unknown claim.
@@ -61,43 +45,18 @@ def verdict(name: str) -> Result:
     """
     if name not in ALL:
         raise ValueError(f"unknown claim {name!r}: expected one of C01 to C21, L01, L02")
-    return Result(name, *RULES[name]())
+    return globals()[name.lower()]()
 
 
-# --- parts of rules ---------------------------------------------------------------------------------------------------
-def _unknown(name: str = "") -> Condition:
-    """What was not run: an observation without an interval decides nothing."""
-    return above(Estimate(0.0, None, None, n=1), name=name)
-
-
-def _all(conditions: Iterable[Condition], name: str) -> Condition:
-    return all_of(*list(conditions) or [_unknown()], name=name)
-
-
-def _asked(ask: Callable[..., Condition], estimate: Estimate | None, *bounds: float, **options: Any) -> Condition:
-    """Ask a condition of an estimate; what was not run, None, is undecided."""
-    if estimate is None:
-        return _unknown(options.get("name", ""))
-    return ask(estimate, *bounds, **options)
-
-
-def _measured(numbers: Mapping[str, Estimate | None]) -> Numbers:
-    """Select what was run."""
-    return {name: each for name, each in numbers.items() if each is not None}
-
-
-def lead(runs: pd.DataFrame, first: str, second: str, column: str = "test_accuracy") -> Estimate | None:
-    """Accuracy of one arm minus another's in percentage points, paired by seed; None where no seed has both.
+def lead(runs: pd.DataFrame, first: str, second: str, column: str = "test_accuracy") -> Estimate:
+    """Accuracy of one arm minus another's in percentage points, paired by seed.
 
     `runs` has a row a run of one task: arm, seed, n_test, n_classes and `column` (0…1). Where some seeds of an arm
     never left chance while others did, there is no interval (see `failed_starts`).
     """
-    found = paired(runs, "arm", first, second, column)
-    if found.empty:
-        return None
     n_images, chance = int(runs["n_test"].iloc[0]), 1 / int(runs["n_classes"].iloc[0])
     failed = failed_pairs(runs, "arm", first, second, n_images, chance, column)
-    return Estimate.of(100 * found, "points", failed=failed)
+    return Estimate.of(100 * paired(runs, "arm", first, second, column), "points", failed=failed)
 
 
 def as_factor(log10s: np.ndarray | pd.Series, counted: str = "seeds") -> Estimate:
@@ -122,9 +81,9 @@ def c01() -> Judged:
         numbers[f"parameters of {name}"] = Estimate.exact(int(ours))
     tokens = int(checks.loc[(checks["check"] == "tokens") & (checks["model"] == "ViT-B/16"), "ours"].item())
     numbers["tokens at 224 px, patch 16"] = Estimate.exact(tokens)
-    must = given(all(equal), "equality"), given(tokens == 197, "length")
+    ruling = judge(*rounded, must=[given(all(equal), "equality"), given(tokens == 197, "length")])
     note = "224 px, 1000 classes, linear head; Table 1 does not say which patch size and head it counts"
-    return judge(*rounded, must=must), numbers, note
+    return Judged(ruling, numbers, note)
 
 
 def c02() -> Judged:
@@ -140,34 +99,31 @@ def c02() -> Judged:
         "the same for the control that differs least": Estimate.exact(control),
     }
     note = f"random weights, not trained ones; {n_draws['timm']} and {n_draws['equations']} draws"
-    return judge(given(bool(control > 1e-5), "control"), must=must), numbers, note
+    return Judged(judge(given(bool(control > 1e-5), "control"), must=must), numbers, note)
 
 
 # --- C03 to C07: scaling ----------------------------------------------------------------------------------------------
 @functools.cache
 def _data() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Accuracies and few-shot accuracies on other classes of the trainings of data_scaling."""
-    rows = tables.evidence("data_scaling")
-    shots = tables.few_shots(rows)
+    """Runs of data_scaling as `lead` takes them: accuracies, and few-shot accuracies on other classes."""
+    rows, base = tables.evidence("data_scaling"), table.preset("data_scaling", "full").base
+    runs, shots = tables.accuracies(rows), tables.few_shots(rows)
     others = shots[shots["target"] == "world"].rename(columns={"accuracy": "test_accuracy"})
-    return tables.accuracies(rows), others
+    return (
+        runs.assign(arm=runs["model"], n_test=base["n_test"]),
+        others.assign(arm=others["model"], n_test=base["n_frozen"], n_classes=10),
+    )
 
 
-def _gaps(
-    runs: pd.DataFrame, first: str, second: str, n_images: str, chance: float
-) -> tuple[pd.DataFrame, dict[int, Estimate]]:
-    """Differences in points [seed, size], and their means by size."""
-    base = table.preset("data_scaling", "full").base
-    found = differences(runs, first, second, base[n_images], chance)
-    wide = 100 * found.pivot(index="seed", columns="n_train", values="difference")
-    failed = found.groupby("n_train")["failed"].first()
-    return wide, {n: Estimate.of(wide[n].dropna(), "points", failed=int(failed[n])) for n in wide}
+def _by_size(runs: pd.DataFrame, first: str, second: str) -> dict[int, Estimate]:
+    """`lead` at every number of training images."""
+    return {int(n): lead(each, first, second) for n, each in runs.groupby("n_train")}
 
 
-def c03(pair: tuple[str, str] = ("Lab-Ti/8", "BiT-Lab-Ti/8")) -> Judged:
+def c03() -> Judged:
     """The ResNet is ahead on the fewest images; the ViT is ahead on the most, and behind on fewer."""
-    runs, others = _data()
-    at = _gaps(runs, *pair, "n_test", 1 / 100)[1]
+    (runs, others), pair = _data(), ("Lab-Ti/8", "BiT-Lab-Ti/8")
+    at = _by_size(runs, *pair)
     *smaller, largest = at.values()
     behind_before = any_of(*(below(each, margin=AHEAD) for each in smaller))
     ruling = judge(
@@ -175,16 +131,17 @@ def c03(pair: tuple[str, str] = ("Lab-Ti/8", "BiT-Lab-Ti/8")) -> Judged:
         all_of(above(largest, margin=AHEAD), behind_before, name="overtaking"),
     )
     numbers = {f"ViT − ResNet at {n:,} images": each for n, each in reversed(at.items())}
-    for n, each in reversed(_gaps(others, *pair, "n_frozen", 1 / 10)[1].items()):
+    for n, each in reversed(_by_size(others, *pair).items()):
         numbers[f"ViT − ResNet at {n:,} images, few-shot on other classes"] = each
-    return ruling, numbers, f"{pair[0]} and {pair[1]} from scratch on the synthetic world, its held-out images"
+    return Judged(ruling, numbers, f"{pair[0]} and {pair[1]} from scratch on the synthetic world, its held-out images")
 
 
 def c04() -> Judged:
     """The larger ViT's lead grows from the fewest images to the most; it is behind on the fewest."""
-    larger, smaller = "Lab-Ti/8", "Lab-Mu/8"
-    wide, at = _gaps(_data()[0], larger, smaller, "n_test", 1 / 100)
-    first, last = wide.columns[[0, -1]]
+    runs, (larger, smaller) = _data()[0], ("Lab-Ti/8", "Lab-Mu/8")
+    at = _by_size(runs, larger, smaller)
+    first, last = min(at), max(at)
+    wide = 100 * paired(runs, "arm", larger, smaller, at=["n_train"]).unstack("n_train")
     failed = max(at[first].failed, at[last].failed)
     growth = Estimate.of((wide[last] - wide[first]).dropna(), "points", failed=failed)
     behind = below(at[first], margin=AHEAD, name="behind with little data")
@@ -193,8 +150,8 @@ def c04() -> Judged:
         f"growth of {larger} − {smaller} from {first:,} to {last:,} images": growth,
         f"{larger} − {smaller} at {first:,} images": at[first],
     }
-    means = ", ".join(f"{value:+.1f} at {size:,}" for size, value in wide.mean().items())
-    return ruling, numbers, f"{larger} − {smaller} in points: {means} images"
+    means = ", ".join(f"{each.value:+.1f} at {size:,}" for size, each in at.items())
+    return Judged(ruling, numbers, f"{larger} − {smaller} in points: {means} images")
 
 
 def c05() -> Judged:
@@ -210,10 +167,9 @@ def c05() -> Judged:
         f"step from {sizes[-2]:,} to {sizes[-1]:,} images": step,
     }
     means = ", ".join(f"{value:.1f} % at {size:,}" for size, value in wide.mean().items())
-    return ruling, numbers, f"{means} images"
+    return Judged(ruling, numbers, f"{means} images")
 
 
-@functools.cache
 def _compared(first: str, second: str, compare: Callable) -> np.ndarray:
     """What `compare` says of two families' frontiers (few-shot accuracy over FLOPs), for every seed that has both."""
     points = tables.compute_points(tables.evidence("compute_scaling"))
@@ -230,14 +186,13 @@ def _compared(first: str, second: str, compare: Callable) -> np.ndarray:
 def c06() -> Judged:
     """On the fitted frontiers the hybrid leads at the least compute both spent, and its lead declines to the most."""
     gaps = 100 * _compared("hybrid", "ViT", advantages)
-    least, most = (Estimate.of(column, "points") for column in gaps.T)
-    fall = Estimate.of(gaps[:, 0] - gaps[:, 1], "points")
+    least, most, fall = (Estimate.of(each, "points") for each in (*gaps.T, gaps[:, 0] - gaps[:, 1]))
     ruling = judge(above(fall, margin=AHEAD, name="decline"), must=[above(least, margin=AHEAD, name="lead")])
     numbers = {
         "hybrid − ViT at the least compute both spent": least,
         "hybrid − ViT at the most compute both spent": most,
     }
-    return ruling, numbers, "few-shot accuracy on the world's other classes"
+    return Judged(ruling, numbers, "few-shot accuracy on the world's other classes")
 
 
 def c07() -> Judged:
@@ -245,30 +200,28 @@ def c07() -> Judged:
     logs = np.log10(_compared("ViT", "ResNet", compute_factor))
     mean = Estimate.of(logs)
     ruling = judge(above(mean, math.log10(2), name="above 2"), must=[above(mean, name="above 1")])
+    numbers = {"compute of ResNet over that of ViT for equal accuracy": as_factor(logs)}
     note = "few-shot accuracy on the world's other classes; the paper: up to thousands of exaFLOPs on JFT"
-    return ruling, {"compute of ResNet over that of ViT for equal accuracy": as_factor(logs)}, note
+    return Judged(ruling, numbers, note)
 
 
 # --- C08, C21: transfer -----------------------------------------------------------------------------------------------
-def _resolution(finals: pd.DataFrame, source: str, model: str) -> tuple[Estimate, Estimate]:
-    rows = tables.of_pair(finals, source, "imagenette")
-    rows = rows[rows["model"] == model]
-    between, twice = (Estimate.of(100 * paired(rows, "arm", arm, "1x"), "points") for arm in ("1.5x", "2x"))
-    return between, twice
-
-
 def c08() -> Judged:
     """Fine-tuned at twice the side, the ViT is ahead of pre-training's side; at 1.5 times it is not behind."""
     finals = tables.finals(tables.evidence("transfer"))
-    between, twice = _resolution(finals, "imagenette", "Lab-Ti/8")
+    numbers = {}
+    for words, source, model in (
+        ("ViT's", "imagenette", "Lab-Ti/8"),
+        ("BiT's", "imagenette", "BiT-Lab-Ti/8"),
+        ("from the world, ViT's", "world-300", "Lab-Ti/8"),
+    ):
+        rows = tables.of_pair(finals, source, "imagenette")
+        for arm in ("2x", "1.5x"):
+            gain = paired(rows[rows["model"] == model], "arm", arm, "1x")
+            numbers[f"{words} accuracy at {arm} the resolution − at 1x"] = Estimate.of(100 * gain, "points")
+    twice, between, *_ = numbers.values()
     ruling = judge(above(between, -AHEAD, name="no loss between"), must=[above(twice, name="gain")])
-    metric = "{} accuracy at {} the resolution − at 1x"
-    numbers = {metric.format("ViT's", "2x"): twice, metric.format("ViT's", "1.5x"): between}
-    others = ("BiT's", "imagenette", "BiT-Lab-Ti/8"), ("from the world, ViT's", "world-300", "Lab-Ti/8")
-    for words, source, model in others:
-        between, twice = _resolution(finals, source, model)
-        numbers |= {metric.format(words, "2x"): twice, metric.format(words, "1.5x"): between}
-    return ruling, numbers, "photographs, imagenette → imagenette"
+    return Judged(ruling, numbers, "photographs, imagenette → imagenette")
 
 
 def c21() -> Judged:
@@ -282,7 +235,7 @@ def c21() -> Judged:
         "share of ViT's final accuracy reached after 2 epochs": reached,
         "the same share, ViT − BiT": gap,
     }
-    return ruling, numbers, "photographs, imagenette → imagenette"
+    return Judged(ruling, numbers, "photographs, imagenette → imagenette")
 
 
 # --- C10 to C14, C20: insides and speed -------------------------------------------------------------------------------
@@ -298,7 +251,7 @@ def c10() -> Judged:
         least = 0.3 if name == "rank correlation" else -1.0  # by convention a medium correlation
         conditions.append(above(number, max(least, mine["control_high"].max()), name=name))
     note = "4 blocks, 10 × 10 patches, masked prediction on all photographs; controls: untrained and shuffled tables"
-    return judge(*conditions), numbers, note
+    return Judged(judge(*conditions), numbers, note)
 
 
 def c11() -> Judged:
@@ -311,17 +264,14 @@ def c11() -> Judged:
         number = Estimate(row["value"], row["low"], row["high"], n_filters, counted="filters")
         numbers[f"{name} of the first components"] = number
         conditions.append(above(number, max(row["control_high"], limits[name]), name=words))
-    return judge(*conditions), numbers, "lab, 28 components, against 20 untrained models; jackknife over its filters"
-
-
-def _distances(weights: str) -> pd.DataFrame:
-    rows = tables.evidence("distances")
-    return rows[rows["weights"] == weights]
+    note = "lab, 28 components, against 20 untrained models; jackknife over its filters"
+    return Judged(judge(*conditions), numbers, note)
 
 
 def c12(mode: str = "paper") -> Judged:
     """Distance rises with depth (Spearman), more than untrained; heads of block 1 vary more than the last's."""
-    per_image = measure.contrasts(_distances("lab"), mode)
+    rows = tables.evidence("distances")
+    per_image = measure.contrasts(rows[rows["weights"] == "lab"], mode)
     unit = {"trend": "", "trend − untrained": ""}
     numbers = {name: Estimate.of(per_image[name], unit.get(name, "px of 96"), "images") for name in per_image}
     growth = [above(numbers[name], margin=0.1) for name in ("trend", "trend − untrained")]
@@ -332,46 +282,40 @@ def c12(mode: str = "paper") -> Judged:
         "Spearman correlation of attention distance with depth": numbers["trend"],
         "longest minus shortest head of block 1": numbers["spread, first"],
     }
-    other = "" if mode != "paper" else f"; in mode 'renormalized': {c12('renormalized')[0].verdict}"
-    return ruling, shown, f"lab at 96 px on crops; the interval is over images of one trained model{other}"
+    other = "" if mode != "paper" else f"; in mode 'renormalized': {c12('renormalized').ruling.verdict}"
+    return Judged(ruling, shown, f"lab at 96 px on crops; the interval is over images of one trained model{other}")
 
 
 def c13(mode: str = "paper") -> Judged:
     """In the lowest third of the blocks the hybrid has fewer local heads than the ViT trained alike."""
-    column = measure.DISTANCE_COLUMNS[mode]
-    limit = tables.uniform_px(96, 8) / 2
+    rows, limit = tables.evidence("distances"), tables.uniform_px(96, 8) / 2
+    rows = rows.assign(distance_px=rows[measure.DISTANCE_COLUMNS[mode]])
     hybrid, vit = (
-        measure.local_share_in_low_blocks(rows.assign(distance_px=rows[column]), limit)
-        for rows in map(_distances, ("lab-hybrid", "lab"))
+        measure.local_share_in_low_blocks(rows[rows["weights"] == weights], limit) for weights in ("lab-hybrid", "lab")
     )
     gap = Estimate.of(100 * (hybrid - vit), "points", "images")
-    ruling = judge(below(gap, margin=5))
-    other = "" if mode != "paper" else f"; in mode 'renormalized': {c13('renormalized')[0].verdict}"
+    other = "" if mode != "paper" else f"; in mode 'renormalized': {c13('renormalized').ruling.verdict}"
     note = f"hybrid {hybrid.mean():.0%}, ViT {vit.mean():.0%}; one training of each; local: below {limit:.1f} px{other}"
-    return ruling, {"local heads in the lowest third, hybrid − ViT": gap}, note
+    return Judged(judge(below(gap, margin=5)), {"local heads in the lowest third, hybrid − ViT": gap}, note)
 
 
 def c14() -> Judged:
     """Rollout's mass on the object exceeds its area, an untrained model's excess, and that with another mask."""
     pairs = measure.per_image(tables.evidence("rollout"))
     own, last = (pairs[pairs["method"] == method].set_index("image") for method in ("rollout", "last block"))
-
-    def over_images(values: pd.Series) -> Estimate:
-        return Estimate.of(100 * values, "points", "images")
-
-    numbers = {
-        "rollout mass on the object minus its area": over_images(own["trained"]),
-        "the same, minus untrained models'": over_images(own["trained"] - own["untrained"]),
-        "the same, minus that with another image's mask": over_images(own["trained"] - own["shuffled"]),
-        "the same, minus that of the last block's attention": over_images(own["trained"] - last["trained"]),
-        "pointing game: hits minus chance": over_images(own["trained_hit"]),
+    shares = {
+        "rollout mass on the object minus its area": own["trained"],
+        "the same, minus untrained models'": own["trained"] - own["untrained"],
+        "the same, minus that with another image's mask": own["trained"] - own["shuffled"],
+        "the same, minus that of the last block's attention": own["trained"] - last["trained"],
+        "pointing game: hits minus chance": own["trained_hit"],
     }
-    excess, over_untrained, over_other, *_ = numbers.values()
-    untrained = above(over_untrained, margin=AHEAD, name="more than untrained")
-    other = above(over_other, margin=AHEAD, name="more than with another mask")
-    first = above(excess, margin=AHEAD, name="more than the area")
-    ruling = judge(untrained, other, must=[first, any_of(untrained, other, name="either")])
-    return ruling, numbers, "lab-world on held-out images of the world with exact masks"
+    numbers = {name: Estimate.of(100 * each, "points", "images") for name, each in shares.items()}
+    names = ("more than the area", "more than untrained", "more than with another mask")
+    asked = zip(numbers.values(), names, strict=False)
+    first, *others = (above(each, margin=AHEAD, name=name) for each, name in asked)
+    ruling = judge(*others, must=[first, any_of(*others, name="either")])
+    return Judged(ruling, numbers, "lab-world on held-out images of the world with exact masks")
 
 
 def c20() -> Judged:
@@ -389,7 +333,7 @@ def c20() -> Judged:
     numbers = {f"images per second, {metric}": as_factor(ratio.mean(axis=1), "rounds")}
     numbers[f"largest batch, {metric}"] = Estimate.exact(round(float(10 ** np.log10(memory).mean()), 2), "×")
     by_px = ", ".join(f"{each:.2f} at {px} px" for px, each in (10 ** ratio.mean()).items())
-    return ruling, numbers, f"{vit} and {resnet}, inference on one core; ratio of images per second: {by_px}"
+    return Judged(ruling, numbers, f"{vit} and {resnet}, inference on one core; ratio of images per second: {by_px}")
 
 
 # --- C09, C15 to C19, L01, L02: design choices and objectives ---------------------------------------------------------
@@ -403,22 +347,22 @@ def c09() -> Judged:
 def positions_rule(runs: pd.DataFrame) -> Judged:
     """C09's rule on runs with one row a task, arm and seed."""
     base = "1-D, stem"
-    kinds: dict[str, Estimate | None] = {}
-    places: dict[str, Estimate | None] = {}
-    over_none = {}
+    over_none: Numbers = {}
+    kinds: Numbers = {}
+    places: Numbers = {}
     stems = {"1-D, every block": base, "1-D, shared": base}
     stems |= {"2-D, every block": "2-D, stem", "2-D, shared": "2-D, stem"}
     for task, rows in runs.groupby("task", sort=False):
         over_none[f"1-D − none, {task}"] = lead(rows, base, "none")
         kinds |= {f"{arm.partition(',')[0]} − 1-D, {task}": lead(rows, arm, base) for arm in ("2-D, stem", "relative")}
         places |= {f"{arm} − stem, {task}": lead(rows, arm, stem) for arm, stem in stems.items()}
-
+    ahead = all_of(*(above(each, margin=AHEAD) for each in over_none.values()), name="1-D is ahead of none")
     ruling = judge(
-        _all((_asked(within, each, EQUAL) for each in kinds.values()), "kinds are equal"),
-        _all((_asked(within, each, EQUAL) for each in places.values()), "places are equal"),
-        must=[_all((_asked(above, each, margin=AHEAD) for each in over_none.values()), "1-D is ahead of none")],
+        all_of(*(within(each, EQUAL) for each in kinds.values()), name="kinds are equal"),
+        all_of(*(within(each, EQUAL) for each in places.values()), name="places are equal"),
+        must=[ahead],
     )
-    return ruling, _measured(over_none | kinds | places), "each cell at the better of two learning rates"
+    return Judged(ruling, over_none | kinds | places, "each cell at the better of two learning rates")
 
 
 def c15() -> Judged:
@@ -430,31 +374,29 @@ def c15() -> Judged:
     better = above(over, margin=AHEAD, name="better than scratch")
     ruling = judge(better, above(under, margin=AHEAD, name="below supervised"))
     numbers = {"masked − scratch": over, "supervised (cifar10) − masked": under}
-    return ruling, numbers, "fine-tuned on imagenette, 64 px"
+    return Judged(ruling, numbers, "fine-tuned on imagenette, 64 px")
 
 
 def c16() -> Judged:
     """Class token − GAP, each at its best learning rate, is none after the longest trainings."""
-    rows = tables.evidence("head_rates")
-    leads = {steps: lead(tables.chosen(each), "class token", "GAP") for steps, each in rows.groupby("steps")}
-    ruling = judge(_asked(within, leads[max(leads)], EQUAL, name="equal"))
-    longest_first = sorted(leads, reverse=True)
-    numbers = {f"class token − GAP, each at its best, {steps:,} steps": leads[steps] for steps in longest_first}
-    return ruling, _measured(numbers), "each at the best of three rates"
+    by_length = reversed(list(tables.evidence("head_rates").groupby("steps")))
+    leads = {steps: lead(tables.chosen(rows), "class token", "GAP") for steps, rows in by_length}
+    ruling = judge(within(leads[max(leads)], EQUAL, name="equal"))
+    numbers = {f"class token − GAP, each at its best, {steps:,} steps": each for steps, each in leads.items()}
+    return Judged(ruling, numbers, "each at the best of three rates")
 
 
 def c17() -> Judged:
     """Of every ResNet, Adam − SGD after fine-tuning is above −1 point."""
     averaged = tables.chosen(tables.targets_averaged(tables.evidence("resnet_optimizers")))
     conditions = []
-    numbers: dict[str, Estimate | None] = {}
-    for model in dict.fromkeys(averaged["model"]):
+    numbers: Numbers = {}
+    for model in averaged["model"].unique():
         name, pair = model.replace("BiT-Lab", "ResNet"), (f"{model}, adam", f"{model}, sgd")
         after = lead(averaged, *pair, "fine_tuned")
-        numbers[f"Adam − SGD, {name}"] = after
-        numbers[f"the same before fine-tuning, {name}"] = lead(averaged, *pair)
-        conditions.append(_asked(above, after, -AHEAD, name=f"{name}: Adam is no worse"))
-    return judge(*conditions), _measured(numbers), "each at its best rate in pre-training"
+        numbers |= {f"Adam − SGD, {name}": after, f"the same before fine-tuning, {name}": lead(averaged, *pair)}
+        conditions.append(above(after, -AHEAD, name=f"{name}: Adam is no worse"))
+    return Judged(judge(*conditions), numbers, "each at its best rate in pre-training")
 
 
 def c18() -> Judged:
@@ -475,40 +417,34 @@ def c18() -> Judged:
     numbers = {f"slope along {name}": each for name, each in slope.items()}
     fewer = runs.groupby("dimension")["parameters"].first()
     numbers["parameters, smaller patches − base"] = Estimate.exact(int(fewer["patch size"] - fewer["base"]))
-    return ruling, numbers, "each shape at the better of two learning rates"
+    return Judged(ruling, numbers, "each shape at the better of two learning rates")
 
 
 def c19() -> Judged:
     """Axial attention is ahead of full attention of the same depth, and costs more FLOPs."""
     runs = tables.chosen(tables.evidence("axial_attention"))
-    gain = lead(runs, "axial", "full, same depth")
+    numbers = {f"axial − {arm}": lead(runs, "axial", arm) for arm in runs["arm"].unique() if arm != "axial"}
     flops = runs.groupby("arm")["flops"].first()
     ratio = round(flops["axial"] / flops["full, same depth"], 3)
-    ruling = judge(_asked(above, gain, margin=AHEAD, name="more accurate"), given(bool(ratio > 1), "costs more"))
-    numbers = {f"axial − {arm}": lead(runs, "axial", arm) for arm in runs["arm"].unique() if arm != "axial"}
+    gain = above(numbers["axial − full, same depth"], margin=AHEAD, name="more accurate")
+    ruling = judge(gain, given(bool(ratio > 1), "costs more"))
     numbers["FLOPs, axial / full of the same depth"] = Estimate.exact(ratio)
-    return ruling, _measured(numbers), "each at the better of two learning rates"
-
-
-def _shares() -> pd.DataFrame:
-    return tables.low_shares(tables.evidence("local_heads"))
+    return Judged(ruling, numbers, "each at the better of two learning rates")
 
 
 def l01() -> Judged:
     """Of 300 and of 1,000 photographs with labels, the share of local heads in the lower blocks is below 5 %."""
-    shares = _shares()
+    shares = tables.low_shares(tables.evidence("local_heads"))
     labels = shares[shares["objective"] == "labels"].pivot(index="seed", columns="n_train", values="local")
     found = {n: Estimate.of(100 * labels[n].dropna(), "%") for n in (300, 1_000)}
     numbers = {f"local heads in the lower blocks, labels of {n:,} photographs": each for n, each in found.items()}
-    return judge(all_of(*(below(each, 5.0) for each in found.values()))), numbers, "trainings of local_heads"
+    return Judged(judge(all_of(*(below(each, 5.0) for each in found.values()))), numbers, "trainings of local_heads")
 
 
 def l02() -> Judged:
     """Masked prediction makes more heads local than labels, on each number of photographs."""
-    gaps = paired(_shares(), "objective", "masked", "labels", "local", at=["n_train"])
-    found = {int(n): Estimate.of(100 * each, "points") for n, each in gaps.groupby(level="n_train")}
-    parts = [above(each, margin=5.0, name=f"{n:,} photographs") for n, each in found.items()]
-    return judge(*parts), {f"masked − labels, {n:,} photographs": each for n, each in found.items()}, ""
-
-
-RULES: Mapping[str, Callable[[], Judged]] = {name: globals()[name.lower()] for name in ALL}
+    shares = tables.low_shares(tables.evidence("local_heads"))
+    gaps = paired(shares, "objective", "masked", "labels", "local", at=["n_train"])
+    found = {f"{n:,} photographs": Estimate.of(100 * each, "points") for n, each in gaps.groupby(level="n_train")}
+    ruling = judge(*(above(each, margin=5.0, name=name) for name, each in found.items()))
+    return Judged(ruling, {f"masked − labels, {name}": each for name, each in found.items()})

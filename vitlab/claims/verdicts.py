@@ -39,7 +39,6 @@ class Condition:
     name: str = ""
     needed: int = 0  # observations that would decide it, where it is undecided
     counted: str = "seeds"  # what `needed` counts
-    too_few: bool = False  # undecided only because a rule does not look at fewer
     failed: int = 0  # observations of runs that never started to learn, because of which there is no interval
 
 
@@ -49,60 +48,50 @@ class Ruling:
 
     verdict: Verdict
     reason: str = ""  # which parts hold
-    needed: int = 0  # observations that would decide, where the verdict is inconclusive
-    advice: str = ""  # the same in words
+    advice: str = ""  # how many seeds would decide, where the verdict is inconclusive
 
     def __str__(self) -> str:
         return f"{self.verdict} ({self.reason})" if self.reason else str(self.verdict)
 
 
-def above(
-    estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "", least: int = LEAST
-) -> Condition:
+def above(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
     """Ask whether a quantity lies above `bound`: holds if its whole interval does, fails if none of it does.
 
     With a `margin`, an excess smaller than that is no difference: the condition also fails where the whole interval
-    lies below bound + margin. Fewer than `least` observations decide nothing, unless the number is exact. Raises
-    ValueError for a bound that is not finite, a margin below 0.
+    lies below bound + margin. Fewer than `LEAST` observations decide nothing, unless the number is exact. Raises
+    ValueError for a bound or margin that is not finite.
 
     >>> above(Estimate(2.0, 1.0, 3.0, n=5)).answer.value, above(Estimate(2.0, -1.0, 5.0, n=5)).answer.value
     ('holds', 'is undecided')
     """
-    bound = finite("bound", bound)
-    if finite("margin", margin) < 0:
-        raise ValueError(f"margin = {margin!r}: expected a finite number, 0 or more")
-    low, high = _bounds(estimate, least)
+    low, high = _bounds(estimate)
+    bound, margin = finite("bound", bound), finite("margin", margin)
     # It is decided when the interval leaves the bound, or falls below what matters.
     edge = bound if estimate.value >= bound + margin / 2 else bound + margin
     fails = high <= bound or high < bound + margin
-    return _condition(low > bound and not fails, fails, estimate, abs(estimate.value - edge), name, least)
+    return _condition(low > bound and not fails, fails, estimate, abs(estimate.value - edge), name)
 
 
-def below(
-    estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "", least: int = LEAST
-) -> Condition:
+def below(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
     """Ask whether a quantity lies below `bound`: the mirror image of `above`."""
     low = None if estimate.high is None else -estimate.high
     high = None if estimate.low is None else -estimate.low
     mirrored = replace(estimate, value=-estimate.value, low=low, high=high)
-    return above(mirrored, -finite("bound", bound), margin=margin, name=name, least=least)
+    return above(mirrored, -bound, margin=margin, name=name)
 
 
-def within(estimate: Estimate, margin: float, *, name: str = "", least: int = LEAST) -> Condition:
+def within(estimate: Estimate, margin: float, *, name: str = "") -> Condition:
     """Ask whether a difference is none: holds if its whole interval lies between −margin and margin.
 
     Fails if the interval lies wholly outside, on one side. An interval that spans 0 and is wider than the margin is
-    undecided: not to have found a difference is not to have found that there is none. Raises ValueError for a margin
-    that is not above 0.
+    undecided: not to have found a difference is not to have found that there is none.
 
     >>> [within(Estimate(0.1, low, 0.4, n=5), margin=0.5).answer.value for low in (-0.2, -0.7)]
     ['holds', 'is undecided']
     """
-    if finite("margin", margin) <= 0:
-        raise ValueError(f"margin = {margin!r}: expected a finite number above 0")
-    low, high = _bounds(estimate, least)
+    low, high = _bounds(estimate)
     holds, fails = -margin < low and high < margin, low >= margin or high <= -margin
-    return _condition(holds, fails, estimate, abs(margin - abs(estimate.value)), name, least)
+    return _condition(holds, fails, estimate, abs(margin - abs(estimate.value)), name)
 
 
 def given(holds: bool, name: str = "") -> Condition:
@@ -126,14 +115,12 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
     A condition in `must` is one without which the rest says nothing: where it fails, the claim is not reproduced, and
     where it holds and all others fail, the claim is partly reproduced. An undecided condition might hold or fail: where
     every way of deciding gives one verdict, this is the verdict; otherwise it is inconclusive, and `advice` says how
-    many seeds would decide at this spread. Raises ValueError where there is no condition.
+    many seeds would decide at this spread.
 
     >>> print(judge(given(True, "growth"), given(False, "variety")))
     partly reproduced (growth holds, variety fails)
     """
     parts = (*must, *conditions)
-    if not parts:
-        raise ValueError("no condition to judge by: give one or more")
     undecided = [part for part in parts if part.answer is Answer.UNDECIDED]
     open_to = [(True, False) if part in undecided else (part.answer is Answer.HOLDS,) for part in parts]
     verdicts = {_two_valued(case[: len(must)], case[len(must) :]) for case in itertools.product(*open_to)}
@@ -145,13 +132,13 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
     last = max(undecided, key=_hardest)
     if last.failed:
         advice = "more seeds decide nothing as long as runs do not start to learn: mend the recipe first"
-    elif last.too_few:
+    elif last.needed == LEAST:
         advice = f"at least {counting(last.needed, last.counted)} are needed"
     elif last.needed > 1_000:
         advice = f"more than {counting(1_000, last.counted)} would be needed at this spread"
     else:
         advice = f"about {counting(last.needed, last.counted)} would decide four times in five at this spread"
-    return Ruling(Verdict.INCONCLUSIVE, reason, last.needed, advice)
+    return Ruling(Verdict.INCONCLUSIVE, reason, advice)
 
 
 def line(claim: str, ruling: Ruling, numbers: Mapping[str, Estimate], note: str = "") -> str:
@@ -179,27 +166,25 @@ def _two_valued(must: Sequence[bool], others: Sequence[bool]) -> Verdict:
     return Verdict.PARTLY if must or any(others) else Verdict.NOT
 
 
-def _bounds(estimate: Estimate, least: int) -> tuple[float, float]:
+def _bounds(estimate: Estimate) -> tuple[float, float]:
     """Take the interval on which a rule decides: everything, where there are too few observations."""
-    if estimate.low is None or estimate.high is None or (estimate.n < least and not estimate.is_exact):
+    if estimate.low is None or estimate.high is None or (estimate.n < LEAST and not estimate.is_exact):
         return -math.inf, math.inf
     return estimate.low, estimate.high
 
 
-def _condition(holds: bool, fails: bool, estimate: Estimate, distance: float, name: str, least: int) -> Condition:
+def _condition(holds: bool, fails: bool, estimate: Estimate, distance: float, name: str) -> Condition:
     """Add how many observations would decide, four times in five, at the measured `distance` from value to bound."""
     if holds or fails:
         return Condition(Answer.HOLDS if holds else Answer.FAILS, name, counted=estimate.counted)
-    needed = least
+    needed = LEAST
     if estimate.n >= 2 and 0 < estimate.half_width < math.inf:
         smallest = estimate.sd / 1_000  # an effect too small to be of use
-        needed = seeds_to_decide(estimate.sd, max(distance, smallest), least=least)
-    return Condition(Answer.UNDECIDED, name, needed, estimate.counted, needed == least, estimate.failed)
+        needed = seeds_to_decide(estimate.sd, max(distance, smallest), LEAST)
+    return Condition(Answer.UNDECIDED, name, needed, estimate.counted, estimate.failed)
 
 
 def _combined(conditions: Sequence[Condition], decisive: Answer, otherwise: Answer, name: str) -> Condition:
-    if not conditions:
-        raise ValueError("no condition to combine: give one or more")
     answers = {part.answer for part in conditions}
     if decisive in answers or answers == {otherwise}:
         return Condition(decisive if decisive in answers else otherwise, name)

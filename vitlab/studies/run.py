@@ -36,7 +36,6 @@ from vitlab.settings import default_device
 from vitlab.studies import checks, measure, speed
 from vitlab.training import masked as masking
 from vitlab.training import paper
-from vitlab.training.distributed import Group
 from vitlab.training.finetune import finetune, split
 from vitlab.training.loop import Classification, evaluate, train, untrained_row
 from vitlab.training.masked import MaskedPrediction, MaskedViT, Target, guesses
@@ -547,7 +546,7 @@ def local_heads(config: Config) -> Rows:
         how = (Target(config["target"]), config["share"], seed)
         model, feed, objective = masking.prepare(model, feed, size, *how)
     model, watched = model.to(device), Watched(objective, config["n_watched"])
-    before = {f"val_{name}": value for name, value in watched.evaluate(model, test, "fp32", Group()).items()}
+    before = {f"val_{name}": value for name, value in watched.evaluate(model, test, "fp32").items()}
     history = [{"step": 0, "samples": 0} | before, *train(model, feed, recipe, validation=test, objective=watched)]
     return [each for row in history for each in _looks(row)]
 
@@ -573,11 +572,11 @@ class Watched:
     def loss(self, forward: Callable[..., Tensor], images: Tensor, labels: Tensor) -> Tensor:
         return self.objective.loss(forward, images, labels)
 
-    def evaluate(self, model: nn.Module, images: Any, precision: str, group: Group) -> dict[str, Any]:
+    def evaluate(self, model: nn.Module, images: Any, precision: str) -> dict[str, Any]:
         """Return the objective's metrics with `look`'s, and of masked prediction the predicted patches as text."""
         pictures = next(iter(images.chunks(self.n_images)))[0]
         vit = model.vit if isinstance(model, MaskedViT) else model
-        seen = self.objective.evaluate(model, images, precision, group) | look(vit, pictures)
+        seen = self.objective.evaluate(model, images, precision) | look(vit, pictures)
         if isinstance(model, MaskedViT) and isinstance(self.objective, MaskedPrediction):
             plan = shown_plan(model.n_patches, self.objective.share)
             seen["guesses"] = _text(guesses(model, most_varied(pictures), plan))

@@ -7,7 +7,7 @@ import pickle
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from vitlab.models import weights, zoo
 from vitlab.training import distributed
 
 WEIGHTS, REST, SUMS = "model.safetensors", "resume.pt", "sha256.json"
-FORMAT = 3  # of `REST`; older ones are refused
+FORMAT = 3  # of `REST`; others are refused
 STRUCTURE = "structure of the model"  # in what determines a training, as a hash
 
 
@@ -43,8 +43,8 @@ def save_weights(path: Path, model: nn.Module, name: str | None, about: dict) ->
         zoo.save(path, model, name, about)
 
 
-def save(folder: Path, model: nn.Module, rest: dict[str, Any], *, name: str | None = None, keep: int = 2) -> Path:
-    """Write the checkpoint of step `rest["step"]` into `folder`, whole or not at all; delete all but the last `keep`.
+def save(folder: Path, model: nn.Module, rest: dict[str, Any], name: str | None = None) -> Path:
+    """Write the checkpoint of step `rest["step"]` into `folder`, whole or not at all; delete all but the last two.
 
     `rest` holds tensors and plain values; `name` is what `save_weights` takes.
     """
@@ -52,9 +52,9 @@ def save(folder: Path, model: nn.Module, rest: dict[str, Any], *, name: str | No
     with paths.writing(path, folder=True) as temporary:
         save_weights(temporary / WEIGHTS, model, name, {"step": rest["step"]})
         with open(temporary / REST, "wb") as handle:  # Python's: it says that the disk is full, where torch's does not
-            torch.save(rest, handle)
+            torch.save(rest | {"format": FORMAT}, handle)
         paths.write_json(temporary / SUMS, {file: paths.file_hash(temporary / file) for file in (WEIGHTS, REST)})
-    for old in sorted(folder.glob("step_*"))[:-keep]:
+    for old in sorted(folder.glob("step_*"))[:-2]:
         shutil.rmtree(old, ignore_errors=True)
     return path
 
@@ -104,7 +104,7 @@ def newest(folder: Path) -> Checkpoint | None:
 def read(path: Path) -> Checkpoint:
     """Read the checkpoint whose folder is `path`; nothing but tensors and plain values is unpickled.
 
-    Raises ValueError, naming the file, where one is missing, truncated, changed or no checkpoint's, or holds code.
+    Raises ValueError where a file is missing, truncated, changed, of another `FORMAT`, or holds code.
     """
     try:
         sums = paths.read_json(path / SUMS)
@@ -113,9 +113,8 @@ def read(path: Path) -> Checkpoint:
                 raise ValueError(f"{path / file} is not what was written: its checksum differs")
         state, _ = weights.read(path / WEIGHTS)
         rest = torch.load(path / REST, map_location="cpu", weights_only=True)
-        step = rest.get("step") if isinstance(rest, dict) else None
-        if type(step) is not int or step < 0:
-            raise ValueError(f"{path / REST} is no training's: it should say its step, a whole number from 0")
+        if not isinstance(rest, dict) or rest.get("format") != FORMAT:
+            raise ValueError(f"{path} was written by another version of vitlab, from which this one cannot resume")
     except (OSError, RuntimeError, EOFError, KeyError, TypeError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{path} is no whole checkpoint ({first})") from error
@@ -124,27 +123,14 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(path, state, rest)
 
 
-def check_same(
-    found: Checkpoint, model: nn.Module, asked: Mapping[str, Any], counters: Sequence[str], batches: Batches
-) -> None:
-    """Raise ValueError where a checkpoint lacks `counters`, or is not of the training that `asked` determines.
+def check_same(found: Checkpoint, model: nn.Module, asked: Mapping[str, Any], batches: Batches) -> None:
+    """Raise ValueError where a checkpoint is not of the training that `asked` determines.
 
     How a batch is cut may change, but for a model that draws random numbers; test images while no row rests on them.
     """
-    rest = found.rest
-    if rest.get("format") != FORMAT:
-        raise ValueError(
-            f"{found.path} was written by an older version of vitlab (format {rest.get('format', 1)}, expected "
-            f"{FORMAT}), from which this one cannot resume; delete the folder {found.path.parent}, or give another"
-        )
-    if missing := sorted({"identity", "optimizer", *counters} - rest.keys()):
-        raise ValueError(
-            f"{found.path} is no checkpoint that a training here has written: it has no {', '.join(missing)}; give "
-            "the run another folder, or delete it"
-        )
-    before = rest["identity"]
+    before = found.rest["identity"]
     changed = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
-    free = ("accumulate", "compile", "processes", *([] if rest["rows"] else ["test images"]))
+    free = ("accumulate", "compile", "processes", *([] if found.rest["rows"] else ["test images"]))
     differing = [name for name in changed if name not in free]
     other = weights.difference(model, found.weights)
     if other and set(differing) <= {STRUCTURE}:

@@ -40,23 +40,20 @@ def finetune(
     seed: int = 0,
     watch: ImageSet | None = None,
     augmentation: Augmentation | None = None,
-    convention: str = "paper",
 ) -> Finetuned:
     """Fine-tune as in Table 4, at the resolution of `images`; `source` is left as it is.
 
     `recipe` gives the training for a learning rate (`paper.Finetuning.recipe`). Of several learning rates the best on
     the `held_out` share of the images is chosen, the lowest where some are equal and never one that diverges, and then
     all images are trained on. `seed` draws the held-out images and the order. `watch` is what the rows' val_accuracy
-    comes from; nothing is chosen by it. Position embeddings are resized by `convention`.
+    comes from; nothing is chosen by it.
 
-    Raises:
-        ValueError: no learning rate, a share that leaves no image on one of the two sides.
-        DivergedError: every learning rate diverges.
+    Raises ValueError for a share that leaves no image on one of the two sides; DivergedError where every rate diverges.
     """
     device, pretrained = default_device(), source.model if isinstance(source, Pretrained) else source
 
     def run(images: ImageSet, rate: float, watch: ImageSet | None) -> tuple[nn.Module, list[dict]]:
-        model = with_new_head(pretrained, len(images.classes), images.images.shape[-1], convention).to(device)
+        model = with_new_head(pretrained, len(images.classes), images.images.shape[-1]).to(device)
         settings, hook = recipe(rate), None
         if isinstance(source, Pretrained) and {*source.mean, *source.std} != {0.5}:  # it was trained on other scales
             mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (source.mean, source.std))
@@ -69,8 +66,6 @@ def finetune(
             if hook is not None:
                 hook.remove()
 
-    if not learning_rates:
-        raise ValueError("no learning rate is given; give one, or several to choose from")
     trials: dict[float, float] = {}
     if len(learning_rates) > 1:
         rest, apart = split(images, held_out, seed)

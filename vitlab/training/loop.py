@@ -39,10 +39,8 @@ class Stopped(KeyboardInterrupt):
     """An interrupt stopped the training at the end of a step: `step` updates are done, `rows` are the rows so far."""
 
     def __init__(self, step: int, rows: list[dict], saved: str | None) -> None:
-        kept = (
-            f"its checkpoint is {saved}: run the same again to resume" if saved else "without a folder nothing is kept"
-        )
-        super().__init__(f"stopped after step {step}; {kept}")
+        kept = f"its checkpoint is {saved}: run the same again to resume"
+        super().__init__(f"stopped after step {step}; {kept if saved else 'without a folder nothing is kept'}")
         self.step, self.rows = step, rows
 
 
@@ -75,11 +73,9 @@ class Classification:
         """Compute the mean loss of images [B 3 H W]; `forward` is the model."""
         return F.cross_entropy(forward(images).float(), labels, label_smoothing=self.label_smoothing)
 
-    def evaluate(
-        self, model: nn.Module, images: ImageSet | FolderSet, precision: str, group: Group
-    ) -> dict[str, float]:
-        """Measure accuracy (0…1) and loss over a validation set, each process of the group taking its part."""
-        return evaluate(model, images, precision=precision, group=group)
+    def evaluate(self, model: nn.Module, images: ImageSet | FolderSet, precision: str) -> dict[str, float]:
+        """Measure accuracy (0…1) and loss over a validation set."""
+        return evaluate(model, images, precision=precision)
 
     def result(self, model: nn.Module) -> nn.Module:
         """Return the module that the training was for."""
@@ -103,25 +99,20 @@ def train(
 
     Rows: step (updates done), samples, learning_rate (of the last update), train_loss (mean since the last row),
     seconds (training so far), images_per_second (since the last row), flops (so far, a training step as three forward
-    passes, a multiply-add as two), peak_memory_gb, and val_accuracy, val_loss where there is a validation set. With
-    `patience` the weights of the best evaluation are put back at the end. `report` is called with every new row. The
-    `objective` is `Classification` by labels, or another one, such as `masked.MaskedPrediction`.
+    passes, a multiply-add as two), peak_memory_gb, and val_accuracy, val_loss where there is a validation set. `report`
+    is called with every new row. The `objective` is `Classification` by labels, or another, as `MaskedPrediction`.
 
     With a `folder` the log (log.jsonl), a checkpoint every `save_every` steps (the last two are kept) and the final
     weights (model.safetensors) are written there, and a killed run resumes from the newest whole checkpoint. Batches
     are functions of the step and so is every random draw, so it ends with the same bits as one that was not killed.
-    An interrupt (Ctrl-C, a notebook's stop button) waits for the end of the step and leaves a checkpoint of it there; a
-    second interrupt does not wait. `name`, what `zoo.create` made the model from, makes the weights loadable by
-    `zoo.load`. A training resumes only from checkpoints of the same recipe, the same structure of the model and the
-    same `identity`: plain values by name that say what else determines it, such as the images.
-
-    In a process started by torchrun (see `distributed.join`) each process takes its part of every batch, and the first
-    one writes the files.
+    An interrupt (Ctrl-C, a notebook's stop button) waits for the end of the step and its checkpoint; a second one does
+    not. `name`, what `zoo.create` made the model from, makes the weights loadable by `zoo.load`. `identity` says by
+    name, in plain values, what else determines the training, such as the images: of another, none resumes. Of several
+    processes (see `distributed.join`) each takes its part of every batch, and the first one writes the files.
 
     Raises DivergedError where the loss or a weight becomes NaN or infinite; Stopped, a KeyboardInterrupt, at the end of
-    the step that was interrupted; ValueError where `patience` is set without a validation set, the batch cannot be
-    shared out, or the checkpoints are of another training, of an older version or all damaged; RuntimeError where
-    another process is training in the folder.
+    the step that was interrupted; ValueError where `patience` has no validation set, the batch cannot be shared out, or
+    the checkpoints are of another training or all damaged; RuntimeError where another process trains in the folder.
 
     >>> from vitlab.data.world import World, stream
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
@@ -137,8 +128,6 @@ def train(
             f"a batch of {recipe.batch_size} cannot be cut into equal parts for {group.size} processes with "
             f"accumulate={recipe.accumulate}; choose numbers whose product divides it"
         )
-    if save_every < 1:
-        raise ValueError(f"a checkpoint every {save_every} steps: expected a number of steps, 1 or more")
     on_cpu = device.type == "cpu"
     if on_cpu:
         keep_freed_memory()
@@ -181,10 +170,10 @@ def train(
         floats = [weight for weight in weights.values() if weight.is_floating_point()]
         check_finite(nn.utils.get_total_norm(floats), "the norm of the weights")
         rest = vars(state) | {"loss_sum": float(state.loss_sum), "saved": None}
-        rest |= {"format": checkpoint.FORMAT, "optimizer": optimizer.state_dict(), "identity": known}
+        rest |= {"optimizer": optimizer.state_dict(), "identity": known}
         if group.writes:
             loadable = name if objective.result(model) is model else None  # else no zoo's model
-            state.saved = str(checkpoint.save(into, model, rest, name=loadable))
+            state.saved = str(checkpoint.save(into, model, rest, loadable))
         distributed.wait()
 
     @torch.no_grad()
@@ -214,11 +203,10 @@ def train(
         held.enter_context(torch.random.fork_rng([] if on_cpu else [device]))
         newest = None if checkpoints is None else checkpoint.newest(checkpoints)
         if newest is not None:
-            names = list(vars(state))
-            checkpoint.check_same(newest, model, known, names, batches)
+            checkpoint.check_same(newest, model, known, batches)
             model.load_state_dict(newest.weights)
             optimizer.load_state_dict(newest.rest["optimizer"])
-            state = State(**{name: newest.rest[name] for name in names})
+            state = State(**{field: newest.rest[field] for field in vars(state)})
             state.saved = str(newest.path)
             if state.ema is not None:
                 state.ema = [value.to(device) for value in state.ema]
@@ -297,7 +285,7 @@ def train(
                     swap_average()  # it is what is evaluated and kept
                     try:
                         if validation is not None:
-                            metrics = objective.evaluate(model, validation, recipe.precision, group)
+                            metrics = objective.evaluate(model, validation, recipe.precision)
                             row |= {f"val_{metric}": value for metric, value in metrics.items()}
                         if recipe.patience is not None and all(
                             row["val_accuracy"] > other["val_accuracy"] for other in state.rows
@@ -339,18 +327,13 @@ def train(
 
 @torch.inference_mode()
 def evaluate(
-    model: nn.Module,
-    images: ImageSet | FolderSet,
-    batch_size: int = 250,
-    precision: str = "fp32",
-    group: Group | None = None,
+    model: nn.Module, images: ImageSet | FolderSet, batch_size: int = 250, precision: str = "fp32"
 ) -> dict[str, float]:
     """Measure top-1 accuracy (0…1) and mean cross-entropy (nats) over every image, the last partial batch included.
 
-    Each process of a `group` evaluates a part of the images, and returns the result for all of them.
+    Each process of a group evaluates a part of the images, and returns the result for all of them.
     """
-    group = group or Group()
-    training, device = model.training, next(model.parameters()).device
+    group, training, device = distributed.group(), model.training, next(model.parameters()).device
     model.eval()
     counts = torch.zeros(2, dtype=torch.float64, device=device)  # right answers, nats
     for pictures, labels in itertools.islice(images.chunks(batch_size), group.rank, None, group.size):
@@ -360,7 +343,7 @@ def evaluate(
         right = (logits.argmax(-1) == labels).sum()
         counts += torch.stack([right.double(), F.cross_entropy(logits.float(), labels, reduction="sum").double()])
     model.train(training)
-    right, nats = (distributed.total(counts) if group.size > 1 else counts).tolist()
+    right, nats = distributed.total(counts).tolist()
     return {"accuracy": right / len(images), "loss": nats / len(images)}
 
 
@@ -407,9 +390,8 @@ def keep_freed_memory() -> None:
 def _wait_for_step(group: Group) -> Iterator[threading.Event]:
     """Set the event that is given at the first interrupt (SIGINT) in the body; a second one raises KeyboardInterrupt.
 
-    Where the event is set and the body ends all the same without an exception, KeyboardInterrupt is raised after it.
-    Outside the main thread, which alone receives signals, and in a group of several processes, of which none can stop
-    without the others, interrupts are handled as before.
+    So does the first where the body ends without having looked. Outside the main thread, which alone receives signals,
+    and in a group of processes, of which none can stop without the others, interrupts are handled as before.
     """
     asked, usual = threading.Event(), signal.getsignal(signal.SIGINT)
     if group.size > 1 or threading.current_thread() is not threading.main_thread() or not callable(usual):

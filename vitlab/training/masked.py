@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from vitlab.data.loader import Batches, FolderSet, ImageSet, slice_of, to_float
 from vitlab.models.vit import ViT
 from vitlab.training import distributed
-from vitlab.training.distributed import Group
 from vitlab.training.loop import autocast
 
 LEVELS = 8  # of each colour: 3 bits
@@ -32,11 +31,6 @@ class Target(StrEnum):
     MEAN_COLOUR = "mean-colour"  # the 3-bit mean colour, one of 512
     DOWNSIZED = "downsized"  # the patch downsized to 4 × 4 pixels, each a 3-bit colour
     PIXELS = "pixels"  # all pixels, by squared error
-
-
-def n_outputs(target: Target, patch_size: int) -> int:
-    """Count the numbers that are predicted for each patch."""
-    return {Target.MEAN_COLOUR: COLOURS, Target.DOWNSIZED: SIDE**2 * COLOURS, Target.PIXELS: 3 * patch_size**2}[target]
 
 
 def colour_codes(images: Float[Tensor, "B 3 H W"], side: int) -> Int64[Tensor, "B N"]:
@@ -83,9 +77,7 @@ def plans(
     """Draw what becomes of every patch's embedding: KEPT; or, of the corrupted, which patch's replaces it.
 
     That is `n_patches` for the mask (of 80 %), another patch of the image (10 %) or the patch itself (10 %). Of every
-    image the same number of patches is corrupted, `share` of them.
-
-    Raises ValueError where the share leaves no patch corrupted, or there is a single patch.
+    image the same number of patches is corrupted, `share` of them. Raises ValueError as `count_corrupted`.
 
     >>> plan = plans(1000, 16, 0.5, np.random.default_rng(0))
     >>> (plan != KEPT).sum(1).unique().tolist(), round((plan[plan != KEPT] == 16).double().mean().item(), 1)
@@ -102,13 +94,12 @@ def plans(
 
 
 def count_corrupted(n_patches: int, share: float) -> int:
-    """Count the patches of an image that are corrupted. Raises ValueError where that is none."""
-    if not 0 < share <= 1:
-        raise ValueError(f"share = {share}: expected the share of patches to corrupt, above 0 and up to 1, such as 0.5")
+    """Count the patches of an image that are corrupted. Raises ValueError where that is none, or the grid one patch."""
     if n_patches < 2:
         raise ValueError(f"a grid of {n_patches} patch has nothing to predict from: take smaller patches")
-    if not (count := round(share * n_patches)):
-        raise ValueError(f"share = {share} of {n_patches} patches is none: expected {1 / n_patches:.2g} or more")
+    count = round(share * n_patches) if 0 < share <= 1 else 0
+    if not count:
+        raise ValueError(f"share = {share} of {n_patches} patches: expected from {1 / n_patches:.2g} to 1, such as 0.5")
     return count
 
 
@@ -149,8 +140,9 @@ class MaskedViT(nn.Module):
         self.on_pixels = not isinstance(vit.patch_embed.proj, nn.Conv2d) or vit.patch_embed.proj.kernel_size == (1, 1)
         shape = (3, self.patch_size, self.patch_size) if self.on_pixels else (vit.config.dim,)
         self.mask = nn.Parameter(torch.zeros(shape))
+        outputs = {Target.MEAN_COLOUR: COLOURS, Target.DOWNSIZED: SIDE**2 * COLOURS}
         with torch.random.fork_rng(devices=[]):  # the constructor draws; those draws are thrown away
-            self.predict = nn.Linear(vit.config.dim, n_outputs(self.target, self.patch_size))
+            self.predict = nn.Linear(vit.config.dim, outputs.get(self.target, 3 * self.patch_size**2))
         nn.init.zeros_(self.predict.weight)  # as every head here: at the start all colours are as likely
         nn.init.zeros_(self.predict.bias)
 
@@ -206,11 +198,9 @@ class MaskedPrediction:
         return colour_codes(F.adaptive_avg_pool2d(patches, SIDE), 1)
 
     @torch.inference_mode()
-    def evaluate(
-        self, model: nn.Module, images: ImageSet | FolderSet, precision: str, group: Group
-    ) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, images: ImageSet | FolderSet, precision: str) -> dict[str, float]:
         """Measure accuracy (0…1) and mean loss over every image's corrupted patches; the plans are always the same."""
-        training, device = model.training, next(model.parameters()).device
+        group, training, device = distributed.group(), model.training, next(model.parameters()).device
         model.eval()
         sums = torch.zeros(4, dtype=torch.float64, device=device)  # loss, right or squares, predicted, spread
         for k, (pictures, _) in itertools.islice(enumerate(images.chunks(250)), group.rank, None, group.size):
@@ -230,7 +220,7 @@ class MaskedPrediction:
                 spread = lost.new_zeros(())
             sums += torch.stack([lost, right, lost.new_tensor(wanted.numel()), spread])
         model.train(training)
-        loss, right, n, spread = (distributed.total(sums) if group.size > 1 else sums).tolist()
+        loss, right, n, spread = distributed.total(sums).tolist()
         return {"accuracy": 1 - loss / spread if self.target is Target.PIXELS else right / n, "loss": loss / n}
 
     def result(self, model: nn.Module) -> nn.Module:

@@ -28,25 +28,14 @@ class Pretraining:
     image_size: int = 224  # pixels
 
     def recipe(self, epochs: int | None = None) -> Recipe:
-        """Make the recipe of this row; of two numbers of epochs `epochs` chooses one, and None is the larger.
-
-        Raises ValueError for a number of epochs that the row does not have.
+        """Make the recipe of this row for so many `epochs`; of two numbers in the table None is the larger.
 
         >>> TABLE_3[-1].recipe().steps
         93836
         """
-        chosen = max(self.epochs) if epochs is None else epochs
-        if chosen not in self.epochs:
-            raise ValueError(f"epochs is {epochs}; for {', '.join(self.models)} on {self.data} it is in {self.epochs}")
-        return Recipe(
-            steps=math.ceil(chosen * IMAGES[self.data] / self.batch_size),
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            warmup_steps=self.warmup_steps,
-            decay=self.decay,
-            weight_decay=self.weight_decay,
-            grad_clip=self.grad_clip,
-        )
+        names = ("batch_size", "learning_rate", "warmup_steps", "decay", "weight_decay", "grad_clip")
+        steps = math.ceil((epochs or max(self.epochs)) * IMAGES[self.data] / self.batch_size)
+        return Recipe(steps, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)

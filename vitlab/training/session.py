@@ -69,18 +69,16 @@ class Session:
         )
         if self.objective == "masked" and self.augmentation.mixup:
             raise ValueError("masked prediction mixes no images; leave out mixup")
-        if self.weights and (self.head != "linear" or self.dropout):
-            raise ValueError(f"weights={self.weights!r} get a linear head and no dropout; leave out head and dropout")
         if self.weights and self.variant:
             raise ValueError(f"weights={self.weights!r} bring their architecture; leave out {', '.join(self.variant)}")
 
     @property
-    def variant(self) -> dict[str, str]:
-        """List the options of App. D that are not as in a plain ViT."""
-        return {name: getattr(self, name) for name in _VARIANT if getattr(self, name) != getattr(Session, name)}
+    def variant(self) -> dict[str, Any]:
+        """List the options of `zoo.create` that are not as in a plain ViT: head, dropout, and those of App. D."""
+        names = ("head", "dropout", "pool", "positions", "placed", "attention")
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(Session, name)}
 
 
-_VARIANT = ("pool", "positions", "placed", "attention")
 # Every setting with its default, which says of what type it is.
 DEFAULTS: dict[str, Any] = {
     each.name: each.default
@@ -152,9 +150,8 @@ def prepare(
         model: nn.Module = with_new_head(start.model, source.n_classes, size)
         known["weights"] = values_hash(start.model.state_dict())
     else:
-        given: dict[str, Any] = {"head": chosen.head, "dropout": chosen.dropout}
-        options = {name: value for name, value in given.items() if value not in ("linear", 0.0)} | chosen.variant
-        model = zoo.create(chosen.model, n_classes=source.n_classes, image_size=size, seed=recipe.seed, **options)
+        n_classes = source.n_classes
+        model = zoo.create(chosen.model, n_classes=n_classes, image_size=size, seed=recipe.seed, **chosen.variant)
         known |= chosen.variant
     feed: Batches = source.feed
     objective: Any = Classification(recipe.label_smoothing)
@@ -165,14 +162,13 @@ def prepare(
     return model.to(device), feed, source.test, known, objective
 
 
-def plan(chosen: Session, device: torch.device | None = None) -> str:
+def plan(chosen: Session) -> str:
     """Describe a training before anything starts: parameters, images, FLOPs, the recipe. Raises what `prepare` raises.
 
     >>> print(plan(session("Lab-Ti/8", "digits", settings={"steps": 100})).splitlines()[0])
     Lab-Ti/8 (214,218 parameters) on digits, 32 px, 10 classes
     """
-    device = device or default_device()
-    model, _, test, *_ = prepare(chosen, device)
+    model, _, test, *_ = prepare(chosen, default_device())
     return _describe(chosen, model, len(test.classes))
 
 
@@ -196,11 +192,10 @@ def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool =
     resumed when it is run again; of a finished one it is said that it is. With `restart` what another training left in
     the folder is removed first. Under torchrun every process calls this.
 
-    Raises ValueError where the folder has checkpoints of another training, naming what differs; what `prepare` and
-    `loop.train` raise.
+    Raises what `prepare` and `loop.train` raise, as where the folder has checkpoints of another training.
     """
     recipe, new = chosen.recipe, []
-    with distributed.join() as group:
+    with distributed.join() as group, progress_lines(recipe.steps, recipe.batch_size) as (watch, say):
         model, feed, test, identity, objective = prepare(chosen, default_device())
         if group.writes:
             print(_describe(chosen, model, len(test.classes)), flush=True)
@@ -208,35 +203,35 @@ def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool =
             if group.writes:
                 checkpoint.remove(folder)
             distributed.wait()
-        with progress_lines(recipe.steps, recipe.batch_size) as (watch, say):
 
-            def report(row: dict) -> None:
-                new.append(row)
-                say(row)
+        def report(row: dict) -> None:
+            new.append(row)
+            say(row)
 
-            rows = train(
-                model,
-                watch(feed) if group.writes else feed,
-                recipe,
-                validation=test,
-                folder=folder,
-                name=chosen.model,
-                save_every=save_every,
-                report=report,
-                identity=identity,
-                objective=objective,
-            )
+        rows = train(
+            model,
+            watch(feed) if group.writes else feed,
+            recipe,
+            validation=test,
+            folder=folder,
+            name=chosen.model,
+            save_every=save_every,
+            report=report,
+            identity=identity,
+            objective=objective,
+        )
+        weights = folder / checkpoint.WEIGHTS
         if group.writes and new:
             print(
                 f"trained for {format_time(rows[-1]['seconds'])}, {rows[-1]['flops']:.3g} FLOPs, up to "
-                f"{rows[-1]['peak_memory_gb']:.2f} GB; weights in {folder / checkpoint.WEIGHTS}",
+                f"{rows[-1]['peak_memory_gb']:.2f} GB; weights in {weights}",
                 flush=True,
             )
         elif group.writes:
             kept = rows[-1] if recipe.patience is None else max(rows, key=lambda row: row["val_accuracy"])
             print(
                 f"finished before: step {kept['step']:,}, test accuracy {100 * kept['val_accuracy']:.1f} %, weights in "
-                f"{folder / checkpoint.WEIGHTS}; nothing to do. Once more: --restart",
+                f"{weights}; nothing to do. Once more: --restart",
                 flush=True,
             )
     return rows
@@ -292,44 +287,41 @@ def progress_lines(
     Each evaluation is a line. Between two evaluations a line says how far the training is, every `pause` seconds: by
     default half a second on a terminal, where it is written over, and 30 elsewhere.
     """
-    stream, on_terminal = sys.stdout, sys.stdout.isatty()
+    on_terminal = sys.stdout.isatty()
     pause = (0.5 if on_terminal else 30.0) if pause is None else pause
-    open_line = ""  # that is to be written over
-    first = begun = (0, 0.0)  # where the training, and what follows its last evaluation, began: step, seconds
-    current, said = -1, time.perf_counter()
+    marks: list[tuple[int, float]] = []  # step and time of the beginning, and of every evaluation
+    last, over = (0, 0.0), 0  # step and time of the last line, and its length where it is to be written over
 
-    def say(line: str, stays: bool) -> None:
-        nonlocal open_line, said
-        shown = line if stays or not on_terminal else line[: shutil.get_terminal_size().columns - 1]
-        ending = "\n" if stays or not on_terminal else ""
-        stream.write(f"{chr(13) if open_line else ''}{shown.ljust(len(open_line))}{ending}")
-        stream.flush()
-        open_line, said = "" if ending else shown, time.perf_counter()
+    def say(step: int, line: str, stays: bool) -> None:
+        nonlocal last, over
+        if on_terminal and not stays:
+            line = line[: shutil.get_terminal_size().columns - 1]
+        print("\r" if over else "", line.ljust(over), sep="", end="" if on_terminal and not stays else "\n", flush=True)
+        last, over = (step, time.perf_counter()), len(line) if on_terminal and not stays else 0
 
     def watch(batches: Batches) -> Batches:
         def watched(step: int, *part: int | None):
-            nonlocal first, begun, current
+            nonlocal last
             now = time.perf_counter()
-            if current < 0:
-                first = begun = (step, now)
+            if not marks:
+                marks.append(last := (step, now))
                 if step:
-                    say(f"resumed after step {step:,} of {steps:,}", True)
-            elif step > current and now - said >= pause and step > begun[0]:
-                row = {"step": step, "images_per_second": (step - begun[0]) * batch_size / (now - begun[1])}
-                say(progress(row, steps, seconds_left([first, (step, now)], steps)), False)
-            current = max(current, step)
+                    say(step, f"resumed after step {step:,} of {steps:,}", True)
+            elif step > last[0] and now - last[1] >= pause:
+                before, then = marks[-1]
+                row = {"step": step, "images_per_second": (step - before) * batch_size / (now - then)}
+                say(step, progress(row, steps, seconds_left([*marks, (step, now)], steps)), False)
             return batches(step, *part)
 
         return watched
 
     def report(row: dict) -> None:
-        nonlocal begun
-        begun = (row["step"], time.perf_counter())
-        say(progress(row, steps, seconds_left([first, begun], steps) if row["step"] < steps else None), True)
+        marks.append((row["step"], time.perf_counter()))
+        left = seconds_left(marks, steps) if row["step"] < steps else None
+        say(row["step"], progress(row, steps, left), True)
 
     try:
         yield watch, report
     finally:
-        if open_line:
-            stream.write("\n")
-            stream.flush()
+        if over:
+            print(flush=True)
