@@ -8,28 +8,22 @@
 # # 00 · Start here
 #
 # **The Vision Transformer paper of 2020 says that a plain Transformer, fed with the patches of an
-# image as if they were words, recognizes images as well as the best convolutional networks, if it
-# is pre-trained on enough of them. vitlab tests what the paper claims, one claim at a time, on your
+# image as if they were words, recognizes images as well as the best convolutional networks, if it is
+# pre-trained on enough of them. vitlab tests what the paper claims, one claim at a time, on your
 # machine.**
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*,
-# ICLR 2021 ([arXiv:2010.11929](https://arxiv.org/abs/2010.11929)): all sections. This notebook
-# tests no claim itself.
-#
-# | preset | what changes here | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke`, `quick`, `full` | whose results the ledger shows | about 15 s |
+# ICLR 2021 ([arXiv:2010.11929](https://arxiv.org/abs/2010.11929)): all sections.
 
 # %% [markdown]
 # ## What you will learn
 #
 # - the paper's model in one picture
-# - which notebook tests which claim, what it needs, and how to run it with your own settings
-# - which models are trained here, how large they are, and what images they learn from
-# - what has been found so far, and how to read a verdict
+# - which notebook tests which claim, and how to run it with your own settings
+# - which models are trained here, and what images they learn from
+# - what has been found, and how to read a verdict
 #
-# **Prerequisites**: Python, and some idea of what a neural network is. The terms are in the
-# glossary below.
+# **Prerequisites**: Python, and some idea of what a neural network is.
 
 # %% [markdown]
 # The parameters. Every notebook has such a cell; papermill and `vitlab run` replace its values.
@@ -39,7 +33,7 @@ PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures go to `figures/out/<preset>/`.
+# Imports. `study` is this execution: its figures go to `figures/out/<preset>/`.
 
 # %%
 import numpy as np
@@ -66,9 +60,8 @@ study = claims.begin("00_start_here", PRESET, SEED)
 # An image is cut into patches. Each patch is flattened and projected by one learned matrix $E$ to a
 # vector, its *token*. A learned *class token*, which belongs to no patch, is put in front of the
 # sequence, and a learned position embedding is added to every token. The tokens go through $L$
-# encoder blocks. In each block, *attention* mixes information between tokens, and an *MLP* works on
-# every token by itself. The head computes the scores of the classes from the class token alone.
-# Notebook 01 builds all of it.
+# encoder blocks: in each, *attention* mixes information between tokens, and an *MLP* works on every
+# token by itself. The head reads the class token alone. Notebook 01 builds all of it.
 
 # %%
 patch_size = 32
@@ -86,16 +79,15 @@ with plots.figure(study, "paper", alt=alt, figsize=(10.5, 4.6)) as ax:
     plots.plot_model(picture, patch_size, tokens[0].numpy(), "scores", ax)
 
 # %% [markdown]
-# After the paper's Fig. 1. Every column of colours shows the numbers of one token. They come from a
-# model that has not been trained, whose class token is still close to zero. Cutting the image into
-# patches is the only step that is specific to images: the encoder has no convolution, no pooling
-# and no notion of which patches are neighbours. That is the paper's point.
+# After the paper's Fig. 1. Every column of colours is one token of a model that has not been trained.
+# Cutting the image into patches is the only step that is specific to images: the encoder has no
+# convolution, no pooling and no notion of which patches are neighbours. It has hardly any inductive
+# bias for images, and that is the paper's point.
 #
 # ## The notebooks
 #
-# Each notebook from 01 on takes one part of the paper, states beforehand which results would confirm
-# its claims and which would refute them, runs an experiment and ends with verdicts (02 on predictions
-# of its own). They can be read in any order.
+# Each takes one part of the paper, states what would confirm or refute its claims, runs an experiment
+# and ends with verdicts. They can be read in any order.
 
 # %%
 chapters = """00|start here: the ledger, what runs where|all|
@@ -119,8 +111,7 @@ words = f"{len(in_notebooks & set(CLAIMS))} of the paper's {len(CLAIMS)} claims 
 Markdown("\n".join(lines) + f"\n\n{words}")
 
 # %% [markdown]
-# The claims, as they are tested here; the last two, L01 and L02, are of later work on the paper's
-# Fig. 7, and are not counted among the paper's:
+# The claims, as they are tested here; L01 and L02 are of later work on the paper's Fig. 7:
 
 # %%
 lines = [f"- **{claim.id}** {claim.statement} *({claim.where})*" for claim in ALL.values()]
@@ -129,9 +120,9 @@ Markdown("\n".join(lines))
 # %% [markdown]
 # ## What runs where
 #
-# Every experiment comes in several sizes, called *presets*. Nothing has to be downloaded for
-# `smoke` and `quick`. At `full` some studies need photographs, Imagenette and CIFAR-10, in the
-# folder that `VITLAB_DATA` names. None of the three needs a GPU.
+# Every experiment comes in three sizes, called *presets*. None needs a GPU. `smoke` and `quick`
+# download nothing; at `full` some studies need photographs (Imagenette, CIFAR-10) in the folder that
+# `VITLAB_DATA` names.
 
 # %%
 lines = ["| preset | what it is for |", "|---|---|"]
@@ -139,11 +130,14 @@ lines += [f"| `{preset}` | {purpose} |" for preset, purpose in PRESETS.items()]
 Markdown("\n".join(lines))
 
 # %% [markdown]
+# The runs of `full` are committed as the *evidence*. Notebooks draw it and judge the claims by it, at
+# every preset; what trains live shows how a number comes about.
+#
 # ### How to run it, and how to change it
 #
 # **In JupyterLab**: `make lab`, open a notebook, change the cell of parameters, *Run All*.
 #
-# **From a shell**, the whole collection or some notebooks, with your own parameters:
+# **From a shell** (the program `vitlab` is in `.venv/bin`):
 #
 # ```sh
 # make run                                   # every notebook at the preset quick, then a report
@@ -154,47 +148,40 @@ Markdown("\n".join(lines))
 # papermill notebooks/08_attention_distance.ipynb out.ipynb -p PRESET smoke -p SEED 1
 # ```
 #
-# The program `vitlab` is in `.venv/bin`. Results go to `figures/out/<preset>/`: for each notebook its
-# figures, its `result.json` and the executed notebook, and for all of them `REPORT.md`. Finished
-# runs are not computed again, and an interrupted one goes on where it stopped. Four environment
-# variables matter: `VITLAB_FIGURES` (another folder for results), `VITLAB_DATA` (a folder with your
-# own images), `VITLAB_JOBS` (how many processes run at once), `VITLAB_DEBUG` (full tracebacks).
+# Results go to `figures/out/<preset>/`. Finished runs are kept, and interrupted ones resume.
+# Environment variables: `VITLAB_FIGURES` (another folder for results), `VITLAB_DATA` (your own
+# images), `VITLAB_JOBS` (processes at once), `VITLAB_DEBUG` (full tracebacks).
 
 # %% [markdown]
 # ## The models
 #
-# Three families of models are compared: the ViT, the ResNet that the paper compares it with (BiT),
-# and the hybrid, a ResNet whose last feature map is the input of a ViT. They are small enough to be
-# trained on a laptop. Those with the same ending (Mu, Ti, S, M, B) belong together: the ResNet
-# takes about as many floating-point operations (FLOPs) as the ViT. The number after the slash is
-# the patch size in pixels; for a ResNet and a hybrid it is the stride that matches it.
+# Three families are compared: the ViT, the ResNet that the paper compares it with (BiT), and the
+# hybrid, a ResNet whose last feature map is the input of a ViT. All are small enough to be trained on
+# a laptop. Those with the same ending (Mu, Ti, S, M, B) belong together: the ResNet takes about as
+# many floating-point operations (FLOPs) as the ViT. The number after the slash is the patch size in
+# pixels, or the stride that matches it.
 
 # %%
 Markdown(plots.sizes_table(lab_sizes()))
 
 # %% [markdown]
-# The table is for images of 32 × 32 pixels and ten classes. *Width* is the number of channels in
-# the first and the last stage of a ResNet, and the length of a token's vector in an encoder;
-# *depth* is the number of residual blocks and of encoder blocks; FLOPs are those of a forward pass
-# for one image, where a multiply-add counts as two. A figure with a single ResNet or a single
-# hybrid calls it just "ResNet" or "hybrid". The paper's smallest ViT, ViT-B/16, has 86.6 million
-# parameters with a head of 1000 classes (Table 1 says 86).
+# For images of 32 × 32 pixels and ten classes. *Width* is the number of channels in the first and the
+# last stage of a ResNet, and the length of a token in an encoder; *depth* counts residual blocks and
+# encoder blocks; FLOPs are of a forward pass for one image, a multiply-add as two. The paper's
+# smallest ViT, ViT-B/16, has 86.6 million parameters.
 
 # %% [markdown]
 # ## The ledger
 #
-# Every verdict is of the committed evidence, pooled over all seeds, at every preset: a run on your machine
-# shows how a number comes about, and its own numbers stand next to the evidence, but it judges nothing.
-# All numbers: `docs/ledger.md`.
+# Every verdict is of the committed evidence, pooled over all seeds. All numbers: `docs/ledger.md`.
 
 # %%
 print(report.findings())
 Markdown(report.readme_table("../"))
 
 # %% [markdown]
-# The verdicts by claim. A claim can have several numbers; the figure has a mark for each of them, all with
-# the verdict of the claim, and of more than nine says how many there are. A high column means many
-# numbers, not more certainty.
+# The verdicts by claim, a mark for each number behind them. A high column means many numbers, not
+# more certainty.
 
 # %%
 found = {claim: claims.verdict(claim) for claim in ALL}
@@ -208,9 +195,8 @@ with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
     plots.plot_verdicts(verdicts, ax)
 
 # %% [markdown]
-# Where a claim has another verdict than *reproduced*, the condition is the result: what has to be
-# different for the effect to appear, if the runs have shown it, or what a run would take that could
-# show it. Each sentence is an interpretation, of the figure that is named with it.
+# Where a claim is not simply *reproduced*, the condition is the result: what has to be different for
+# the effect to appear, or what it would take to show it.
 
 # %%
 lines = ["| claim | where the effect is, or what it would take | notebook, figure |", "|---|---|---|"]
@@ -222,40 +208,35 @@ Markdown("\n".join(lines))
 # %% [markdown]
 # ### How to read a verdict
 #
-# Every notebook states its decision rule in its *prediction*, before the run; `docs/LOG.md` has, with
-# their dates, the rules that were changed later. A rule has one or
-# more conditions, such as "the difference is above 0". The *interval* says where the quantity may
-# lie, given how much it varies between runs or images; *n* is how many of them it rests on. A
-# condition holds if the whole interval lies on its side of the bound, fails if the whole interval
-# lies on the other side or within a margin that was stated beforehand as "no difference", and is
-# undecided otherwise. Numbers that are counted, such as parameters, have no interval.
+# Every notebook states its decision rule before the run (`docs/LOG.md` dates those that changed
+# later). A rule has one or more conditions, such as "the difference is above 0". Differences are
+# *paired by seed*: both models of a pair learn from the same images in the same order. The *interval*
+# is a 95 % t interval over the *n* runs (or images) it rests on. A condition *holds* if the whole
+# interval lies on its side of the bound, *fails* if the whole interval lies on the other side or
+# within a margin stated beforehand as "no difference" (1 percentage point, unless it says otherwise),
+# and is *undecided* otherwise. Fewer than five seeds decide nothing: runs differ by points from
+# rounding alone. Notebook 04 shows when such an interval can be trusted.
 #
 # - **reproduced**: all conditions hold.
-# - **partly reproduced**: some hold and others fail; the reason beside the verdict says which.
+# - **partly reproduced**: some hold and others fail.
 # - **not reproduced**: all fail, or one fails without which the others say nothing.
-# - **inconclusive**: the interval holds both what the claim says and its opposite, so that either
-#   may be true. The notebook says how many seeds would decide at the spread that was measured.
-#   Fewer than five seeds decide nothing, however well they agree.
-# - **not testable at this scale**: what the claim is about (more data, a larger model) is out of
-#   reach of this preset, or its runs belong to a larger preset and none of them is committed yet.
-#   The notebook says what is missing.
+# - **inconclusive**: the intervals allow more than one of these. The verdict says how many seeds
+#   would decide.
+# - **not testable at this scale**: what the claim is about is out of reach here.
 #
-# At `quick`, with its few seeds, many verdicts have to be *inconclusive*. The runs of `full` are
-# the evidence: where they are committed, they decide the verdict at every preset. The models here
-# are tens to thousands of times smaller than the paper's, and most are trained on synthetic images.
-# *Reproduced* means that the effect is there at our scale too. *Not reproduced* means that it is
-# not there at our scale; it does not mean that the paper is wrong.
+# The models are tens to thousands of times smaller than the paper's, and most learn from synthetic
+# images. *Not reproduced* means that the effect is not there at our scale, not that the paper is
+# wrong.
 
 # %% [markdown]
 # ## The world
 #
-# The paper's largest models were pre-trained on 303 million photographs that were never published.
-# In their place stands the *world*: an unlimited supply of synthetic images, which are rendered on
-# demand, of as many classes as are wanted. A class is a closed contour with a surface texture and
-# two colours. Each image shows one object of its class at a random position, rotation, size and
-# lighting, before a background with the spectrum of natural images, and with other objects in front
-# of it and behind it. The renderer knows where the object is, so every image comes with a *mask* of
-# the object. The *difficulty* scales all these variations: 0 is none, 1 is the default.
+# The paper's largest models were pre-trained on 303 million photographs that were never published. In
+# their place stands the *world*: an unlimited supply of synthetic images, rendered on demand, of as
+# many classes as are wanted. A class is a closed contour with a surface texture and two colours. Each
+# image shows one object of its class at a random position, rotation, size and lighting, among others.
+# The renderer knows where it is, so every image comes with a *mask*. The *difficulty* scales all
+# these variations: 0 is none, 1 is the default.
 
 
 # %%
@@ -278,16 +259,13 @@ with plots.figure(study, "world", alt=alt, figsize=(9, 4.9)) as ax:
     ax.set_title("one image of each of eight classes; the outline is the mask")
 
 # %% [markdown]
-# At difficulty 0 every class shows its contour and its texture in the middle of an empty image.
-# With rising difficulty the object moves, rotates and is shaded, others hide parts of it, and the
-# mask covers only the part that can be seen. Image number $i$ is the same image on every machine,
-# and its class is $i$ modulo the number of classes.
+# With rising difficulty others hide parts of the object; the mask covers what can be seen. Image
+# number $i$ is the same on every machine, and its class is $i$ modulo the number of classes.
 #
-# What distinguishes the classes can be set as well. There are four *cues*: contour, texture,
-# colour, and the arrangement of parts (discs that are alike in all classes: only their positions
-# relative to one another tell the class). Texture is local: a single patch shows it. Contour and
-# arrangement are global. Below, a row for each cue alone: eight images of *one* class, which have
-# nothing but that cue in common.
+# What tells the classes apart can be set as well. There are four *cues*: contour, texture, colour,
+# and the arrangement of parts (discs that are alike in all classes; only their places differ).
+# Texture is local: a single patch shows it. Contour and arrangement are global. Below, a row for each
+# cue alone: eight images of *one* class, which have nothing but that cue in common.
 
 # %%
 cues = ("contour", "texture", "colour", "arrangement")
@@ -305,37 +283,20 @@ with plots.figure(study, "cues", alt=alt, figsize=(9, 4.9)) as ax:
 #
 # | term | meaning |
 # |---|---|
-# | patch | a square part of the image, P × P pixels |
-# | token | a vector of D numbers in the encoder's sequence: one for each patch, and the class token |
-# | class token | a learned token that belongs to no patch; the head reads its output |
-# | position embedding | a learned vector for each position in the sequence, added to its token |
 # | attention | each token's output is a mean of all tokens' values, weighted by A = softmax(q kᵀ / √D_h) |
-# | head (of attention) | one of h attentions computed side by side, each on its own D / h columns |
-# | block | attention and an MLP, each with a LayerNorm before it and a residual connection around it |
-# | MLP | two dense layers with a GELU between them, applied to each token by itself |
-# | encoder | the L blocks, and the LayerNorm after the last |
+# | head (of attention) | one of h attentions, each on its own D / h columns |
 # | head (of the model) | the dense layer, or two, that computes the logits from the class token |
 # | GAP | global average pooling: the head reads the mean of the patches' outputs, no class token |
-# | logits | the scores of the classes, before the softmax |
-# | pre-training, fine-tuning | training on a large data set, and then on a smaller one of interest |
-# | few-shot accuracy | that of a linear classifier on a frozen model's features, fitted to a few images per class |
+# | pre-training, fine-tuning | training on a large data set, then on a smaller one of interest |
+# | few-shot accuracy | that of a linear classifier on frozen features, fitted to a few images per class |
 # | inductive bias | what an architecture assumes about its input: a convolution, that near pixels belong together |
-# | BiT | Big Transfer, the ResNet of the paper: with GroupNorm and weight-standardized convolutions |
-# | hybrid | a ViT whose tokens are the positions of a ResNet's last feature map |
-# | attention rollout | attention multiplied through all blocks: from which patches the class token took its information |
-# | world | our synthetic images: unlimited in number, labelled, with masks |
+# | generalization gap | training accuracy minus test accuracy |
 # | seed | the number that fixes a run's random draws: initial weights, order of the images |
-# | preset | a size of all experiments: smoke, quick, full, gpu, paper |
-# | claim | a statement that is tested here: of the paper, C01 to C21; of later work, L01 and L02 |
-# | verdict | what a run says of a claim: one of the five above |
-# | ledger | the list of all verdicts with their numbers |
 
 # %% [markdown]
 # ## Prediction, experiment, verdict
 #
-# Every later notebook that tests claims has these three parts: what the paper says and what would
-# refute it; one call that runs the experiment; a verdict by the rule stated beforehand. This
-# notebook tests no claim, so it only saves what it has shown.
+# Every later notebook that tests claims has these three parts. This one only saves what it has shown.
 
 # %%
 claims.finish(study)
@@ -416,21 +377,17 @@ assert torch.equal(test.images[0], scene(small, torch.tensor([2**40]))[0][0])
 # %% [markdown]
 # ## Summary
 #
-# - A Vision Transformer treats an image as a sequence of patches: it puts a class token in front
-#   and feeds the sequence to a plain Transformer encoder.
-# - Each notebook tests claims of the paper by rules stated before the run; the ledger lists all
-#   verdicts. A verdict may be that the run decides nothing.
+# - A Vision Transformer treats an image as a sequence of patches: it puts a class token in front and
+#   feeds the sequence to a plain Transformer encoder.
+# - Claims are tested by rules stated before the run; the ledger lists all verdicts.
 # - In place of the paper's private data set stands the world: unlimited, repeatable, with masks.
-#
-# Continue with notebook 01, which builds the model, or with any other from the list.
 #
 # ## References
 #
-# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at
-#   Scale.* ICLR 2021, arXiv:2010.11929.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
 # - H. Kataoka et al. *Pre-training without Natural Images.* ACCV 2020 (FractalDB), and *Replacing
-#   Labeled Real-image Datasets with Auto-generated Contours.* CVPR 2022: pre-training on images
-#   that are rendered from formulas.
-# - A. Lee, D. Mumford, J. Huang. *Occlusion Models for Natural Images.* IJCV 2001; M. Baradad et
-#   al. *Learning to See by Looking at Noise.* NeurIPS 2021: why overlapping objects and 1/f noise
-#   have the statistics of natural images.
+#   Labeled Real-image Datasets with Auto-generated Contours.* CVPR 2022: pre-training on images that
+#   are rendered from formulas.
+# - A. Lee, D. Mumford, J. Huang. *Occlusion Models for Natural Images.* IJCV 2001; M. Baradad et al.
+#   *Learning to See by Looking at Noise.* NeurIPS 2021: why overlapping objects and 1/f noise have
+#   the statistics of natural images.

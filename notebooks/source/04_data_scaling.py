@@ -7,24 +7,19 @@
 # %% [markdown]
 # # 04 · How much data does a ViT need?
 #
-# **Claim (C03).** With little pre-training data a ResNet is ahead; with much data ViT overtakes it.
-# Also **C04**: larger ViTs need more data than smaller ones. **C05**: ViT's few-shot accuracy keeps rising with data.
+# **Claim (C03).** With little pre-training data a ResNet is ahead; with much data ViT overtakes it. Also **C04**:
+# larger ViTs need more data than smaller ones. **C05**: ViT's few-shot accuracy keeps rising with data.
 #
-# Paper: §4.3, Fig. 3 and 4, Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021.
-#
-# | preset | what runs | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke` | three tiny sets, a handful of steps | seconds |
-# | `quick` | three sizes × three models × three seeds | two minutes, once; then seconds |
-# | `full` | a thousand to 256,000 images of 100 classes, ViT and ResNet in two sizes and a hybrid, five seeds | hours; its runs are the committed evidence, shown at every preset |
+# Paper: §4.3, Fig. 3 and 4, Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021. At `quick` three sizes of
+# the training set × three models × three seeds: two minutes, once. The runs of `full`, a thousand to 256,000 images of
+# 100 classes, take hours and are committed.
 
 # %% [markdown]
 # ## What you will learn
 #
-# - how to set up a data-scaling study: nested sets, one recipe for all sizes, stopping early on a set of its own;
+# - how to set up a data-scaling study: nested sets, one recipe for all sizes, early stopping;
 # - why the set that stops the training must not be the set that the number comes from;
-# - how to find where two noisy curves cross, and to say how sure that is, or that they do not cross;
-# - what a paired comparison is worth when there are only a few seeds.
+# - how to find where two noisy curves cross, or that they do not.
 #
 # **Prerequisites.** Notebook 02 (training, ViT and ResNet of matched compute), 03 (few-shot accuracy); the t interval.
 
@@ -33,7 +28,7 @@ PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# One cell of imports. `page` is this execution: its figures and numbers go to `figures/out/<preset>/04_data_scaling`.
+# Imports.
 
 # %%
 import dataclasses
@@ -58,8 +53,8 @@ from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 
 # %% [markdown]
-# The settings of this preset, as they stand in the table of studies: the pair of equal compute that is compared, another
-# ViT, and the world they learn.
+# The settings of this preset: the pair of equal compute that is compared, another ViT, and the world they learn. `page`
+# is this execution.
 
 # %%
 page = claims.begin("04_data_scaling", PRESET, SEED)
@@ -72,31 +67,19 @@ world = with_difficulty(World(base["n_classes"], side), base["difficulty"])
 # %% [markdown]
 # ## Prediction
 #
-# **The paper** pre-trains on ImageNet (1.3 million images), ImageNet-21k (14 million) and JFT (300 million), and on subsets
-# of JFT of 9, 30, 90 and 300 million. With the smallest, ResNets of equal compute are ahead and ViTs overfit more; from
-# about 90 million on, ViTs are ahead (Fig. 4). The reason given: a convolution has locality built in, which helps when data
-# are few; with enough data it is better to learn the structure oneself.
+# **The paper** pre-trains on ImageNet (1.3 million images), ImageNet-21k (14 million) and JFT (300 million), and on
+# subsets of JFT of 9, 30, 90 and 300 million. With the smallest, ResNets of equal compute are ahead and ViTs overfit
+# more; from about 90 million on, ViTs are ahead (Fig. 4). The reason given is inductive bias: a convolution has
+# locality built in, which helps when data are few; with enough data it is better to learn the structure oneself.
 #
-# **We expect** the first half here too, from the reason given. The second half may well fail: our models are hundreds to
-# thousands of times smaller than the paper's, our largest set a thousand times (at `quick` ten thousand and more), and our
-# world is simpler than photographs.
+# **Here** models and sets are thousands of times smaller, and our world is simpler than photographs. Which half of the
+# claim do you expect to survive?
 #
-# **Decision rules, fixed before the run.** All differences are paired by seed, with a 95 % t interval over the seeds. A
-# condition holds where the whole interval does, fails where the whole interval does not, and is undecided otherwise, as it
-# is with fewer than five seeds. Less than 1 percentage point is no difference. Where undecided conditions leave the verdict
-# open it is *inconclusive*, and the notebook says how many seeds would decide.
-#
-# **C03**: let $D$ be the test accuracy of the ViT minus that of the ResNet. *(a)* The ResNet is ahead with little data: at
-# the smallest size $D$ is below zero. *(b)* ViT overtakes: at the largest size $D$ is above zero, and at some smaller size
-# it is below. *Reproduced* if both hold, *partly reproduced* if one holds and one fails, *not reproduced* if both fail.
-#
-# **C04**: let $L$ be the accuracy of the larger ViT minus that of the smaller. *Reproduced* if $L$ grows from the smallest
-# set to the largest and the larger ViT is behind at the smallest; *partly* if only the growth holds; *not* if $L$ does not
-# grow.
-#
-# **C05**: few-shot accuracy of the ViT's frozen features, ten images of each of ten classes that pre-training has not seen.
-# *Reproduced* if its slope per tenfold data is above zero, and so is the step to the largest set; *partly* if only the
-# slope is; *not* if the slope is not.
+# **Decision rules** (how to read them: notebook 00). **C03**: test accuracy of the ViT minus that of the ResNet is
+# *(a)* below zero with the fewest images; *(b)* above zero with the most, and below zero with some smaller number.
+# **C04**: the larger ViT's lead over the smaller grows from the fewest images to the most, without which the claim is
+# *not reproduced*; with the fewest it is behind. **C05**: ten-shot accuracy on classes that pre-training has not seen
+# has a slope per tenfold data above zero, without which it is *not reproduced*; so has the step to the largest set.
 
 # %% [markdown]
 # ## Idea
@@ -104,8 +87,7 @@ world = with_difficulty(World(base["n_classes"], side), base["difficulty"])
 # ### Nested sets
 #
 # Image $i$ of the world is a fixed picture, so a set of $n$ images is simply the first $n$: each set contains the
-# smaller ones, and two sizes never differ in the images that both have. Each seed draws images of its own. Validation and
-# test images have numbers far beyond, and are never trained on.
+# smaller ones. Each seed draws images of its own. Validation and test images are never trained on.
 
 # %%
 small, large = (world_splits(world, n, n_validation=40, n_test=40, draw=SEED) for n in (20, 60))
@@ -123,8 +105,7 @@ with plots.figure(page, "pictures", alt=alt, figsize=(9, 1.6)) as ax:
 # %% [markdown]
 # ### Sets larger than a training sees
 #
-# Every run sees the same number of samples at most. Where the set is larger than that, each image is seen once or never,
-# and only those that are seen need to be painted: a random choice from the whole set.
+# Every run sees the same number of samples at most. Of a larger set only a random choice is ever rendered:
 
 # %%
 seen = world_splits(world, n_train=1_000_000, n_validation=4, n_test=4, draw=SEED, n_seen=100).train
@@ -148,9 +129,9 @@ assert max(cost[vit], cost[resnet]) / min(cost[vit], cost[resnet]) < 1.2
 # %% [markdown]
 # ### Stopping early
 #
-# A small set is soon memorized: the training loss goes to zero while the validation accuracy stands still or falls. So, as
-# in the paper, the weights of the best validation accuracy are kept. With patience $p$, training ends when $p$ evaluations
-# in a row have brought no new best. The rule in the open, and what the loop does:
+# A small set is soon memorized: the training loss goes to zero while the validation accuracy stands still or falls. So,
+# as in the paper, the weights of the best validation accuracy are kept. With patience $p$, training ends when $p$
+# evaluations in a row have brought no new best:
 
 
 # %%
@@ -185,8 +166,8 @@ print(f"kept evaluation {best + 1}, stopped after {end + 1} of {len(to_the_end)}
 #
 # $$\log n^* = \log n_i + \frac{D_i}{D_i - D_{i+1}}\,(\log n_{i+1} - \log n_i).$$
 #
-# If $D$ ends at or below zero, or never was below, there is no crossing, and `None` says so. It must be able to say so:
-# a method that always finds a crossing finds one in noise.
+# If $D$ ends at or below zero, or never was below, there is no crossing, and `None` says so: a method that always finds
+# a crossing finds one in noise.
 
 # %%
 sizes, D = np.array([100, 1_000, 10_000]), np.array([-0.2, -0.05, 0.15])
@@ -204,11 +185,10 @@ print(f"crossing at {n_star:,.0f} images")
 #
 # A 95 % interval promises to hold the truth 95 times in 100. Whether it does can be simulated: draw seeds from a
 # distribution whose mean is known, make the interval, count. Three kinds of seeds: all learn; 15 in 100 never start to
-# learn; all learn, and what is wanted is where two curves cross. Resampling a handful of seeds, the bootstrap, gives too
-# narrow an interval. Student's t does not, but no interval of the mean is right where some seeds have learned and some have
-# not: runs that stay at chance while others are far above it are counted and reported, and no interval is given. For a
-# crossing, the means at all sizes are drawn many times from their t distribution; the middle 95 % of these draws' crossings
-# are its interval.
+# learn; all learn, and what is wanted is where two curves cross. Two intervals: the *bootstrap* resamples the seeds,
+# and Student's *t* takes their spread. Where only some seeds have left chance, we report it and give no interval. For a
+# crossing, the means at all sizes are drawn many times from their t distribution; the middle 95 % of the crossings are
+# its interval.
 
 
 # %%
@@ -235,7 +215,7 @@ def careful(values):  # of the runs that start, and none where one did not
 
 
 # %% [markdown]
-# Each kind 500 times, with 3, 5 and 10 seeds. What is wanted is 95 % everywhere.
+# Each kind 500 times. What is wanted is 95 % everywhere.
 
 # %%
 where = lambda values: crossing_interval(sizes, values, draws=400)[0]  # noqa: E731
@@ -253,13 +233,14 @@ covered = {
 pd.DataFrame(covered).T.style.format("{:.0%}").set_caption("how often a 95 % interval is right")
 
 # %% [markdown]
+# With a handful of seeds the bootstrap's interval is too narrow. Student's t is not, unless some seeds never start. All
+# intervals over seeds in these notebooks are t intervals.
+#
 # ## Experiment
 #
 # Learning rate and weight decay are chosen once, at the middle size so that neither end is favoured, and then serve all
-# sizes. All models had the same trials, judged on validation images, with seeds that no run below uses: for `quick` every
-# setting with three, for `full` every setting with one and the best three with two more. (The hybrid of `full` in this
-# notebook, R+Lab-Ti/16, has no trials of `full`: it takes the setting that `quick` chose.) What is chosen is high and
-# steady: the mean of the seeds minus their standard deviation. The table has this score in %, the chosen trial bold.
+# sizes, as in Fig. 4. All models had the same trials, judged on validation images, with seeds that no run below uses.
+# The table has the score in %, the mean of the seeds minus their standard deviation; the chosen trial is bold.
 
 # %%
 trials = tables.trials("data_scaling", PRESET if PRESET == "full" else "quick")
@@ -272,8 +253,7 @@ bold = lambda row: np.where(row == best[row.name], "font-weight: bold", "")  # n
 wide.style.format("{:.1f}", na_rep="").apply(bold, axis=1)
 
 # %% [markdown]
-# One call. Every run is stored when it ends; called again, it reads what is there. One recipe serves all sizes, as in Fig.
-# 4: what differs is the models, and not how well each set's regularisation was chosen. Training stops early.
+# One call. Every run is stored when it ends; called again, it reads what is there.
 
 # %% tags=["long"]
 live = runner.run("data_scaling", PRESET, SEED)
@@ -281,16 +261,15 @@ runs, histories, shots = (take(live) for take in (tables.accuracies, tables.hist
 runs.head()
 
 # %% [markdown]
-# The runs of `full` take hours. They are committed as evidence and read here, all seeds together: the claims are judged by
-# them, and the live runs show how it is done.
+# And the evidence, by which the claims are judged:
 
 # %%
 by_full, where_from = tables.evidence("data_scaling"), tables.about("data_scaling")
 print(where_from)
 
 # %% [markdown]
-# How the ViT of the first seed learned, by size of its training set. Left the training loss, right the validation accuracy
-# with the evaluation that was kept.
+# How the ViT of the first seed learned in the live run. Left the training loss, right the validation accuracy; dots
+# mark the evaluation that was kept.
 
 # %%
 one = histories[(histories["model"] == vit) & (histories["seed"] == histories["seed"].min())]
@@ -304,10 +283,9 @@ with plots.figure(page, "early_stopping", 1, 2, alt=alt, figsize=(9.5, 3.8)) as 
     right.get_legend().remove()
 
 # %% [markdown]
-# The smallest set is memorized: its training loss goes to zero, and the validation accuracy hardly rises after that. The
-# largest is still being learned when the steps run out; there it is the compute, not the data, that sets the limit. The
-# table has the mean over the seeds of each model at each size, with its generalization gap: training minus test accuracy
-# (the former on a few hundred training images), what was learned about the training images and not about the world.
+# The smallest set is memorized: its training loss goes to zero, and the validation accuracy hardly rises after that.
+# The largest is still being learned when the steps run out: there compute, not data, sets the limit. The generalization
+# gap is training minus test accuracy.
 
 # %%
 shown = runs.groupby(["n_train", "model"], sort=True)[
@@ -318,9 +296,8 @@ shown["generalization gap"] = shown["train_accuracy"] - shown["test_accuracy"]
 shown.style.format(precision=1)
 
 # %% [markdown]
-# Turn the knob (this takes a kernel; nothing is trained again, the runs are stored). From the smallest set to the largest,
-# watch whether the curves on the right still rise where they end, and compare the generalization gaps in the sentence with
-# the distance between the models on the left.
+# Move the control (this takes a kernel; nothing is trained again). From the smallest set to the largest: do the curves
+# on the right still rise where they end? Compare the generalization gaps with the distance between the models.
 
 # %%
 widgets.data_sizes(runs, histories)
@@ -328,8 +305,8 @@ widgets.data_sizes(runs, histories)
 # %% [markdown]
 # ## Figure
 #
-# First the runs of `full`: equal samples for every size, 100 classes. Left the accuracy on images of the world that no
-# model was trained on, in the middle the paired difference, right the few-shot accuracy on other classes, Fig. 4's measure.
+# The runs of `full`. Left the accuracy on images of the world that no model was trained on, in the middle the paired
+# difference, right the few-shot accuracy on other classes, Fig. 4's measure.
 
 
 # %%
@@ -358,7 +335,7 @@ PAIR = ("Lab-Ti/8", "BiT-Lab-Ti/8")  # of `full`
 pretrained_on = "pre-training images (number, log scale)"  # where accuracy is that of other images
 
 # %% [markdown]
-# The evidence of all seeds.
+# First the larger pair, ViT-Ti/8 and ResNet-Ti/8, of which the rule asks.
 
 # %%
 full_runs, full_shots = tables.accuracies(by_full), tables.few_shots(by_full)
@@ -374,9 +351,9 @@ with plots.figure(page, "full", 1, 3, alt=alt, figsize=(14, 4.2)) as panels:
     panels[0].figure.suptitle(where_from)
 
 # %% [markdown]
-# The two measures need not agree. Held-out images ask how well the classes of pre-training were learned; few-shot accuracy,
-# which Fig. 4 has, asks how much of what was learned serves classes that were not there. Where a ResNet leads in the one
-# and a ViT in the other, who wins depends on what is asked. The differences in points:
+# With the fewest images the ViT is ahead, with more the ResNet: the reverse of the paper's order. Few-shot the ViT is
+# ahead throughout. Held-out images ask how well the classes of pre-training were learned; few-shot accuracy asks how
+# much of that serves other classes. Who wins depends on what is asked. The differences in points:
 
 
 # %%
@@ -391,11 +368,9 @@ print(f"held-out images:         ViT − ResNet {in_words(full_gap)}")
 print(f"few-shot, other classes: ViT − ResNet {in_words(paired_on_other_classes(full_shots, 'full', PAIR))}")
 
 # %% [markdown]
-# Two questions about that. Is it so of smaller models too? The second ViT of the study, with the ResNet of its compute, is
-# drawn beside the pair of above. And is it the recipe? One recipe serves all numbers of images, as in Fig. 4; for the
-# smaller sets of Fig. 3 the paper tunes the regularisation. `few_images` does so for the larger pair with 1,000 images:
-# learning rate and weight decay chosen anew, fourteen settings with one seed and the best three with two more, alike for
-# both models; then the five seeds of above. In the figure it is the point that is alone.
+# Is it so of smaller models too? And is it the recipe? For the smaller sets of Fig. 3 the paper tunes the
+# regularisation. `few_images` tunes learning rate and weight decay anew for the larger pair with 1,000 images: the
+# point that stands alone.
 
 
 # %%
@@ -413,7 +388,7 @@ def by_pair(runs, shots, pairs=PAIRS):
 
 
 # %% [markdown]
-# All three in one figure.
+# Both pairs, and the point.
 
 # %%
 few = tables.evidence("few_images")
@@ -430,7 +405,7 @@ with plots.figure(page, "full_pairs", 1, 2, alt=alt, figsize=(11, 4.2)) as panel
     panels[0].figure.suptitle(f"{where_from}; {tables.about('few_images')}")
 
 # %% [markdown]
-# The same in numbers; *growth* is from the fewest images to the most, of the seeds that have both.
+# In numbers; *growth* is from the fewest images to the most, of the seeds that have both.
 
 
 # %%
@@ -443,14 +418,11 @@ for measure, rows in leads.items():
 pd.DataFrame(lines).T.style.set_caption(where_from)
 
 # %% [markdown]
-# Of the smaller pair the order is the paper's. On held-out images the ResNet leads by 13.7 points [11.9, 15.5] with 1,000
-# images, and by 3.55 [2.65, 4.45] with 256,000. Few-shot, Fig. 4's measure, the two are not told apart with 1,000 images, and
-# with 256,000 the ViT is ahead by 4.12 points [3.34, 4.91]. Of the larger pair the ViT leads where images are fewest, for the
-# ResNet fails there: all these models are right on every one of their 1,000 training images, and of the held-out ones the
-# larger ResNet then tells half as many as the smaller. The comparison of pairs was not planned: it was made when the runs
-# were known. The rule below is about the larger pair, with one recipe.
+# Of the smaller pair the order is the paper's: the ResNet's lead shrinks with more images and, few-shot, the ViT
+# overtakes. Of the larger pair the ViT leads where images are fewest because the ResNet overfits there: it is right on
+# all of its training images, and tells fewer of the held-out ones than the smaller ResNet does.
 #
-# What the recipe has to do with it: both recipes in numbers, of the same five seeds with the same 1,000 images.
+# How much of this is the recipe? Both recipes, of the same seeds with the same 1,000 images.
 
 
 # %%
@@ -475,7 +447,7 @@ for chosen_with, study, rows in (("16,000", "data_scaling", by_full), ("1,000", 
 pd.DataFrame(lines).T.rename_axis(["", "recipe chosen with"]).style.set_caption(tables.about("few_images"))
 
 # %% [markdown]
-# Where those settings lie among the others: validation accuracy in % of every trial with the first seed.
+# Validation accuracy in % of every trial for 1,000 images, first seed:
 
 # %%
 tried = tables.trials("few_images")
@@ -484,26 +456,18 @@ wide = tried["validation_accuracy"].mul(100).unstack().style.format("{:.1f}", na
 wide.format_index("{:g}", level="weight_decay").format_index("{:g}", axis=1)
 
 # %% [markdown]
-# Tuned for 1,000 images the ResNet has ten times the weight decay and a fourth of the rate, and tells 30.1 % of the
-# held-out images instead of 20.6 %; the ViT, tuned as well, 38.2 % instead of 35.9 %. The ViT's lead on held-out images
-# is halved, from 15.3 points [10.9, 19.6] to 8.2 [7.6, 8.7], and few-shot it falls from 16.7 to 9.5. So half of the
-# ViT's lead was the recipe. The other half stays: ViT-Ti/8 is ahead of this ResNet with few images even where both are
-# tuned for them, and the smaller ResNet, with a recipe chosen at 16,000 images, is ahead of both on held-out images.
-# The best settings have neither the least nor the most of the decays that were tried. Label smoothing and dropout, the
-# other two of the paper's, were not tuned. The study was planned when the runs above were known; the verdict does not
-# use it.
+# Tuned for few images, the ResNet takes a far stronger weight decay and a smaller rate, and gains most: about half of
+# the ViT's lead was the recipe. The other half stays.
 #
-# How far seeds lie apart, by which one sees whether the recipes are stable: held-out accuracy in %, of every model and
-# size. The hyper-parameters were chosen at 16,000 images. Chance is 1 %, and no run has stayed there.
+# How far seeds lie apart: held-out accuracy in %, of every model and size. Chance is 1 %, and no run has stayed there.
 
 # %%
 final = 100 * full_runs.groupby(["n_train", "model"])["test_accuracy"].agg(["mean", "std", "min"])
 final.assign(seeds=full_runs.groupby(["n_train", "model"]).size()).style.format(precision=1)
 
 # %% [markdown]
-# The same models on real images, which none of them was pre-trained on: ten images a class with frozen features,
-# and after fine-tuning all weights for 150 steps on at most 5,000 images of the set, at one learning rate for all models,
-# which was not tuned.
+# The same models on real images: ten images a class with frozen features, and after fine-tuning all weights for 150
+# steps on at most 5,000 images of the set, at one learning rate for all.
 
 # %%
 measures = {"10-shot": full_shots, "fine-tuned": tables.fine_tuned(by_full)}
@@ -516,13 +480,10 @@ with plots.figure(page, "full_real", 1, 4, alt=alt, figsize=(17, 4.0)) as panels
         ax.set(title=f"{target}, {name}", xlabel=pretrained_on, ylabel=f"{name} accuracy (%)")
 
 # %% [markdown]
-# Fine-tuned, ResNet-Ti/8 is ahead of both ViTs in the mean on both sets at every number of pre-training images; the
-# smaller ResNet is behind both on CIFAR-10. There ResNet-Ti/8 gains nine points from 1,000 to 16,000 images and nothing from
-# there on, and the ViTs gain little. With frozen features on CIFAR-10 the intervals of ResNet-Ti/8 and the two ViTs overlap
-# from 4,000 images on. The hybrid's setting is the one that `quick` chose: that it is last with frozen features may be due
-# to that.
+# Fine-tuned, the larger ResNet is ahead of both ViTs on both sets, whatever the number of pre-training images; with
+# frozen features on CIFAR-10 these three are hardly told apart.
 #
-# Now the live run, and who is ahead in it.
+# Now the live run.
 
 # %%
 gap = paired(runs, PRESET)
@@ -535,12 +496,10 @@ with plots.figure(page, "data_scaling", 1, 2, alt=alt, figsize=(10, 4.2)) as (le
     right.set_title("ViT − ResNet")
 
 # %% [markdown]
-# Left, the mean of the seeds, a band for its 95 % interval, and every seed as a point; guessing is 10 %. Right, the paired
-# difference: below the dashed line the ResNet is ahead, above it the ViT. The intervals rest on few seeds and are wide for
-# it; where one spans the dashed line, that size does not say who is ahead.
+# Left, the mean and every seed as a point; guessing is 10 %. Right, the paired difference: above the dashed line the
+# ViT is ahead. Three seeds lie too far apart to say who is.
 #
-# What frozen features are worth elsewhere, as in Fig. 4: ten images a class, on classes of the world that pre-training has
-# not seen, and on real images.
+# Frozen features elsewhere, as in Fig. 4: ten images a class, on other classes of the world and on real images.
 
 # %%
 targets = list(shots["target"].unique())
@@ -559,12 +518,9 @@ probes = tables.probes(live).groupby(["target", "n_train", "model"])["accuracy"]
 probes.mul(100).unstack().style.format("{:.1f}").set_caption("Linear probe on the same features, accuracy in %")
 
 # %% [markdown]
-# Guessing is 10 % here too. The linear probe sees hundreds of images a target and is the easier of the two measures.
+# Chance is 10 % here too. The linear probe sees hundreds of images a target and is the easier of the two measures.
 #
 # ## Verdict
-#
-# By the rules from above, from the evidence of all seeds (`vitlab.claims.rules.c03`), with what the few-shot measure says
-# next to it; this run's own difference stands under it.
 
 # %%
 claims.show(page, "C03", live={
@@ -573,8 +529,7 @@ claims.show(page, "C03", live={
 })
 
 # %% [markdown]
-# Where the curves of the larger pair cross, if they do, by the seeds that have all sizes. An interval that is open to one
-# side says that the crossing may lie beyond the sizes.
+# Where the curves of the larger pair cross, if they do:
 
 # %%
 wide = 100 * full_gap.pivot(index="seed", columns="n_train", values="difference").dropna()
@@ -583,10 +538,8 @@ print(f"ViT overtakes at: {crossing(sizes, mean)}; ResNet overtakes at: {crossin
 print("95 % interval of the latter:", *(f"{bound:,.0f}" for bound in crossing_interval(sizes, -wide.to_numpy())[0]))
 
 # %% [markdown]
-# **C04**, the size of the ViT against the size of the set: how much the larger one gains on the smaller from the smallest
-# set to the largest. And **C05**: what ten times the data bring to the ViT's few-shot accuracy, one slope for each seed. The
-# margin of 1 point makes a condition fail where its whole interval lies below 1 point; a rise whose interval lies above zero
-# and reaches beyond 1 point counts, even if its mean is smaller.
+# **C04**, the size of the ViT against the size of the set, and **C05**, what ten times the data bring to the ViT's
+# few-shot accuracy.
 
 # %%
 claims.show(page, "C04")
@@ -595,24 +548,16 @@ if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
 
 # %% [markdown]
-# **How we differ from the paper.** A painted world instead of photographs, with half the strength of its variations (at
-# full strength short trainings hardly get off the ground, and the size of the set then says nothing); small models, one
-# recipe. The verdicts are those of `full`: 2,000 steps, five seeds; the live run at `quick` has 192 steps and three seeds.
-# At the largest size of `full` each image is seen once and the training loss still falls when the steps run out: that point
-# is limited by the steps as much as by the images.
+# **How we differ from the paper.**
 #
-# **What rounding alone moves.** The same runs on another machine, or with the sums of a training step taken in another
-# order, differ by rounding, and after a few hundred steps by points: in an earlier version of this study the growth of C04
-# came out between +5 and +6 points on two machines, its interval above zero once and across it another time. Three seeds
-# that happen to agree make a narrow interval. This is why fewer than five seeds decide nothing here.
+# - A synthetic world instead of photographs, with half the strength of its variations; small models, one recipe.
+# - At the largest size each image is seen once and the training loss still falls when the steps run out: that point is
+#   limited by the steps as much as by the images.
 #
 # ### Who wins when?
 #
-# Whether a ViT or a ResNet is ahead depends on more than the number of images. `who_wins` trains both in worlds whose
-# classes are told by one cue alone (texture, which a single patch shows; contour or arrangement, which are global) or by
-# several together (*mixed* in the figure), and with few classes or many. `real_subsets` trains both from scratch on ever
-# larger parts of real sets, each with the best of the same learning rates. Both belong to the preset `full`; at other
-# presets the runs that were published are drawn, and the figure's title says how many of those planned they are.
+# `who_wins` trains both in worlds whose classes are told by one cue alone (texture, which is local; contour or
+# arrangement, which are global) or by several together (*mixed*), and with few classes or many.
 
 
 # %%
@@ -625,7 +570,7 @@ with plots.figure(page, "who_wins", alt=alt, figsize=(9, 4.6)) as ax:
     ax.set_title(tables.about("who_wins"))
 
 # %% [markdown]
-# The means in numbers: how many of the held-out images each of them tells, in %.
+# How many of the held-out images each of them tells, in %:
 
 # %%
 order = list(by_world["world"].unique())
@@ -633,28 +578,24 @@ means = by_world.pivot_table(index=["world", "n_train"], columns="model", values
 (100 * means.loc[order]).rename_axis(columns=None).style.format("{:.1f}")
 
 # %% [markdown]
-# What the five seeds of `full` say:
+# We observe:
 #
-# - Where **one cue** tells ten classes, texture, contour or arrangement (colour alone was not tried), the ResNet is ahead
-#   at every size: by 12 to 16 points with textures, by 27 to 80 with contours or arrangements. On contours the ViT never
-#   starts: with 8,000 images and more it stays at chance even on the images that it is trained on.
-# - With **several cues** and ten classes the ResNet leads by 3 to 4 points at every size.
-# - With several cues and **100 classes** the ViT is ahead by 14.6 points [11.8, 17.3] with 1,000 images. With 8,000 and
-#   with 64,000 the intervals span zero.
+# - Where **one cue** tells ten classes, the ResNet is ahead at every size, and by more with the global cues. On
+#   contours the ViT does not start to learn, not even its training images.
+# - With **several cues** and ten classes the ResNet leads by a few points.
+# - With several cues and **100 classes** the ViT is ahead with the fewest images; with more it is not told apart.
 #
-# The paper's crossing, the ResNet ahead with few images and the ViT with many, is in none of these worlds. The ViT is ahead
-# only where there are many classes and few images. Three reservations. The models are those of the larger pair above. The
-# trainings have 1,000 steps; after the 2,000 of the study above, in the same world of 100 classes, the ResNet is ahead from
-# 4,000 images on. And the learning rates were chosen in that world: another one may let the ViT start on contours.
+# The paper's crossing is in none of these worlds. (The learning rates were chosen in the world of 100 classes: another
+# may let the ViT start on contours.)
 #
-# Turn the knob: one world, both families' curves and their difference.
+# Move the control: one world, both families' curves and their difference.
 
 # %%
 widgets.worlds(by_world, leads)
 
 # %% [markdown]
-# The same on real images, without any pre-training: the ViT's and the ResNet's best learning rate was chosen for every
-# set and size by the same trials, so that neither is held back by the other's.
+# The same on real images, from scratch. `real_subsets` chooses each family's best learning rate for every set and size
+# by the same trials.
 
 # %%
 on_parts = tables.chosen(tables.evidence("real_subsets"), ["source", "n_train", "model"])
@@ -666,7 +607,7 @@ with plots.figure(page, "real_subsets", alt=alt, figsize=(9, 4.6)) as ax:
     ax.set_title(tables.about("real_subsets"))
 
 # %% [markdown]
-# Accuracy on 1,000 test images in %, mean over the seeds, and the learning rate that was chosen:
+# Accuracy on 1,000 test images in %, and the learning rate that was chosen:
 
 # %%
 shown = on_parts.groupby(["source", "n_train", "model"]).agg(
@@ -676,16 +617,9 @@ shown["accuracy"] *= 100
 shown.unstack("model").style.format("{:.1f}", subset=["accuracy"])
 
 # %% [markdown]
-# On the digits the ResNet's lead shrinks with the data, as in the paper: from 5.4 points [3.2, 7.6] with 100 images over 2.1
-# [0.4, 3.7] with 400 to none with 1,300, where both are right in 98 of 100 images: that near the ceiling, more images
-# could hardly bring the ViT ahead.
-#
-# On parts of CIFAR-10 the ResNet is ahead at every size, by 12 to 16 points with intervals that leave no doubt, and a
-# hundred times as many photographs do not bring the ViT nearer: there is no crossing up to 49,000. In the paper it takes
-# millions. Two reservations. Every training has 1,000 steps of 128 images, so that the largest part is seen fewer than
-# three times; both families would go on learning there. And some best rates are at an edge of the grid: the ResNet's is the
-# largest of the three at every size, the ViT's the smallest at 500 images. From 2,000 images on the ViT's is inside the
-# grid, so that a wider one could only lengthen the ResNet's lead there.
+# On the digits the ResNet's lead shrinks with the data, as in the paper, until both are near the ceiling. On parts of
+# CIFAR-10 the ResNet is ahead at every size, and a hundred times as many photographs do not bring the ViT nearer: in
+# the paper it takes millions.
 
 # %% [markdown]
 # ## Exercises
@@ -813,16 +747,11 @@ print(
 # - A scaling study is nested sets, one recipe, early stopping on images that do not report, several seeds, pairs.
 # - "No crossing up to N" is a result. So is a crossing, if its interval is closed, and that is usually wide.
 # - An interval is worth what its coverage is: simulate it before you trust it.
-# - Who is ahead depends on what tells the classes, on how many there are, on the number of images and on the size of the
-#   models. With 100 classes the ViT of the larger pair is ahead with 1,000 images and the ResNet with 4,000 and more: the
-#   reverse of the paper's order. Of the smaller pair the ResNet leads by ever less, and few-shot the ViT overtakes: the
-#   paper's order.
-# - With fixed compute the largest sets are limited by steps, not by images: a curve that flattens, or falls, there says
-#   nothing about the data.
+# - Who is ahead depends on what tells the classes, on how many there are, on the number of images, and on the models:
+#   of the larger pair the order is the reverse of the paper's, of the smaller it is the paper's.
 #
 # ## References
 #
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*, ICLR 2021: §4.3,
-#   Fig. 3, 4, Table 5.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
 # - A. Kolesnikov et al., *Big Transfer (BiT): General Visual Representation Learning*, ECCV 2020.
 # - B. Efron, R. Tibshirani, *An Introduction to the Bootstrap*, Chapman & Hall, 1993.

@@ -8,26 +8,20 @@
 # # 05 · Accuracy for compute, speed and memory
 #
 # **Claims.** **C07**: ViT reaches a ResNet's accuracy with 2 to 4 times less compute. **C06**:
-# hybrids are ahead of ViT at small compute, and the gap vanishes at large. **C20**: ViT is as fast
-# as a comparable ResNet and uses memory more efficiently.
+# hybrids are ahead of ViT at small compute, and the gap vanishes at large. **C20**: ViT is as fast as
+# a comparable ResNet and uses memory more efficiently.
 #
 # Paper: §4.4, Fig. 5, Table 6 and App. D.5, Fig. 12, Dosovitskiy et al., *An Image is Worth 16x16
-# Words*, ICLR 2021.
-#
-# | preset | what runs | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke` | six models, a handful of steps | seconds |
-# | `quick` | three families × two sizes × two lengths × three seeds, then speed | a minute or two, once; then seconds |
-# | `full` | the same ViTs and ResNets, hybrids with as many tokens as the ViTs, three lengths, 256,000 images of 100 classes, nine seeds | about two hours, after notebook 04's; the committed evidence, shown at every preset |
+# Words*, ICLR 2021. At `quick` three families × two sizes × two lengths × three seeds, then speed: a
+# minute or two. The runs of `full`, with three lengths, take hours and are committed.
 
 # %% [markdown]
 # ## What you will learn
 #
 # - how to count the FLOPs of any model by one method, and what a published count means;
-# - what a frontier is, how to fit one, and how to read a horizontal distance between two;
-# - why equal FLOPs are not equal seconds, and how to time models so that changes of the machine's
-#   speed affect all alike;
-# - how to find the largest batch that fits, without a crash when memory runs out.
+# - what a frontier is, and how to read a horizontal distance between two;
+# - why equal FLOPs are not equal seconds, and how to time models fairly;
+# - how to find the largest batch that fits, without a crash.
 #
 # **Prerequisites.** Notebook 02 (the three families), 04 (paired seeds).
 
@@ -36,7 +30,7 @@ PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# One cell of imports. `page` is this execution: its figures and numbers go to `figures/out/<preset>/`.
+# Imports. `page` is this execution.
 
 # %%
 import math
@@ -62,38 +56,21 @@ side = table.preset("compute_scaling", PRESET).base["image_size"]
 # ## Prediction
 #
 # **The paper** trains seven ResNets, six ViTs and five hybrids on JFT for 7 or 14 epochs, and draws
-# transfer accuracy against the exaFLOPs of pre-training (Fig. 5, Table 6). ViT uses 2 to 4 times
-# less compute than a ResNet for equal accuracy; hybrids are slightly ahead of ViT at small compute,
-# and the difference vanishes for the largest. Fig. 12: ViTs are as fast as comparable ResNets, and
-# hold larger batches.
+# transfer accuracy against the exaFLOPs of pre-training (Fig. 5, Table 6). ViT uses 2 to 4 times less
+# compute than a ResNet for equal accuracy; hybrids are slightly ahead of ViT at small compute, and
+# the difference vanishes for the largest. Fig. 12: ViTs are as fast as comparable ResNets, and hold
+# larger batches.
 #
-# **We expect** C07 to fail here: the paper's compute is a billion times ours, and notebook 04
-# compares the families where training is short. Hybrids should lie between the families, or ahead
-# of ViT at the smallest compute. Memory should come out as in the paper, since it depends on the
-# architecture. Speed depends on the device: a TPU is built around units for large matrix products,
-# most CPUs are not.
+# **Here** compute is a billion times less. Memory depends on the architecture alone, speed on the
+# device: a TPU is built around large matrix products, most CPUs are not. Which of the three claims do
+# you expect to hold?
 #
-# **Decision rules, fixed before the run.** Accuracy is few-shot accuracy of frozen features on the
-# world's other classes (transfer, as in the paper). For each seed and family a straight line is
-# fitted to the frontier, in logit(accuracy) over log(FLOPs), level beyond the frontier's last
-# point: there more compute was spent and accuracy did not rise. Intervals are 95 % t intervals over
-# the seeds. A condition holds where its whole interval does, fails where the whole interval does
-# not, and is undecided otherwise, as it is with fewer than five seeds. Where undecided conditions
-# leave the verdict open it is *inconclusive*, and the notebook says how many seeds would decide.
-#
-# **C07**: the factor is the compute that the ResNet needs over that of ViT for equal accuracy (its
-# interval is that of its logarithm). *Reproduced* if it is above 2; *partly* if it is above 1 and
-# not above 2; *not* if it is not above 1.
-#
-# **C06**: the lead is hybrid minus ViT on the lines at the least compute that both spent, the
-# decline is the lead minus that at the most. Less than 1 percentage point is no difference.
-# *Reproduced* if lead and decline are above 0; *partly* if only the lead is; *not* if the lead is
-# not.
-#
-# **C20**: *(a)* speed: ViT's images per second are within a factor of 1.5 of the ResNet's at every
-# input size (the interval of the mean logarithm of their ratio, over at least five rounds); *(b)*
-# memory: its largest batch, which has no spread, is larger at every input size. *Reproduced* if
-# both hold, *partly* if one holds and one fails, *not* if both fail.
+# **Decision rules** (how to read them: notebook 00). Accuracy is few-shot, on the world's other
+# classes. **C07**: the compute that the ResNet needs, over that of the ViT for equal accuracy, is
+# above 1, without which the claim is *not reproduced*, and above 2. **C06**: hybrid minus ViT is
+# above 0 at the least compute that both spent (or *not reproduced*), and less at the most. **C20**:
+# *(a)* ViT's images per second are within a factor of 1.5 of the ResNet's at every input size; *(b)*
+# its largest batch is larger.
 
 # %% [markdown]
 # ## Idea
@@ -101,10 +78,9 @@ side = table.preset("compute_scaling", PRESET).base["image_size"]
 # ### Counting FLOPs, one method for all
 #
 # torch counts while the model runs: every matrix product and convolution, a multiply-add as two
-# FLOPs; norms, GELUs and softmax are not counted. Published numbers ("17.6 G" for ViT-B/16, "4.1 G"
-# for a ResNet-50) are multiply-adds. By hand, for a ViT with $T = N + 1$ tokens, the patch
-# embedding and $L$ blocks of four $D \times D$ projections, an MLP of width $M$ and two products of
-# attention:
+# FLOPs. Published numbers ("17.6 G" for ViT-B/16, "4.1 G" for a ResNet-50) are multiply-adds. By
+# hand, for a ViT with $T = N + 1$ tokens, $L$ blocks of four $D \times D$ projections, an MLP of
+# width $M$ and two products of attention:
 #
 # $$N \cdot 3P^2 D + L\,(4TD^2 + 2TDM + 2T^2D) + DK.$$
 
@@ -127,8 +103,7 @@ assert math.isclose(counted["resnet50"], 4.1e9, rel_tol=0.02)
 print({name: f"{n / 1e9:.2f} G multiply-adds at 224 px" for name, n in counted.items()})
 
 # %% [markdown]
-# The models of this study, by the same method. A training step costs three forward passes: one
-# forward, two backward.
+# The models of this study. A training step costs three forward passes: one forward, two backward.
 
 
 # %%
@@ -150,9 +125,8 @@ costs.style.format({"million multiply-adds": "{:.2f}", "parameters": "{:,}"})
 # %% [markdown]
 # ### A frontier, and a distance
 #
-# A family's frontier consists of the runs that no other run of the family dominates, by less
-# compute at an accuracy as high or by a higher accuracy at as little compute. The rule in a few
-# lines, on made-up runs:
+# A family's frontier consists of the runs that no other run of it dominates, by less compute at an
+# accuracy as high or by a higher accuracy at as little compute:
 
 
 # %%
@@ -172,7 +146,8 @@ assert frontier_in_the_open(*made_up) == frontier(*made_up).tolist() == [True, T
 # Through the frontier goes a straight line in $\operatorname{logit}(a) = \log\frac{a}{1-a}$ over
 # $\log_{10} C$: an accuracy cannot pass 1, its logit can grow for ever. If family B's line lies a
 # distance $\delta$ to the right of A's, B needs $10^\delta$ times the compute. Where the lines are
-# not parallel, $\delta$ is averaged over the accuracies that both families reach.
+# not parallel, $\delta$ is averaged over the accuracies that both families reach. Beyond the
+# frontier's last point the line is level.
 
 # %%
 flops = np.array([1e12, 1e13, 1e14])
@@ -185,10 +160,9 @@ print(f"B needs {compute_factor(line_a, line_b):.1f} times the compute of A")
 # %% [markdown]
 # ### The largest batch
 #
-# Double until it does not fit, then halve the interval between the largest that did and the
-# smallest that did not. Trying means running out of memory on purpose. On a GPU that raises an
-# exception, which is caught. On a CPU it could bring down the machine, so there a separate process
-# tries, whose memory the operating system limits.
+# Double until it does not fit, then halve the interval between the largest that did and the smallest
+# that did not. On a GPU, running out of memory raises an exception, which is caught. On a CPU it
+# could bring down the machine: there a separate process tries, whose memory is limited.
 
 
 # %%
@@ -209,13 +183,9 @@ for limit in (0, 1, 37, 1000):
 # %% [markdown]
 # ## Experiment
 #
-# Every model is trained for every length, with a schedule of its own for each length (an evaluation
-# in the middle of a longer run has not decayed its learning rate yet). Training stops early as in
-# notebook 04: some of the shortest runs of ResNets and hybrids end before their last step, and count
-# with the compute that they spent. Hyper-parameters are those that notebook 04 chose, by the same
-# trials for all models; the longest runs of ViTs and ResNets are those of notebook 04 on its largest
-# set, and are made once for both. The hybrids of `full` have as many tokens as the ViTs; those of
-# `quick` have a quarter of them, and take a third of the time.
+# Every model is trained for every length, with a schedule of its own (in the middle of a longer run
+# the learning rate has not decayed yet), and stops early. Hyper-parameters are those of notebook 04.
+# The hybrids of `full` have as many tokens as the ViTs; those of `quick` a quarter of them.
 
 # %%
 def with_family(rows):
@@ -228,8 +198,7 @@ measured = ["flops", "test_accuracy", "few_shot"]
 points.groupby(["model", "steps"], sort=False)[measured].mean()
 
 # %% [markdown]
-# The runs of `full` take two hours. They are committed as evidence and read here, all seeds together: the claims are
-# judged by them, and the live runs show how it is done.
+# And the evidence, by which the claims are judged:
 
 # %%
 of_full, where_from = with_family(tables.evidence("compute_scaling")), tables.about("compute_scaling")
@@ -237,7 +206,7 @@ print(where_from)
 of_full.groupby(["model", "steps"], sort=False)[measured].mean()
 
 # %% [markdown]
-# One line per family and seed; where a seed's cheapest run is its best, the line is level.
+# One line per family and seed:
 
 
 # %%
@@ -249,8 +218,9 @@ def lines(points, value="few_shot"):
 # %% [markdown]
 # ## Figure
 #
-# Left the measure of the verdicts: transfer to classes that were not trained on. Right, for
-# comparison, accuracy on unseen images of the classes that were. First the evidence of `full`.
+# Left the measure of the verdicts: transfer to classes that were not trained on. Right accuracy on
+# unseen images of the classes that were. Small points are runs, large ones the mean of a model and
+# length; a line is the mean of the seeds' frontiers, its band their range. First the evidence.
 
 
 # %%
@@ -278,19 +248,13 @@ with plots.figure(page, "full", 1, 2, alt=alt, **size) as axes:
     axes[0].figure.suptitle(where_from)
 
 # %% [markdown]
-# In the committed runs the ViT's line lies left of the ResNet's where few-shot accuracy is measured.
-# For unseen images of the trained classes it does so at small compute alone: of the small models
-# after 2,000 steps, at about 0.9 × 10¹² FLOPs, the ResNet is three and a half points ahead, and of
-# the larger ones seven. At equal compute, small models that are trained for long are ahead of larger
-# ones that are trained briefly.
+# The ViT's line lies left of the ResNet's where few-shot accuracy is measured: it needs less compute.
+# On trained classes it does so at small compute alone. At equal compute, small models that are
+# trained for long are ahead of larger ones that are trained briefly.
 #
-# A line is a simple curve through the best runs of each seed. On the left, where C06 and C07 are
-# measured, it misses the means of the best models by up to seven points, on the right by up to
-# fifteen: there, read the runs and not the lines.
-#
-# The hybrids' lines lie below both families'. In few-shot accuracy the distance from the ViT's
-# shrinks from 39 to 20 points. On the right it first grows: it takes many steps until a hybrid begins
-# to learn these classes. Their ResNet alone takes twice the FLOPs of the smaller ViT.
+# The hybrids' lines lie below both, and come nearer as compute grows. Their ResNet alone takes twice
+# the FLOPs of the smaller ViT. On the right the lines miss many means of their models: there, read
+# the runs.
 #
 # Now the live run.
 
@@ -300,9 +264,8 @@ with plots.figure(page, "compute_scaling", 1, 2, alt=alt, **size) as axes:
     axes[0].figure.suptitle(f"live, {PRESET}")
 
 # %% [markdown]
-# Small points are runs, large ones the mean of a model and length; a line is the mean of the seeds'
-# frontiers, its band their range. Two frontiers are compared along the horizontal axis: how much
-# more compute one family needs for the other's accuracy.
+# Two frontiers are compared along the horizontal axis: how much more compute does one family need for
+# the other's accuracy?
 
 
 # %%
@@ -327,11 +290,9 @@ print(f"{PRESET}: ResNet's compute over ViT's, a seed each: {np.round(10 ** fact
 print(f"{PRESET}: hybrid − ViT, least and most compute, points:\n{leads(points).round(1)}")
 
 # %% [markdown]
-# Speed on one core of this device: all models by turns in every round, so that a slow moment
-# affects all of them. Then the largest batch, to within a sixteenth: on a GPU in all its memory, on
-# a CPU in a fixed amount of it (32 MB at `quick`) beyond what the process takes with the model loaded.
-# The hybrid here has as many tokens as the ViT (R+Lab-Ti/8 at `quick`), unlike those of the live run
-# above (R+Lab-Mu/16 and R+Lab-Ti/16).
+# Speed on one core of this device: all models by turns in every round, so that a slow moment affects
+# all of them. Then the largest batch: on a GPU in all its memory, on a CPU in a fixed amount beyond
+# what the loaded model takes. The hybrid here has as many tokens as the ViT.
 
 # %% tags=["timed"]
 timings = speed.measure(**speed.SIZES[PRESET], seed=SEED)
@@ -348,14 +309,14 @@ with plots.figure(page, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, rig
 
 # %% [markdown]
 # Equal FLOPs at one input size do not mean equal speed, and a ViT's attention grows with the fourth
-# power of the image's side, everything else with the square. The memory of a forward pass is that
-# of the activations needed at once. The largest is the first feature map, at nearly full
-# resolution, in a ResNet, and the hidden layer of one MLP in a ViT.
+# power of the image's side, everything else with the square. The memory of a forward pass is that of
+# its largest activations: the first feature map, at nearly full resolution, in a ResNet, and the
+# hidden layer of one MLP in a ViT.
 #
 # ## Verdict
 #
-# **C07**, the horizontal distance, and **C06**, the hybrid's lead at the least compute that both families spent: by the rules
-# from above, from the evidence of all seeds. This run's own numbers stand under them.
+# **C07**, the horizontal distance, and **C06**, the hybrid's lead. This run's own numbers stand under
+# them.
 
 # %%
 logs, gaps = factors(points), leads(points)
@@ -365,8 +326,8 @@ ends = zip(("least", "most"), gaps.T, strict=True) if len(gaps) else ()
 claims.show(page, "C06", live={f"hybrid − ViT at the {name} compute": Estimate.of(each, "points") for name, each in ends})
 
 # %% [markdown]
-# **C20**, the first ViT of the timings next to the ResNet of its compute; the ratio of speeds is taken within each round. The
-# verdict is of the committed timings, on one core of another machine; the numbers of this one stand under it.
+# **C20**. The verdict is of committed timings on one core of another machine; the numbers of this one
+# stand under it.
 
 # %%
 families = {plots.family(name): name for name in reversed(speeds["model"].unique())}
@@ -382,13 +343,11 @@ if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
 
 # %% [markdown]
-# **How we differ from the paper.** A synthetic world and classes of the same kind instead of
-# photographs and five transfer sets; two sizes of each family over a factor of nearly thirty in
-# compute at `quick` (the hybrids: seven to nine) and of more than two hundred at `full` (the
-# hybrids: nearly a hundred), where the paper has 85; the frontier of a seed is two or three points
-# at `quick`, and three to five at `full`. At `quick` the hybrids' stride of 16 px leaves them 2 × 2
-# tokens of an image of 32 px, where the ViTs have 4 × 4. Inference runs on a CPU core instead of a
-# TPU core, whose hardware is made for matrix products.
+# **How we differ from the paper.**
+#
+# - A synthetic world and classes of the same kind instead of photographs and five transfer sets.
+# - Two sizes of each family, and a frontier of a few points.
+# - Inference runs on a CPU core instead of a TPU core.
 
 # %% [markdown]
 # ## Exercises
@@ -494,7 +453,6 @@ print(f"{tokens:,} tokens, {pixels} px")
 #
 # ## References
 #
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at
-#   Scale*, ICLR 2021: §4.4, Fig. 5, Table 6, App. D.5, Fig. 12.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
 # - A. Kolesnikov et al., *Big Transfer (BiT): General Visual Representation Learning*, ECCV 2020.
 # - M. Dehghani et al., *The Efficiency Misnomer*, ICLR 2022: FLOPs, parameters and speed disagree.

@@ -10,13 +10,8 @@
 # **Claim (C11).** The principal components of a trained patch embedding look like a basis for the
 # fine structure within a patch.
 #
-# Paper: §4.5 and Fig. 7 left, Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021.
-#
-# | preset | what runs | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke` | a few untrained models as the control | seconds |
-# | `quick` | more untrained models, finer intervals | seconds |
-# | `full` | a hundred untrained models | about a minute |
+# Paper: §4.5 and Fig. 7 left, Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021. Runs in
+# seconds; nothing is trained.
 
 # %% [markdown]
 # ## What you will learn
@@ -24,20 +19,18 @@
 # - that the patch embedding is a bank of small colour pictures, and how to look at it through its
 #   principal components;
 # - which axis of the matrix holds the samples of a PCA, and what the transposed matrix gives;
-# - how to tell structure from noise: a spectrum, an explained variance, and untrained models as the
-#   control;
-# - why the bootstrap fails for principal components, and what to use instead.
+# - how to tell structure from noise, with untrained models as the control;
+# - why the bootstrap fails for principal components.
 #
-# **Prerequisites.** Notebook 01 (the patch embedding, Eq. 1); principal component analysis; a
-# Fourier spectrum.
+# **Prerequisites.** Notebook 01 (the patch embedding, Eq. 1); principal component analysis; a Fourier
+# spectrum.
 
 # %% [markdown]
 # ## Parameters
 #
-# `WEIGHTS` is `"lab"` (a small ViT that was trained on photographs: first to predict hidden
-# patches, then with labels), `"lab-masked"` (the same before it saw labels), `"lab-world"` (a
-# smaller one of painted images), a timm name such as `"vit_base_patch16_224"`, or the path of a
-# `.safetensors` file.
+# `WEIGHTS`: `"lab"` (a small ViT trained on photographs: first to predict hidden patches, then with
+# labels), `"lab-masked"` (the same before labels), `"lab-world"` (a smaller one, of synthetic
+# images), a timm name such as `"vit_base_patch16_224"`, or a `.safetensors` file.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -45,8 +38,7 @@ SEED = 0
 WEIGHTS = "lab"
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures and its verdict go to
-# `figures/out/<preset>/`.
+# Imports. `study` is this execution.
 
 # %%
 import numpy as np
@@ -64,27 +56,17 @@ study = claims.begin("06_embedding_filters", PRESET, SEED, weights=WEIGHTS)
 # ## Prediction
 #
 # **The paper** shows the first 28 principal components of ViT-L/32's filters and says that they
-# resemble plausible basis functions for a low-dimensional representation of the fine structure
-# within each patch. It gives no number.
+# resemble plausible basis functions for a low-dimensional representation of the fine structure within
+# each patch. It gives no number. What would you measure?
 #
-# **We expect** two measurable properties, if that is so:
+# **We expect** two things. *Smoothness*: a basis for pictures begins with low spatial frequencies, so
+# that the mean share of the components' energy at or below a quarter of a cycle per pixel is above
+# that of white noise and of untrained filters. *Low dimension*: the components explain more of the
+# variance than those of untrained filters do; few filters make this hard to show, since even noise is
+# explained in good part by its own components.
 #
-# 1. *Smoothness.* A basis for pictures begins with low spatial frequencies. The mean share of the
-#    components' energy at or below a quarter of a cycle per pixel is above what white noise has,
-#    and above that of untrained filters.
-# 2. *Low dimension.* The same components explain more of the filters' variance than those of
-#    untrained filters do.
-#
-# At this scale the second is harder to show: a lab model has few filters, so that even the
-# components of noise explain a good part of it, and a short training leaves much of the random
-# initialisation in place.
-#
-# **Decision rule, fixed before the run.** Each of the two holds if the whole 95 % interval over the
-# filters lies above every untrained model (and, for the first, above white noise), fails if the
-# whole interval lies at or below the highest of these, and is undecided otherwise. *Reproduced*:
-# both hold. *Partly reproduced*: one holds, one fails. *Not reproduced*: both fail. Otherwise:
-# *inconclusive*. If the model has so few filters that the components span nearly all of them: *not
-# testable at this scale*.
+# **Decision rule** (how to read it: notebook 00). Each holds if its whole 95 % interval over the
+# filters lies above every untrained model (and, for the first, above white noise).
 
 # %% [markdown]
 # ## Idea
@@ -104,11 +86,10 @@ assert (W.flatten(1) @ torch.ones(3 * P * Q)).shape == (D,)  # a patch goes in, 
 print(f"{trained.name}: {D} filters of {P} × {Q} pixels")
 
 # %% [markdown]
-# Single filters are not unique: all that comes after reads the $D$ numbers through a LayerNorm and
-# matrices, and the matrices can undo any rotation that leaves the numbers' mean alone. So the paper
-# looks at the **principal components**, the orthogonal pictures $\mathbf{c}_1, \mathbf{c}_2 …$
-# along which the filters vary most. The $D$ filters are the samples, the $3P^2$ pixel values are
-# the variables:
+# Single filters are not unique: what comes after can undo any rotation of the $D$ numbers that leaves
+# their mean alone. So the paper looks at the **principal components**, the orthogonal pictures
+# $\mathbf{c}_1, \mathbf{c}_2 …$ along which the filters vary most. The $D$ filters are the samples,
+# the $3P^2$ pixel values are the variables:
 #
 # $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad \text{explained}_k = \frac{s_k^2}{\sum_j s_j^2}.$$
 
@@ -125,8 +106,8 @@ assert torch.allclose(gram, torch.eye(n).double(), atol=1e-6)  # an orthonormal 
 print(f"{n} components explain {100 * explained_open.sum():.1f} % of the variance of {D} filters")
 
 # %% [markdown]
-# The same from `vitlab`, and from scikit-learn. A component's sign is free; `vitlab` and
-# scikit-learn both make its largest entry positive, so the open version is compared up to the sign.
+# The same from `vitlab` and from scikit-learn; both make a component's largest entry positive, since
+# its sign is free:
 
 # %%
 components, explained = filters.filter_components(W, n)
@@ -140,12 +121,10 @@ assert np.allclose(np.abs(cosine), 1, atol=1e-5)
 assert np.allclose(pca.explained_variance_ratio_, explained, atol=1e-5)
 
 # %% [markdown]
-# The picture of Fig. 7 left. The components are *sorted* by the variance they explain, row by row,
-# as singular values are; the number of a row's first component stands before it. Each is
-# *contrast-normalised* on its own: its lowest value becomes 0 and its highest 1, both taken over
-# the three channels together, so that colours keep their relation to each other. (The paper does
-# not say how it scales; this is our choice.) Beside it, smaller, the **control**: the same model
-# with fresh random weights.
+# The picture of Fig. 7 left. The components are *sorted* by the variance they explain, row by row.
+# Each is *contrast-normalised* on its own: its lowest value becomes 0 and its highest 1, over the
+# three channels together. (The paper does not say how it scales.) Next to it the **control**: the
+# same model with fresh random weights.
 
 # %%
 untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
@@ -163,12 +142,10 @@ with plots.figure(study, "components", 1, 2, alt=alt, **size) as axes:
         ax.set_title(f"{title}, patches of {P} × {Q} pixels")
 
 # %% [markdown]
-# There are 28 tiles, as in the paper, unless the model has too few filters for that many
-# components. The untrained grid shows noise: independent colours in every pixel. Look in the
-# trained one for what noise does not have: neighbouring pixels of similar colour (blobs, bars,
-# waves), a direction, and pairs of opposed colours. The contrast hides how much a component counts:
-# the last tile is as bright as the first and explains a fraction of its variance. The experiment
-# below measures whether there is more structure than chance would give.
+# The untrained grid shows noise: independent colours in every pixel. The trained one has what noise
+# does not have: neighbouring pixels of similar colour (blobs, bars, waves), a direction, and pairs of
+# opposed colours. The contrast hides how much a component counts: the last tile is as bright as the
+# first and explains a fraction of its variance.
 
 # %% [markdown]
 # ## How others get this wrong
@@ -210,9 +187,9 @@ assert flatness > 0.99 > 0.1 > flatness_turned
 # %% [markdown]
 # ## Experiment
 #
-# One call: the components of the trained filters, of the trained filters with one group left out at
-# a time (for the interval), and of models with fresh weights from different seeds (the control). A
-# row is one component of one model; `replicate` 0 is the trained model as it is.
+# One call: the components of the trained filters, of the trained filters with one group left out at a
+# time (for the interval), and of models with fresh weights (the control). A row is one component of
+# one model; `replicate` 0 is the trained model as it is.
 
 # %%
 table = measure.filters(WEIGHTS, **measure.SIZES[PRESET]["filters"], seed=SEED)
@@ -220,9 +197,8 @@ table.head()
 
 # %% [markdown]
 # The interval comes from a *jackknife*: leave a group of filters out, see how the number moves. The
-# usual bootstrap would be wrong here. It draws filters with replacement, and a filter drawn twice
-# is variance that few components explain, whatever the filters are. On pure noise, where the true
-# value is known from other draws:
+# usual bootstrap would be wrong here: a filter drawn twice is variance that few components explain,
+# whatever the filters are. On pure noise, where other draws tell the true value:
 
 # %%
 draw = torch.Generator().manual_seed(SEED)
@@ -254,17 +230,13 @@ with plots.figure(study, "spectrum", 1, 2, alt=alt, figsize=(9, 3.8)) as (left, 
     plots.plot_components(table, "low_frequency", right_ax, white_noise)
 
 # %% [markdown]
-# Grey is what random initialisation gives, over all seeds; the dotted line is white noise, which
-# untrained components follow. Blue above grey on the left means that the filters share fewer
-# directions than chance would give them. Blue above grey on the right means smooth components; blue
-# *below* means a component finer than noise, such as a checkerboard, and published models have some
-# of these among their first. Where blue stays within grey, these two measures show no effect of
-# training.
+# Grey is what random initialisation gives; the dotted line is white noise. Blue above grey on the
+# left means that the filters share fewer directions than chance would give them; on the right it
+# means smooth components. Blue *below* grey on the right would be a component finer than noise, such
+# as a checkerboard: published models have some.
 
 # %% [markdown]
 # ## Verdict
-#
-# The rule from above, in code.
 
 # %%
 measures = measure.compare_filters(table)
@@ -278,10 +250,9 @@ measures.assign(limit=limits).round(4)
 # %% [markdown]
 # ## Next to a ViT that was trained on ImageNet
 #
-# The same notebook, run once with the weights of a ViT-Ti/16: its figure, committed with the
-# project, under this run's. Patches of 16 pixels have room for longer waves than patches of 8, and
-# for more different ones. The explained variances do not compare: 28 components are a larger share
-# of fewer, smaller filters. Each belongs next to its own untrained models.
+# The same notebook, run once with the weights of a ViT-Ti/16: its figure under this run's. Patches of
+# 16 pixels have room for longer waves, and for more different ones. The explained variances do not
+# compare, since 28 components are a larger share of fewer, smaller filters.
 
 # %%
 plots.show_pictures(claims.imagenet(study, "components"), under=True)
@@ -397,17 +368,15 @@ for count in (1, n):
 # %% [markdown]
 # ## Summary
 #
-# - The patch embedding is a bank of colour filters. Its principal components, filters as samples
-#   and the mean filter subtracted, are what Fig. 7 left shows.
-# - Structure is counted as energy in low spatial frequencies and as variance explained, and always
-#   against untrained models: with few filters, noise alone gives curves that look like a result.
+# - The patch embedding is a bank of colour filters. Its principal components, filters as samples and
+#   the mean filter subtracted, are what Fig. 7 left shows.
+# - Structure is energy in low spatial frequencies and variance explained, always against untrained
+#   models: with few filters, noise alone gives curves that look like a result.
 # - Transposing the matrix, or bootstrapping the filters, changes the answer with no error message.
 #
 # ## References
 #
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at
-#   Scale*, ICLR 2021, arXiv:2010.11929: Eq. 1, §4.5, Fig. 7 left.
-# - B. Olshausen, D. Field, *Emergence of simple-cell receptive field properties by learning a
-#   sparse code for natural images*, Nature 381, 1996: why oriented filters are what one expects of
-#   pictures.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
+# - B. Olshausen, D. Field, *Emergence of simple-cell receptive field properties by learning a sparse
+#   code for natural images*, Nature 381, 1996: why oriented filters are what one expects of pictures.
 # - J. Shao, D. Tu, *The Jackknife and Bootstrap*, Springer, 1995.

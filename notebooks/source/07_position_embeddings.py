@@ -7,18 +7,11 @@
 # %% [markdown]
 # # 07 · Position embeddings
 #
-# **Claim (C10).** Position embeddings are learned as a list that says nothing of a grid, and come
-# to encode two dimensions: those of near patches are similar, and so are those of one row or
-# column.
+# **Claim (C10).** Position embeddings are learned as a list that says nothing of a grid, and come to
+# encode two dimensions: those of near patches are similar, and so are those of one row or column.
 #
 # Paper: §4.5, Fig. 7 centre and Fig. 10; §3.2 for the resizing; Dosovitskiy et al., *An Image is
-# Worth 16x16 Words*, ICLR 2021.
-#
-# | preset | what runs | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke` | a few controls | seconds |
-# | `quick` | more untrained models and shuffled tables, finer intervals | seconds |
-# | `full` | a hundred untrained models, a thousand shuffled tables | about a minute |
+# Worth 16x16 Words*, ICLR 2021. Runs in seconds; nothing is trained.
 
 # %% [markdown]
 # ## What you will learn
@@ -33,10 +26,9 @@
 # %% [markdown]
 # ## Parameters
 #
-# `WEIGHTS` is `"lab"` (a small ViT that was trained on photographs: first to predict hidden
-# patches, then with labels), `"lab-masked"` (the same before it saw labels), `"lab-world"` (a
-# smaller one of painted images), a timm name such as `"vit_base_patch16_224"`, or the path of a
-# `.safetensors` file.
+# `WEIGHTS`: `"lab"` (a small ViT trained on photographs: first to predict hidden patches, then with
+# labels), `"lab-masked"` (the same before labels), `"lab-world"` (a smaller one, of synthetic
+# images), a timm name such as `"vit_base_patch16_224"`, or a `.safetensors` file.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -44,8 +36,7 @@ SEED = 0
 WEIGHTS = "lab"
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures and its verdict go to
-# `figures/out/<preset>/`.
+# Imports. `study` is this execution.
 
 # %%
 import numpy as np
@@ -70,33 +61,18 @@ study = claims.begin("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
 # patches tend to have more similar embeddings, and that patches in the same row or column have
 # similar embeddings. It gives no number.
 #
-# **We expect** the same, more weakly. What the table learns depends on the task. To fill in a
-# hidden patch of a photograph, which is how the lab model's training began, its neighbours help
-# most, so that it is useful to tell which patches are neighbours. To tell objects in the middle
-# from what is around them, as the model of painted images was trained to, it is enough to tell
-# middle from edge, which makes *opposite* edges similar and lowers the correlation with nearness.
+# **We expect** that it depends on the task. To fill in a hidden patch, which is how the lab model's
+# training began, it is useful to know its neighbours. To tell classes apart it may be enough to tell
+# middle from edge. What do you expect to see?
 #
-# **Decision rule, fixed before the run.** Three quantities: the rank correlation of similarity with
-# nearness over all pairs of patches; the *row excess*, by how much two patches of a row are more
-# similar than two others equally far apart; and the *column excess*. Their controls are of three
-# kinds: models with random weights; the trained table with its patches shuffled; and the trained
-# table with its patches shuffled among those equally far from the edge, which form square *rings*
-# around the middle. The last is the strictest: a table that encodes only middle and edge has a top
-# row of similar patches, and so a row excess, without encoding rows.
+# **Decision rule** (how to read it: notebook 00). Three quantities: the rank correlation of
+# similarity with nearness; the *row excess*, by how much two patches of a row are more similar than
+# two others equally far apart; and the *column excess*. Over trainings by masked prediction, each
+# lies above every control; the rank correlation is also above 0.3, by convention a medium one.
 #
-# A quantity holds if its whole 95 % interval over the embedding's dimensions lies above every
-# control, fails if the whole interval lies at or below the highest of them, and is undecided
-# otherwise. The rank correlation must also be above 0.3, by convention a medium one. *Reproduced*:
-# all three hold. *Partly reproduced*: some hold, some fail. *Not reproduced*: all fail. Otherwise:
-# *inconclusive*. With a single row or column of patches: *not testable at this scale*.
-#
-# **Over several trainings.** That interval says how much of a measure rests on a few dimensions of
-# one table; it does not say what another training would give. For that there are trainings of a
-# small ViT whose runs are committed (notebook 08 describes them): five by masked prediction on all
-# training photographs of Imagenette, which is how the training of `lab` began. With
-# `WEIGHTS = "lab"` the claim is judged by these where they are published, by the same rule: the
-# interval of each measure is over the trainings, and the controls are those of all of them. This was
-# written before any of them was looked at.
+# The controls: untrained models; the trained table with its patches shuffled; and shuffled within
+# square *rings* around the middle. The last is the strictest: a table that encodes only middle and
+# edge has a top row of similar patches, and so a row excess, without encoding rows.
 
 # %% [markdown]
 # ## Idea
@@ -130,9 +106,8 @@ assert torch.allclose(S, positions.position_similarity(pos, (rows, cols)), atol=
 assert torch.allclose(S.reshape(N, N).diagonal(), torch.ones(N), atol=1e-5)  # with itself: 1
 
 # %% [markdown]
-# First a table whose picture is known: a one-hot code of the row next to a one-hot code of the
-# column. Two patches share both codes, one, or none, so the similarity is 1, ½ or 0: a cross in
-# every tile.
+# First a table whose picture is known: a one-hot code of the row next to one of the column. Two
+# patches share both codes, one, or none, so the similarity is 1, ½ or 0: a cross in every tile.
 
 # %%
 row_code = torch.eye(rows).repeat_interleave(cols, dim=0)  # [N rows]
@@ -144,8 +119,7 @@ expected[0], expected[:, 0], expected[0, 0] = 0.5, 0.5, 1.0
 assert torch.allclose(cross[0, 0], expected)
 
 # %% [markdown]
-# Trained, untrained, and the hand-made cross, in the layout and on the colour scale of the paper.
-# The trained map is drawn large: a grid of 12 × 12 patches makes 144 tiles of 12 × 12 squares each.
+# Trained, untrained, and the hand-made cross, in the layout and on the colour scale of the paper:
 
 # %%
 untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
@@ -165,10 +139,9 @@ with plots.figure(study, "similarity", alt=alt, figsize=(10.5, 7.2), **size) as 
         axes[title].set(xlabel="", ylabel="", xticks=[], yticks=[])
 
 # %% [markdown]
-# Untrained, every patch is similar to itself alone. In the trained picture look for three things: a
-# bright spot around each patch's own place (nearness), a bright row or column through it (the
-# cross), and bright patches far away, such as on the opposite edge, which nearness does not
-# explain.
+# Untrained, every patch is similar to itself alone. In the trained picture look for a bright spot
+# around each patch's own place (nearness), a bright row or column through it (the cross), and bright
+# patches far away, such as on the opposite edge, which nearness does not explain.
 
 # %% [markdown]
 # ## How others get this wrong
@@ -206,8 +179,8 @@ pd.DataFrame({name: described(each) for name, each in versions.items()}).T.round
 
 # %% [markdown]
 # The numbers change without an error message. The picture shows the mistake: the tile of the first
-# patch in the second row, which is framed, in all three versions and the colours of the figure
-# above (the dot product divided by its largest value), and what the shift changes.
+# patch in the second row, framed, in all three versions (the dot product divided by its largest
+# value), and what the shift changes.
 
 # %%
 second = min(1, rows - 1)
@@ -223,18 +196,17 @@ with plots.figure(study, "wrong", 1, 2, alt=alt, figsize=(11, 3.3), width_ratios
     axes[0].set_ylabel(f"Tile of patch\n(row {second + 1}, column 1)")
 
 # %% [markdown]
-# In the second tile the framed square is again the brightest, since every embedding is most similar
-# to itself; but what surrounds it belongs to the last patch of the *first* row, at the other end of
-# the picture. Where the difference is red, the shifted map shows a similarity that these patches do
-# not have; where it is blue, one that they have is missing. The first square of the shifted map is
-# the class token, which was taken for a patch.
+# In the second tile the framed square is again the brightest, but what surrounds it belongs to the
+# last patch of the *first* row, at the other end of the picture. Where the difference is red, the
+# shifted map shows a similarity that these patches do not have; where it is blue, one that they have
+# is missing. The first square of the shifted map is the class token, taken for a patch.
 
 # %% [markdown]
 # ## Experiment
 #
-# One call: the three quantities, and the mean similarity at each distance, for the trained table,
-# for it with one group of dimensions left out at a time (the interval: a jackknife, as in notebook
-# 06), and for the three kinds of control. A row is one number.
+# One call: the three quantities, and the mean similarity at each distance, for the trained table, for
+# it with one group of dimensions left out at a time (the interval: a jackknife, as in notebook 06),
+# and for the three kinds of control. A row is one number.
 
 # %%
 table = measure.positions(WEIGHTS, **measure.SIZES[PRESET]["positions"], seed=SEED)
@@ -243,7 +215,7 @@ table.head()
 # %% [markdown]
 # ## Figure
 #
-# Left, similarity against distance; right, the three quantities beside their controls.
+# Left, similarity against distance; right, the three quantities and their controls.
 
 
 # %%
@@ -267,21 +239,16 @@ with plots.figure(study, "distance", 1, 2, alt=alt, figsize=(11, 4.6)) as (left,
 
 # %% [markdown]
 # If near patches are similar, the curves fall from left to right. If rows and columns are encoded,
-# blue and vermilion lie above green at the same distance. No two patches of one row are farther
-# apart than the grid is wide; green goes on along the diagonals. Curves that rise again at the far
-# end mean that opposite edges are similar; that lowers the rank correlation. Grey on the left is
-# what random tables give, wider where the grid has few pairs that far apart. Grey on the right is
-# the range of all three kinds of control: as far as it reaches from zero, middle and edge alone
-# explain the measure. The dashed line is what the rule asks of the whole interval: beyond every
-# control, and for the rank correlation beyond 0.3 too.
+# blue and vermilion lie above green at the same distance. Curves that rise again at the far end mean
+# that opposite edges are similar. Grey is what the controls give; the dashed line is what the rule
+# asks of the whole interval.
 
 # %% [markdown]
 # ## Over several trainings
 #
-# Is that this table, or what such a training gives? The same small ViT (80 pixels, 10 × 10 patches,
-# 96 numbers each, four blocks), trained with several seeds by masked prediction and by labels on
-# 300 to 9,469 photographs of Imagenette. Every training sees 96,000 images in all, however many
-# different photographs it has. The maps at the end, of the first seed of each kind:
+# Is that this table, or what such a training gives? The same small ViT (80 pixels, 10 × 10 patches),
+# trained with several seeds by masked prediction and by labels on 300 to 9,469 photographs of
+# Imagenette, always for 96,000 samples. The maps at the end, of the first seed of each kind:
 
 # %%
 published, where_from = tables.evidence("local_heads"), tables.about("local_heads")
@@ -304,8 +271,7 @@ if counts:
             ax.set(title="{}, {:,} photographs".format(*kind), xlabel="", ylabel="")
 
 # %% [markdown]
-# And the three measures of every training, a dot each, beside the range of their controls in grey:
-# the table before the training, and the trained one shuffled 20 times, and as often within rings.
+# And the three measures, a dot for each training, with the range of their controls in grey:
 
 # %%
 if counts:
@@ -319,18 +285,16 @@ if counts:
         plots.legend_below(axes)
 
 # %% [markdown]
-# Masked prediction puts all three measures above every control, on few photographs as on many: each
-# tile of its maps has a bright spot, and most have a cross (blurred in the map of all photographs).
-# With labels the table tells middle from edge, and how high a patch is: rows stand out, columns no
-# more than in tables shuffled within rings, and with more photographs nearness counts for less. A
-# likely reason: in photographs the row says what to expect, sky or ground, and left is like right;
-# to tell ten classes apart no patch has to know its neighbours, to fill in a hidden one it has to.
+# Masked prediction puts all three measures above every control, on few photographs as on many. With
+# labels the table tells middle from edge, and how high a patch is: rows stand out, columns do not. A
+# likely reason: in photographs the row says what to expect, sky or ground, and left is like right. To
+# tell ten classes apart no patch has to know its neighbours; to fill in a hidden one it has to.
 
 # %% [markdown]
 # ## Verdict
 #
-# By the rule from above, over the trainings by masked prediction on all photographs. Under it what the
-# one table of this run measures, with intervals over its dimensions.
+# Over the trainings by masked prediction on all photographs. Under it the one table of this run, with
+# intervals over its dimensions.
 
 # %%
 claims.show(study, "C10", live={
@@ -344,24 +308,22 @@ measures.round(4)
 # ### Next to a ViT that was trained on ImageNet
 #
 # The same notebook, run once with the weights of a ViT-Ti/16 on its grid of 14 × 14 patches: its
-# figure, committed with the project, under this run's.
+# figure under this run's.
 
 # %%
 plots.show_pictures(claims.imagenet(study, "similarity"), under=True)
 
 # %% [markdown]
-# Whether position embeddings help, and in which form (none, 1-D, 2-D, relative; Table 8, claim
-# C09), cannot be read from one table: each variant has to be trained. Notebook
-# [11](11_design_choices.ipynb) does that, and draws the map of every variant.
+# Whether position embeddings help, and in which form (none, 1-D, 2-D, relative; claim C09), is the
+# subject of notebook [11](11_design_choices.ipynb).
 
 # %% [markdown]
 # ## Second part: another resolution (§3.2)
 #
 # Fine-tuning on larger images keeps the patch size, so there are more patches than embeddings. The
-# paper interpolates the table in two dimensions, according to the patches' places in the original
-# image. The authors' code does so with a spline zoom of order 1, which is bilinear interpolation
-# between the four neighbours, with the corners of the two grids aligned: new row $i$ of $R'$
-# samples the old rows at $u_i = i\,\frac{R - 1}{R' - 1}$. Three ways to write it:
+# paper interpolates the table in two dimensions; its code does so bilinearly, with the corners of the
+# two grids aligned: new row $i$ of $R'$ samples the old rows at $u_i = i\,\frac{R - 1}{R' - 1}$.
+# Three ways to write it:
 
 # %%
 new = (max(2, round(1.5 * rows)), max(2, round(1.5 * cols)))
@@ -375,9 +337,9 @@ assert torch.allclose(ours, opened, atol=1e-6)
 assert np.abs(zoomed.reshape(-1, D) - ours.numpy()).max() < 1e-5 * max(1, pos.abs().max())
 
 # %% [markdown]
-# Libraries differ in how the two grids are aligned, in the interpolation kernel (bilinear,
-# bicubic), and in whether they smooth. The same table, and one of white noise for the worst case,
-# resized by each convention and compared with the paper's.
+# Libraries differ in how the two grids are aligned, in the interpolation kernel (bilinear, bicubic),
+# and in whether they smooth. The same table, and one of white noise for the worst case, resized by
+# each convention; the relative difference from the paper's:
 
 # %%
 noise = torch.randn(pos.shape, generator=torch.Generator().manual_seed(SEED))
@@ -396,8 +358,8 @@ by_kind = conventions.pivot(index="convention", columns="positions", values="dif
 by_kind.loc[list(CONVENTIONS)].round(3)
 
 # %% [markdown]
-# The differences as bars, without the paper's own zero; and above them the table's first principal
-# component as a map, before and after resizing.
+# The differences as bars, and above them the table's first principal component as a map, before and
+# after resizing.
 
 # %%
 strongest = torch.linalg.svd(pos - pos.mean(dim=0), full_matrices=False)[2][0]
@@ -415,18 +377,14 @@ with plots.figure(study, "resize", 2, 1, alt=alt, **size) as (top, bottom):
 
 # %% [markdown]
 # The maps look the same; the numbers differ. "timm-npz" differs from the paper by the alignment
-# alone, "torchvision" by the kernel alone (bicubic, not bilinear): the kernel matters more here.
-# "timm" and "hf" differ even where the grid grows and nothing is smoothed: with smoothing torch
-# takes another bicubic kernel (coefficient −0.5, not −0.75). The smoother a table is, the less the
-# convention matters. To reproduce the paper's fine-tuning, or to compare two libraries' accuracy at
-# a new resolution, the convention has to be the same: `vitlab` uses the paper's unless another is
-# named.
+# alone, "torchvision" by the kernel alone: the kernel matters more. ("timm" and "hf" smooth, and
+# torch then takes another bicubic kernel.) The smoother a table is, the less the convention matters.
+# To reproduce a fine-tuning, use the same one: `vitlab` uses the paper's unless another is named.
 #
-# Turn the knobs (this takes a kernel). The last map is the difference, on the scale of the others.
-# Choose *white noise* first: with the trained table the difference is a few per cent of that scale
-# and hardly to be seen. Where is it, in the middle or at the edges, and how does that change from
-# "timm" to "torchvision", which lays the corners on each other as the paper does? Then fewer rows
-# than stored: one convention smooths before it shrinks, and that shows.
+# Move the controls (this takes a kernel). The last map is the difference. Choose *white noise* first:
+# with the trained table the difference is hardly to be seen. Is it in the middle or at the edges, and
+# how does that change from "timm" to "torchvision"? Then take fewer rows than stored: one convention
+# smooths before it shrinks, and that shows.
 
 # %%
 widgets.position_resizing({f"{trained.name}'s table": pos, "white noise": noise}, (rows, cols))
@@ -546,15 +504,12 @@ assert np.allclose(by_hand, ndimage.zoom(square.numpy(), (12 / 7, 8 / 5), order=
 #
 # - The picture of Fig. 7 centre is the matrix of cosines [N N], reshaped to a grid of grids. The
 #   class token's row, the first of the table, is left out.
-# - Nearness, rows and columns are three different findings. Each is measured against untrained and
-#   shuffled tables, and a table can have one without the others: labels alone teach a small ViT
-#   rows and no columns, masked prediction both.
+# - Nearness, rows and columns are three different findings, each measured against untrained and
+#   shuffled tables. Labels alone teach a small ViT rows and no columns, masked prediction both.
 # - A resized table depends on the library. The paper's way is bilinear with aligned corners.
 #
 # ## References
 #
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at
-#   Scale*, ICLR 2021, arXiv:2010.11929: Eq. 1, §3.2, §4.5, App. D.4, Fig. 7 centre, Fig. 10, Table
-#   8.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
 # - N. Mantel, *The detection of disease clustering and a generalized regression approach*, Cancer
 #   Research 27, 1967: shuffling the places as a test of similarity against distance.

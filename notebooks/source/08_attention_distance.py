@@ -7,20 +7,12 @@
 # %% [markdown]
 # # 08 · Mean attention distance
 #
-# **In the lowest blocks some heads attend to neighbouring patches and others to the whole image;
-# with depth, attention distance grows.**
+# **In the lowest blocks some heads attend to neighbouring patches and others to the whole image; with
+# depth, attention distance grows.**
 #
-# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 7 (right), Fig. 11,
-# App. D.7.
-#
-# | preset | what runs | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke` | 8 images, 1 untrained control | under 15 s |
-# | `quick` | 128 images as in the paper, 2 controls | about 30 s |
-# | `full` | 512 images, 5 controls; with Imagenette 45 trainings too | about 1 min, and hours |
-#
-# The times are for the bundled lab model. A model at 224 pixels takes longer: `WEIGHTS` says which
-# one.
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 7 (right), Fig. 11, App.
+# D.7. Claims C12, C13; of later work L01, L02. Half a minute at `quick`; a model at 224 pixels takes
+# longer.
 
 # %% [markdown]
 # ## What you will learn
@@ -28,25 +20,21 @@
 # - what "how far a head looks" means, in pixels, and how to compute it from the attention matrix
 # - why two programs that treat the class token differently disagree about the same head
 # - how to tell what training did from what the architecture does by itself
-# - which mistakes in circulating code change this figure without any error message
+# - which mistakes in circulating code change this figure
 #
 # **Prerequisites**: self-attention as in notebook 01; means, rank correlation, confidence intervals.
 
 # %% [markdown]
-# `WEIGHTS` takes `"lab"` (a small ViT that was trained on photographs: first to predict hidden
-# patches, then with labels), `"lab-masked"` (the same before it saw labels), `"lab-world"` (a
-# smaller one of painted images), a timm name such as `"vit_base_patch16_224"`, or the path of a
-# safetensors file.
+# `WEIGHTS`: `"lab"` (a small ViT trained on photographs: first to predict hidden patches, then with
+# labels), `"lab-masked"` (the same before labels), `"lab-world"` (a smaller one, of synthetic
+# images), a timm name such as `"vit_base_patch16_224"`, or a `.safetensors` file.
 #
-# `IMAGES` takes `"crops"` (many small cut-outs of three photographs), `"photographs"`, `"world"`
-# (painted images), or the name or folder of a data set; with `"auto"`, lab models that were trained
-# on photographs get crops of their input size, those of the painted world get painted images, and
-# all others whole photographs. The three photographs come with the dependencies; more are taken
-# from `photos/` and `imagenette-sample/` in the folder that the variable `VITLAB_DATA` names.
+# `IMAGES`: `"crops"` (many cut-outs of three photographs), `"photographs"`, `"world"`, or the name or
+# folder of a data set; `"auto"` takes what the model was trained on. More photographs are read from
+# `photos/` and `imagenette-sample/` in the folder that `VITLAB_DATA` names.
 #
-# `HYBRID` names a hybrid to compare the model with; `"auto"` takes `"lab-hybrid"` where it is this
-# model with a ResNet in front, trained on the same data in the same steps, at the same image size,
-# as both files say of themselves. Otherwise no hybrid is compared.
+# `HYBRID`: a hybrid to compare with; `"auto"` takes `"lab-hybrid"` where it was trained like this
+# model.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -56,8 +44,7 @@ IMAGES = "auto"
 HYBRID = "auto"
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures and its verdict go to
-# `figures/out/<preset>/`.
+# Imports. `study` is this execution.
 
 # %%
 import itertools
@@ -87,55 +74,30 @@ print(f"hybrid to compare with: {HYBRID or 'none was trained like this model'}")
 # ## Prediction
 #
 # **The paper** (Fig. 7 right): in the first block the heads' distances range from a few pixels to
-# most of the image; in the upper half of the blocks all are large. The authors liken this distance
-# to the receptive field of a convolution.
+# most of the image; in the upper half of the blocks all are large. The lab models have few blocks and
+# coarse grids, on which "local" and "global" lie closer together. What do you expect of them?
 #
-# **At this scale** we expect both, weaker. The lab models have few blocks and coarse grids, on which
-# the distance to the nearest patch is a good part of the longest, so that "local" and "global" lie
-# closer together than in the paper's models. Prediction of hidden patches, with which the training
-# of `lab` begins, needs near patches; with labels alone and too few images, the lowest blocks of
-# ViTs have been found not to learn local attention (Raghu et al. 2021).
-#
-# **Decision rules, fixed before the run.** For every image, the *trend* is Spearman's rank
-# correlation of block number with the block's distance (mean over heads), and the *spread* of a
-# block is the largest minus the smallest distance of its heads. Distances are in mode "paper"
-# (explained below). Untrained models are averaged and compared image by image; intervals are 95 %
-# over images. A condition fails if its whole interval lies below the margin, even if above 0: a
-# correlation under 0.1, or a distance under a tenth of the stride, is no difference. Otherwise it
-# holds if the whole interval lies above 0. What is left is undecided, as all is with fewer than five
-# images.
-#
-# **C12** has two parts. *Growth*: the trend, and the trend minus the untrained models'. *Variety*:
-# the spread of the first block minus that of the last, and the spread of the first block minus the
-# untrained models'. Both parts hold: *reproduced*. One holds, the other fails: *partly reproduced*.
-# Both fail: *not reproduced*. What remains is *inconclusive*. A flat or falling curve, or an
-# untrained model that shows the same curve, would refute the claim.
+# **Decision rules** (how to read them: notebook 00), from intervals over images. **C12** has two
+# parts. *Growth*: the *trend*, the rank correlation of a block's distance with its number, is above 0
+# and above untrained models'. *Variety*: the *spread*, the largest minus the smallest distance of a
+# block's heads, is larger in the first block than in the last, and than in untrained models.
 #
 # **C13**: hybrids show less local attention in their lowest blocks. A head is *local* where its
-# distance, in mode "paper", is below half that of attention spread evenly over the *patches*, with
-# none on the class token. The condition: the share of local heads in the lowest third of the blocks,
-# hybrid minus ViT, lies below 0, by a margin of 5 percentage points.
-# Where the ViT has no local head there: *not testable at this scale*. We expect C13 to hold: the
-# hybrid's ResNet is small, but its receptive fields overlap.
+# distance is below half that of attention spread evenly over the patches. The share of local heads in
+# the lowest third of the blocks, hybrid minus ViT, is below 0, where 5 points are no difference.
 #
-# **Beyond the paper: where local heads come from.** Two claims of later work. **L01** (Raghu et al.
-# 2021): with labels alone and few images, heads of the lowest blocks do not become local. **L02**
-# (Park et al. 2023): masked prediction makes them local where labels do not. The quantity is the
-# share of local heads in the lower half of the blocks when a training ends; intervals are 95 % over
-# seeds, each with weights and photographs of its own. L01 holds if with 300 and with 1,000
-# photographs that share lies below 5 %. L02 has one condition for each number of photographs:
-# masked − labels, paired by seed, lies above 0, where less than 5 points are no difference. Fewer
-# than five seeds leave a condition undecided. These rules were fixed before the runs, though not
-# without a guess: in trials with other settings, one seed each, masked prediction had made heads
-# local and labels had not.
+# **Beyond the paper: where local heads come from**, from intervals over seeds. **L01** (Raghu et al.
+# 2021): with labels alone and few images, heads of the lower half of the blocks do not become local:
+# with 300 and with 1,000 photographs less than 5 % of them end so. **L02** (Park et al. 2023): masked
+# prediction makes more of them local than labels do, by more than 5 points, for each number of
+# photographs.
 
 # %% [markdown]
 # ## Idea
 #
 # Let $A$ be a head's attention after the softmax, and $d_{ij}$ the distance in pixels between the
 # centres of the patches $i$ and $j$. Prefix tokens (the class token) have no place in the image:
-# their rows and columns are dropped. The head's mean attention distance on an image of $N$ patches
-# is
+# their rows and columns are dropped. The head's mean attention distance on an image of $N$ patches is
 #
 # $$ \bar d = \frac1N \sum_{i=1}^{N} \sum_{j=1}^{N} A_{ij}\, d_{ij}. $$
 #
@@ -153,10 +115,9 @@ def open_distance(attn, grid, stride, n_prefix):
 
 # %% [markdown]
 # The distance of *uniform attention*, equal to all tokens, follows from the grid alone; here on the
-# paper's, 14 × 14 patches of 16 pixels. With a class token a share of 1/197 of every row falls on
-# it. In mode **"paper"** the rows stay as they are once its column is dropped, so that this share
-# counts as distance 0. In mode **"renormalized"** the rows are made to sum to 1 again, as if there
-# were no class token.
+# paper's, 14 × 14 patches of 16 pixels. With a class token, 1/197 of every row falls on it. In mode
+# **"paper"** the rows stay as they are once its column is dropped: its share counts as distance 0. In
+# mode **"renormalized"** the rows are made to sum to 1 again.
 
 # %%
 with_class, patches_only = (torch.full((1, 1, n, n), 1 / n) for n in (197, 196))
@@ -169,8 +130,7 @@ print(f"attention to oneself alone, either mode:  {oneself:.2f} px")
 
 # %% [markdown]
 # Now an image and the model of this run. `attention_maps` returns one matrix per block,
-# `[image, head, query, key]`; every row is a distribution. Our four lines must agree with the
-# package's function.
+# `[image, head, query, key]`; every row is a distribution.
 
 # %%
 picture = measure.picture_of(pretrained, IMAGES, SEED)
@@ -191,9 +151,9 @@ print(f"{grid[0]} × {grid[1]} patches, {n_prefix} prefix token(s)")
 # %% [markdown]
 # ### See it
 #
-# One query patch, framed in white and red, and the attention from there of four heads: those of the
-# shortest and of the longest distance in the first block, and in the last. Yellow is attention, on a
-# square-root scale of each picture's own; the picture below it is darkened.
+# One query patch, framed, and the attention from there of four heads: those of the shortest and of
+# the longest distance in the first block, and in the last. Yellow is attention, on a square-root
+# scale of each picture's own.
 
 # %%
 shown = measure.view(pretrained, [picture])[0].numpy()
@@ -220,11 +180,10 @@ with plots.figure(study, "query_attention", alt=alt, mosaic=names, figsize=(11, 
         axes[title].set_title(f"{title}\n{pixels:.0f} px over all queries", fontsize=11)
 
 # %% [markdown]
-# The same for every patch, with every head of every block at once. Point at a patch of the picture,
-# or tap it: all maps show the attention from there, and the mean distance of the chosen head stands
-# beside the picture. Compare a patch on the object with one in a corner. Which heads attend to
-# neighbouring patches wherever you point, and which always to the same place? The viewer needs no
-# kernel; until the cell has run in a notebook that you trust, a still picture of it is shown.
+# The same for every patch, with every head of every block at once. Point at a patch, or tap it: all
+# maps show the attention from there. Which heads attend to neighbouring patches wherever you point,
+# and which always to the same place? The viewer needs no kernel; until the cell has run in a notebook
+# that you trust, a still picture of it is shown.
 
 # %%
 viewer.view(pretrained, picture, title=f"{pretrained.name}: attention of every head", fit=True)
@@ -232,8 +191,8 @@ viewer.view(pretrained, picture, title=f"{pretrained.name}: attention of every h
 # %% [markdown]
 # ## Experiment
 #
-# Every head of every block, on every image, in both modes, with the attention to the class token;
-# then the same for models of this architecture that were never trained.
+# Every head of every block, on every image, in both modes; then the same for models of this
+# architecture that were never trained.
 
 # %%
 table = measure.distances(WEIGHTS, IMAGES, **measure.SIZES[PRESET]["distances"], seed=SEED)
@@ -242,9 +201,8 @@ table[["model", "image", "block", "head", "distance_px", "renormalized_px", "pre
 # %% [markdown]
 # ## Figure
 #
-# The paper's dot plot: one dot per head and block, in mode "paper"; the heads of a block stand side
-# by side, in the order of their numbers, and a thin line joins the blocks' means. The dashed line is
-# uniform attention in the same mode. The axis begins at 0 unless all dots lie in its upper half.
+# The paper's dot plot: one dot per head and block, in mode "paper"; a thin line joins the blocks'
+# means. The dashed line is uniform attention.
 
 # %%
 heads, image_px = measure.head_summary(table), pretrained.image_size[1]
@@ -258,19 +216,16 @@ with plots.figure(study, "attention_distance", alt=alt, figsize=(7.6, 4.8)) as a
     plots.plot_attention_distances(heads, ax, uniform=uniform_paper, image_px=image_px)
 
 # %% [markdown]
-# Each dot is a head, averaged over all queries of all images; its bar is the interval over images.
-# The untrained models lie in a narrow band near the dashed line: their attention is close to
-# uniform whatever the image, in every block. What the dots do beyond that band is an effect of
-# training. Dots below it are heads that learned to attend to near patches (or to the class token,
-# see below); dots above it are heads whose attention gathers where most queries are far away, such
-# as the border of the image.
+# Each dot is a head, averaged over all queries of all images. The untrained models lie in a narrow
+# band near the dashed line, in every block: what the dots do beyond it is an effect of training. Dots
+# below are heads that learned to attend to near patches (or to the class token, see below); dots
+# above are heads whose attention gathers where most queries are far away, such as the border.
 
 # %% [markdown]
 # ### Two modes, and the class token
 #
-# The authors' code leaves the rows of $A$ as they are when the class token's column is dropped:
-# mode "paper", used above. Mode "renormalized" asks for the distance of the attention that is on
-# patches. The right panel shows the share of attention on which the modes differ.
+# Left, mode "renormalized": the distance of the attention that is on patches. Right, the share of
+# attention that goes to the class token, on which the modes differ.
 
 # %%
 alt = "Left: attention distance in mode 'renormalized', per head and block. Right: the share of "
@@ -293,9 +248,8 @@ Markdown(
 # A head with a short distance in mode "paper" may be *local*, or it may attend to the class token.
 # Only the second panel tells the two apart, so the distance should never be shown without it.
 #
-# Turn the knobs (this takes a kernel). Switch the mode with one block in view: dots on the right
-# rise, and the more they attend to the class token, the higher. Which block's heads change their
-# *order*?
+# Move the controls (this takes a kernel). Switch the mode: dots rise, and the more they attend to the
+# class token, the higher. Which block's heads change their *order*?
 
 # %%
 widgets.distance_modes(heads, image_px)
@@ -305,9 +259,8 @@ widgets.distance_modes(heads, image_px)
 #
 # ### C12: growth and variety
 #
-# The table shows the four quantities of the rule and the spread of the first block, in mode "paper", in
-# pixels but for the trend; each is a mean over images with its 95 % interval. Under it the verdict, which
-# is that of `lab`; the interval covers other images, not other trainings.
+# The verdict is that of `lab`, and its interval covers other images, not other trainings. Under it
+# the quantities of the rule for this run.
 
 # %%
 per_image = measure.contrasts(table)
@@ -321,10 +274,9 @@ pd.Series(numbers, name="mean over images").map(str).to_frame()
 # ### C13: the hybrid
 #
 # The hybrid's tokens come out of a ResNet, which has mixed neighbouring pixels already. If heads of
-# low blocks are local because low-level features need neighbourhoods, the hybrid needs fewer of
-# them. We compare a hybrid with the same transformer, trained on the same data in the same steps.
-# Heads below the dotted line are local. Without such a hybrid there is no figure, and C13 is not
-# judged.
+# low blocks are local because low-level features need neighbourhoods, the hybrid needs fewer of them.
+# We compare a hybrid with the same transformer, trained on the same data in the same steps. Heads
+# below the dotted line are local.
 
 # %%
 if HYBRID:
@@ -344,12 +296,9 @@ if HYBRID:
         plots.legend_below(axes)
 
 # %% [markdown]
-# The share of local heads in the lowest third of the blocks, image by image. Attention to the class
-# token counts as distance 0 in mode "paper", so a head can be local by this rule merely because it
-# attends to the class token. The note under the verdict therefore says what it would be in mode
-# "renormalized", by the same limit: there C13 would not be reproduced. The one head of `lab` that is
-# local in mode "paper", head 4 of block 1, owes it to the 28 % of its attention that goes to the
-# class token.
+# The share of local heads in the lowest third of the blocks, image by image. The one head of `lab`
+# that is local owes it to its attention to the class token, which counts as distance 0: in mode
+# "renormalized" C13 would not be reproduced.
 
 # %%
 live = {}
@@ -363,12 +312,9 @@ claims.show(study, "C13", live=live)
 # %% [markdown]
 # ### How local heads come about (beyond the paper)
 #
-# A ViT's trained heads are looked at after its training as a rule. Here the same small ViT is trained
-# on photographs by masked prediction (notebook 10) and by labels, on 300, 1,000, 3,000 and all 9,469
-# photographs of Imagenette. Every training sees 96,000 images in all, however many different
-# photographs it has, and every head's distance is measured on the way. In the figures a thin line is
-# one seed, a thick one their mean. These trainings belong to the preset `full`: at others the committed
-# runs are drawn, and the words below say how many of those planned they are.
+# The same small ViT is trained on photographs by masked prediction (notebook 10) and by labels, on
+# 300 to 9,469 photographs of Imagenette, always for 96,000 samples. Every head's distance is measured
+# on the way. A thin line is one seed, a thick one their mean.
 
 # %%
 rows, where_from = tables.evidence("local_heads"), tables.about("local_heads")
@@ -388,8 +334,7 @@ if counts:
         axes[0, 0].set_ylim(-0.02, min(1.02, max(0.3, 1.25 * shares["local"].max())))
 
 # %% [markdown]
-# And every head of one training of each kind, its first seed: above by masked prediction, below by
-# labels.
+# Every head of one training of each kind: above by masked prediction, below by labels.
 
 # %%
 if counts:
@@ -413,9 +358,8 @@ if counts:
         plots.legend_below(axes)
 
 # %% [markdown]
-# When the first head becomes local and stays so (some head local at every later evaluation), in how
-# many of the seeds; and the share of all heads that is local at the end, with its 95 % interval over
-# the seeds:
+# When the first head becomes local and stays so, in how many of the seeds; and the share of all heads
+# that is local at the end:
 
 # %%
 if counts:
@@ -431,17 +375,14 @@ if counts:
     display(pd.DataFrame(lines, columns=[*columns, "local at the end"]).style.hide())
 
 # %% [markdown]
-# In the committed runs few photographs are no obstacle by themselves. In every training by hidden
-# patches, on 300 photographs as on all 9,469, the first heads become local in block 1, within 34,000
-# of the 96,000 images seen, and block 2 follows after 43,000 or more. At the end nine in ten heads of
-# these two blocks or more are local. With 300 photographs most heads of block 4 stay global, so that
-# distance grows with depth as in the paper's Fig. 7; with more of them, two in five become local there
-# too. Labels of the same photographs leave every head near uniform attention to the end. A likely
-# reason is what each objective asks for: to say what a hidden patch looked like, it helps to look next
-# to it, while ten classes can be told apart to some extent by what an image holds as a whole.
+# In every training by hidden patches, on few photographs as on many, the first heads become local in
+# block 1, then in block 2; with the fewest photographs the last block stays global, so that distance
+# grows with depth as in the paper's Fig. 7. Labels of the same photographs leave every head near
+# uniform attention to the end. A likely reason: to say what a hidden patch looked like, it helps to
+# look next to it; to tell ten classes apart, it need not.
 
 # %% [markdown]
-# The verdicts on L01 and L02, by the rules from above:
+# The verdicts on L01 and L02:
 
 # %%
 claims.show(study, "L01")
@@ -450,9 +391,8 @@ claims.show(study, "L02")
 # %% [markdown]
 # ### Next to a ViT that was trained on ImageNet
 #
-# The same notebook, run once with the weights of a ViT-Ti/16 at 224 pixels on photographs: its
-# figure, committed with the project, next to this run's. Distances are in pixels of each model's own
-# images.
+# The same notebook, run once with the weights of a ViT-Ti/16 at 224 pixels. Distances are in pixels
+# of each model's own images.
 
 # %%
 plots.show_pictures(claims.imagenet(study, "attention_distance"))
@@ -662,20 +602,15 @@ assert np.allclose(distance_of(even, (14, 14), 16), 115.90, atol=0.01)  # unifor
 #
 # - Attention distance is the attention-weighted distance between patches, in pixels: the
 #   transformer's counterpart of a receptive field, but learned, and different in every head.
-# - Untrained attention is close to uniform in every block; spread between heads and growth with
-#   depth are learned.
-# - What a training asks for decides: predicting hidden patches makes heads of the lowest blocks
-#   local even on a few hundred photographs, labels of these do not.
-# - Attention to the class token counts as distance 0 in the paper's figure. Show its share beside
+# - Untrained attention is close to uniform in every block.
+# - Predicting hidden patches makes heads of the lowest blocks local even on a few hundred
+#   photographs, labels of these do not.
+# - Attention to the class token counts as distance 0 in the paper's figure. Show its share next to
 #   the distance, or a head that attends to the class token will be taken for a local one.
 #
 # ## References
 #
-# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at
-#   Scale.* ICLR 2021, arXiv:2010.11929.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
 # - M. Raghu et al. *Do Vision Transformers See Like Convolutional Neural Networks?* NeurIPS 2021,
-#   arXiv:2108.08810: the same measure, on more models and as a function of the amount of training
-#   data.
+#   arXiv:2108.08810: the same measure, as a function of the amount of training data.
 # - N. Park et al. *What Do Self-Supervised Vision Transformers Learn?* ICLR 2023, arXiv:2305.00729.
-# - A. Steiner et al. *How to train your ViT? Data, Augmentation, and Regularization in Vision
-#   Transformers.* TMLR 2022, arXiv:2106.10270: where most public ViT weights come from.

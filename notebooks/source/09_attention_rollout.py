@@ -10,26 +10,17 @@
 # **Followed back through all blocks, the attention of the class token falls on the object that is
 # classified.**
 #
-# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 6, Fig. 14, App. D.8;
-# the method is Abnar and Zuidema's (2020).
-#
-# | preset | what runs | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke` | 16 images with masks, 1 untrained control | under 15 s |
-# | `quick` | 256 images, 2 controls | about 20 s |
-# | `full` | 512 images, 5 controls | about 1 min |
-#
-# The times are for the bundled lab models. A model at 224 pixels takes minutes: `WEIGHTS` and
-# `WORLD_WEIGHTS` say which ones.
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 6, Fig. 14, App. D.8; the
+# method is Abnar and Zuidema's (2020). Claim C14. 20 seconds at `quick`; a model at 224 pixels takes
+# minutes.
 
 # %% [markdown]
 # ## What you will learn
 #
-# - how the attention of many blocks becomes one map, and why the identity matrix stands for the
-#   skip connections
+# - how the attention of many blocks becomes one map, and why the identity matrix stands for the skip
+#   connections
 # - how to measure what the picture shows: the map's mass inside an object mask, against three
 #   controls
-# - whether rollout tells more than the last block's attention alone
 # - which mistakes in circulating code make wrong maps that look as convincing
 #
 # **Prerequisites**: self-attention as in notebook 01; matrix products; confidence intervals.
@@ -37,9 +28,8 @@
 # %% [markdown]
 # Two models are looked at. `WEIGHTS` is for photographs: `"lab"` (a small ViT that was trained on
 # photographs), a timm name such as `"vit_base_patch16_224"`, or the path of a safetensors file.
-# `WORLD_WEIGHTS` is for painted images, whose objects have exact masks, so that what the picture
-# shows can be measured: `"lab-world"` was trained on them; any other weights are out of their domain
-# there.
+# `WORLD_WEIGHTS` is for synthetic images, whose objects have exact masks: `"lab-world"` was trained
+# on them; any other weights are out of their domain there.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -48,8 +38,7 @@ WEIGHTS = "lab"
 WORLD_WEIGHTS = "lab-world"
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures and its verdict go to
-# `figures/out/<preset>/`.
+# Imports. `study` is this execution.
 
 # %%
 import numpy as np
@@ -77,29 +66,20 @@ for what, model in (("photographs", of_photographs), ("the world", of_world)):
 # %% [markdown]
 # ## Prediction
 #
-# **The paper** (Fig. 6, Fig. 14) shows photographs, selected or random, in which rollout is bright
-# on the object. It gives no number.
+# **The paper** (Fig. 6, Fig. 14) shows photographs in which rollout is bright on the object. It gives
+# no number. The images of the world come with masks, so that it can be measured: *mass − area* is the
+# share of the rollout's mass inside the mask of the labelled object, minus the share of the image
+# that the object covers. A map that is independent of the object scores 0 on average. What do you
+# expect of an untrained model?
 #
-# **Here** the images of the world come with the masks of their objects, so that it can be measured:
-# *mass − area* is the share of the rollout's mass that lies inside the mask of the labelled object,
-# minus the share of the image that the object covers. A map that is independent of the object
-# scores 0 on average. We expect clearly more than 0 for a model that has learned these classes, and
-# a little more than 0 even for untrained ones: random attention already prefers patches of high
-# contrast.
+# **Decision rule** (how to read it: notebook 00), from intervals over images:
 #
-# **Decision rule, fixed before the run.** Intervals are 95 % t intervals over images;
-# differences are paired by image. A condition fails if its whole interval lies below 1 percentage
-# point, even if above 0: so small a difference is none. Otherwise it holds if the whole interval lies
-# above 0, and is undecided if not.
-#
-# 1. *mass − area* of the trained model lies above 0;
-# 2. so does its difference to untrained models (averaged);
+# 1. *mass − area* of the trained model is above 0;
+# 2. so is its difference to untrained models;
 # 3. and its difference to the same score with **another image's mask**: a map that is merely bright
 #    in the middle, where objects are more often, gains nothing there.
 #
-# All three hold: *reproduced*. The first and one other hold, one fails: *partly reproduced*. The
-# first fails, or both others: *not reproduced*. Where the undecided ones leave more than one of
-# these open: *inconclusive*.
+# Without the first, or without both others, the claim is *not reproduced*.
 
 # %% [markdown]
 # ## Idea
@@ -110,9 +90,8 @@ for what, model in (("photographs", of_photographs), ("the world", of_world)):
 #
 # $$ R = \hat A_L \hat A_{L-1} \cdots \hat A_1 . $$
 #
-# Row $i$ of $R$ says how much of token $i$'s final state comes from each input token, if nothing
-# but attention mixed tokens and everything else were the identity. The class token's row, without
-# the class token's own entry, is the map. In a few lines:
+# Row $i$ of $R$ says how much of token $i$'s final state comes from each input token, if nothing but
+# attention mixed tokens. The class token's row, without its own entry, is the map:
 
 
 # %%
@@ -126,9 +105,8 @@ def open_rollout(maps, grid, n_prefix):
 
 
 # %% [markdown]
-# Six images of the world, and the model that was trained on it. The package carries only the class
-# token's row, from the last block down: a row vector times a matrix, in place of a matrix times a
-# matrix. The result must be the same, and every row of $R$ must be a distribution.
+# Six images of the world. The package carries only the class token's row, from the last block down: a
+# row vector times a matrix, in place of a matrix times a matrix. The result must be the same.
 
 # %%
 world = measure.world_at(of_world.image_size, 6, SEED)
@@ -147,10 +125,8 @@ print(f"{len(maps)} blocks of {maps[0].shape[1]} heads → one map of {grid[0]} 
 # ### See it: the world
 #
 # As in the paper, the map is enlarged to the image's size, divided by its maximum, and multiplied
-# with the image: where rollout is low, the picture is dark. One thing is ours: we leave a share
-# `FLOOR` of the brightness everywhere, or one could not see what rollout passes over. The labelled
-# object is outlined. Below the trained model's rollout stand its last block's raw attention and the
-# rollout of an untrained model.
+# with the image: where rollout is low, the picture is dark. (We leave a share `FLOOR` of the
+# brightness everywhere, so that one sees what rollout passes over.)
 
 
 # %%
@@ -174,7 +150,8 @@ BELOW += "by an untrained model's rollout."
 
 
 # %% [markdown]
-# Six images of the world that no training has seen:
+# Six images that no training has seen, the labelled object outlined; below the trained model's
+# rollout, its last block's raw attention, and the rollout of an untrained model:
 
 # %%
 pictures = measure.view(of_world, list(world.images)).numpy()  # [images height width 3]
@@ -185,14 +162,11 @@ with plots.figure(study, "world", 4, len(x), alt=alt, **size) as axes:
     plots.plot_overlays(pictures, lit, axes, world.masks.numpy(), FLOOR)
 
 # %% [markdown]
-# What lies outside the outlines should be dark. The untrained model lights almost everything, since
-# its attention is close to uniform.
+# What lies outside the outlines should be dark. The untrained model lights almost everything.
 
 # %% [markdown]
-# The first of these images once more, in the viewer: rollout from the class token, in proportion to
-# its maximum. Row $i$ of $R$ belongs to token $i$, so every patch has a rollout of its own: point
-# at one to see it in place of the class token's. "All heads" shows the attention that was
-# multiplied.
+# The first of these images in the viewer. Row $i$ of $R$ belongs to token $i$, so every patch has a
+# rollout of its own: point at one to see it. "All heads" shows the attention that was multiplied.
 
 # %%
 title = f"{of_world.name}: rollout of every token"
@@ -202,10 +176,8 @@ viewer.view(of_world, world.images[0], show="rollout", title=title, fit=True)
 # ### See it: photographs
 #
 # Photographs that come with the dependencies, and those in `photos/` of the folder `VITLAB_DATA`
-# names, cut as the model is given them and drawn with more pixels than it is given. The lab model
-# has seen photographs, but of ten classes: it has no class for a pagoda, a flower or a portrait.
-# What is bright there says from which patches its class token has gathered, not that it recognizes
-# the object.
+# names. The lab model has no class for a pagoda, a flower or a portrait. What is bright says from
+# which patches its class token has gathered, not that it recognizes the object.
 
 # %%
 photographs = datasets.photographs(limit=6, sample=False)
@@ -220,18 +192,16 @@ with plots.figure(study, "photographs", 4, len(taken), alt=alt, **size) as axes:
     plots.plot_overlays(views, lit, axes, floor=FLOOR)
 
 # %% [markdown]
-# A few pictures do not say how often rollout misses the object, and one tends to see an object in
-# any bright spot. The masks make it a measurement.
+# One tends to see an object in any bright spot. The masks make it a measurement.
 
 # %% [markdown]
 # ### Which rollout? Variants side by side
 #
 # "Attention rollout" in other people's figures is often something else. The paper takes the *mean*
-# over heads and keeps everything. Circulating code offers the *maximum* or *minimum* over heads and
-# a *discard ratio*: in every block, the smallest entries of each image are set to 0. The last
-# block's *raw attention* is no rollout at all. *Gradient-weighted* rollout (Chefer et al. 2021)
-# weights each block's attention with the gradient of one class's logit and keeps what is positive:
-# it explains a class, here the model's own answer, and needs a classifier.
+# over heads and keeps everything. Circulating code offers the *maximum* or *minimum* over heads and a
+# *discard ratio*: in every block, the smallest entries are set to 0. The last block's *raw attention*
+# is no rollout at all. *Gradient-weighted* rollout (Chefer et al. 2021) weights attention with the
+# gradient of one class's logit and keeps what is positive: it explains a class.
 
 
 # %%
@@ -257,9 +227,8 @@ if reads_class_token(of_world.model):
     assert torch.allclose(methods[paper], rollout, atol=1e-6)
 
 # %% [markdown]
-# Fig. 6 sets the image beside its rollout; here the variants follow in the same row. The second of
-# the two rollouts is the same map without the smooth enlargement, one value a patch: all that the
-# smooth picture knows. Two images of the world with its model, then photographs with theirs.
+# The image, the paper's rollout smooth and patch by patch (all that the smooth picture knows), then
+# the variants. Two images of the world with its model, then photographs with theirs.
 
 
 # %%
@@ -285,12 +254,9 @@ with plots.figure(study, "variants", 2 + count, 1 + len(both), alt=alt, **option
     plots.plot_overlays(views[:count], {n: of_four[n] for n in both}, axes[2:], floor=FLOOR, across=True)
 
 # %% [markdown]
-# Two columns can be compared with the paper's Fig. 6 and 14: the two beside the input, which are
-# one map drawn twice. Maximum and minimum over heads answer another question (what *any* head, or
-# *every* head, looks at), and discarding makes a map look sharp by construction, whatever the model
-# has learned. The raw attention leaves out all blocks but one, and the gradient-weighted map
-# belongs to a class. How far each is from the paper's, patch by patch, and how much of it lies on
-# the object of the six images of the world:
+# Maximum and minimum answer another question (what *any* head, or *every* head, looks at), and
+# discarding makes a map look sharp by construction, whatever the model has learned. How far each is
+# from the paper's, and how much of it lies on the object:
 
 
 # %%
@@ -309,14 +275,12 @@ rows = {name.replace("\n", " "): beside_the_papers(each) for name, each in metho
 pd.DataFrame(rows).T.round(2)
 
 # %% [markdown]
-# Six images illustrate and decide nothing; the experiment below has enough of them for intervals.
-# But the variant alone changes these numbers, with the same model and images, so a figure has to
-# name it. A map with a high peak is not a better map: the second column grows with discarding,
-# which knows nothing of the object.
+# The variant alone changes these numbers, with the same model and images: a figure has to name it. A
+# map with a high peak is not a better map: the second column grows with discarding, which knows
+# nothing of the object.
 #
-# Turn the knobs (this takes a kernel). With the mean over heads, discard more and more, and watch
-# the peak in the sentence grow; does the share on the object grow with it? Then do the same with
-# the maximum and the minimum, on another image.
+# Move the controls (this takes a kernel). With the mean over heads, discard more and more: the peak
+# grows; does the share on the object grow with it? Then take the maximum and the minimum.
 
 # %%
 widgets.rollout_variants(
@@ -331,9 +295,9 @@ widgets.rollout_variants(
 # %% [markdown]
 # ## Experiment
 #
-# Held-out images of the world with exact masks of the visible part of the labelled object; trained
-# model and untrained controls; rollout and the last block's attention; the image's own mask and
-# another image's.
+# Held-out images of the world with exact masks of the visible part of the object; trained model and
+# untrained controls; rollout and the last block's attention; the image's own mask and another
+# image's.
 
 # %%
 table = measure.rollout(WORLD_WEIGHTS, **measure.SIZES[PRESET]["rollout"], seed=SEED)
@@ -343,7 +307,7 @@ table[["model", "method", "image", "mass", "area", "shuffled_mass", "hit", "chan
 # ## Figure
 #
 # Left, every image: the share of rollout mass on the object over the object's share of the image.
-# Right, the means that decide, as mass − area; the lower three are differences paired by image.
+# Right, the means as mass − area; the lower three are differences paired by image.
 
 # %%
 pairs = measure.per_image(table)
@@ -364,10 +328,10 @@ with plots.figure(study, "mass_on_object", 1, 2, alt=alt, figsize=(10, 4.2)) as 
 
 # %% [markdown]
 # Dots above the dashed line are images whose object gets more of the mass than its area. The second
-# and third row on the right are the controls, which need no knowledge of the object: untrained
-# attention, which favours patches of high contrast, and another image's mask, which like most
-# objects is nearer to the middle. The fourth and fifth row are what is left beyond them. The last
-# compares rollout with the last block's raw attention: left of 0, rollout puts less on the object.
+# and third row on the right need no knowledge of the object: untrained attention favours patches of
+# high contrast, and another image's object is, like most, near the middle. The next two rows are what
+# was learned beyond them. In the last, rollout puts more on the object than the last block's raw
+# attention does.
 
 # %% [markdown]
 # The pointing game asks only whether the patch of the highest value is mostly object:
@@ -378,13 +342,11 @@ share.rename(columns={"hit": "pointing hits", "chance": "hits by chance"}).round
 
 # %% [markdown]
 # Mass and pointing need not agree: a map may put most of its mass on the object and have its one
-# highest patch in the background; in large models such patches hold information about the whole
-# image (Darcet et al. 2024).
+# highest patch in the background; in large models such patches hold information about the whole image
+# (Darcet et al. 2024).
 
 # %% [markdown]
 # ## Verdict
-#
-# By the rule from above, from 256 images of the world seen by `lab-world`; under it this run's number.
 
 # %%
 own = pairs[pairs["method"] == "rollout"]
@@ -392,15 +354,12 @@ excess = claims.Estimate.of(100 * own["trained"], "points", "images")
 claims.show(study, "C14", live={"rollout mass on the object minus its area": excess})
 
 # %% [markdown]
-# The intervals cover other images, not other trainings: there is one trained model. And mass on the
-# object is not yet *use* of the object: rollout follows attention weights and knows nothing of
-# values, MLPs or the head.
+# The interval covers other images, not other trainings. And mass on the object is not yet *use* of
+# the object: rollout knows nothing of values, MLPs or the head.
 #
-# Whether a place is used can be tested by hiding it. Turn the knobs (this takes a kernel), and move
-# the square from a corner over the object: where does the probability of the answer fall most, and
-# is rollout bright there? The hidden square has the mean colour of the picture, which is itself
-# something a model may never have seen; so compare with a square of the same size elsewhere. A
-# picture of your own has to be of one of the classes to mean anything to this model.
+# Whether a place is used can be tested by hiding it. Move the square from a corner over the object
+# (this takes a kernel): where does the probability of the answer fall most, and is rollout bright
+# there? Compare with a square of the same size elsewhere.
 
 # %%
 widgets.occlusion(of_world, world.images[0], world.classes)
@@ -408,10 +367,9 @@ widgets.occlusion(of_world, world.images[0], world.classes)
 # %% [markdown]
 # ### Next to a ViT that was trained on ImageNet
 #
-# The same notebook, run once with the weights of a ViT-Ti/16 for photographs and world alike: its
-# photographs, committed with the project, under this run's. The synthetic world is out of that
-# model's domain, and it shows: rollout puts hardly more weight on the object than the object's area.
-# A score of rollout is one of the model on these images, not of rollout alone.
+# The same notebook, run once with the weights of a ViT-Ti/16: its photographs under this run's. The
+# synthetic world is out of that model's domain: there rollout puts hardly more weight on the object
+# than its area.
 
 # %%
 plots.show_pictures(claims.imagenet(study, "photographs"), under=True)
@@ -490,10 +448,10 @@ for where, rolled_wrongly in (("alone", alone), (f"among {len(x)}", wrong)):
     print(f"wrong code, image 0 {where:8} differs by {apart(right, rolled_wrongly):.2g}")
 
 # %% [markdown]
-# Both mistakes in pictures: the first on the image of the six where it changes the map most, the
-# second on the first image, the only one that it treats at all. Each map is divided by its maximum.
-# The difference is the wrong map minus the right one: blue where the wrong map is lower, red where
-# it is higher; the ends of its scale are in the title. The patch that differs most is framed.
+# Both in pictures: the first mistake on the image where it changes the map most, the second on the
+# first image, the only one that it treats at all. The difference is the wrong map minus the right
+# one, blue where the wrong map is lower, red where it is higher. The patch that differs most is
+# framed.
 
 # %%
 alt = (
@@ -510,7 +468,7 @@ with plots.figure(study, "mistakes", 2, 3, alt=alt, figsize=(9.4, 6.4)) as axes:
         ax.text(-0.08, 0.5, label, **place)
 
 # %% [markdown]
-# Without the right map beside it a wrong one cannot be recognized. A test with one image, or with
+# Without the right map next to it a wrong one cannot be recognized. A test with one image, or with
 # the mean over heads and nothing discarded, passes on both programs.
 
 # %% [markdown]
@@ -683,18 +641,16 @@ assert torch.equal(discard(batch, 0.9)[3], discard(batch[3:4], 0.9)[0])  # alone
 #   token's row is the map.
 # - A mask and three controls make the picture a measurement that can fail: area, untrained weights,
 #   another image's mask.
-# - With the paper's mean over heads a normalisation mistake changes nothing; with every other
-#   fusion it does.
+# - With the paper's mean over heads a normalisation mistake changes nothing; with every other fusion
+#   it does.
 #
 # ## References
 #
-# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at
-#   Scale.* ICLR 2021, arXiv:2010.11929.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
 # - S. Abnar, W. Zuidema. *Quantifying Attention Flow in Transformers.* ACL 2020, arXiv:2005.00928.
-# - H. Chefer, S. Gur, L. Wolf. *Generic Attention-model Explainability for Interpreting Bi-Modal
-#   and Encoder-Decoder Transformers.* ICCV 2021, arXiv:2103.15679: gradient-weighted rollout,
-#   specific to a class.
+# - H. Chefer, S. Gur, L. Wolf. *Generic Attention-model Explainability for Interpreting Bi-Modal and
+#   Encoder-Decoder Transformers.* ICCV 2021, arXiv:2103.15679: gradient-weighted rollout.
 # - J. Zhang et al. *Top-down Neural Attention by Excitation Backprop.* ECCV 2016, arXiv:1608.00507:
 #   the pointing game.
-# - T. Darcet et al. *Vision Transformers Need Registers.* ICLR 2024, arXiv:2309.16588: bright
-#   patches that are no object.
+# - T. Darcet et al. *Vision Transformers Need Registers.* ICLR 2024, arXiv:2309.16588: bright patches
+#   that are no object.

@@ -7,20 +7,12 @@
 # %% [markdown]
 # # 10 · Masked patch prediction
 #
-# **A ViT can learn from photographs without labels: half of the patches are corrupted, and the
-# model predicts what was there. While it learns to, its heads learn where the neighbours are.**
+# **A ViT can learn from photographs without labels: half of the patches are corrupted, and the model
+# predicts what was there. While it learns to, its heads learn where the neighbours are.**
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.6, App. B.1.2; §4.5 for what is
-# measured on the way.
-#
-# | preset | what runs | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke` | two trainings of six steps, C15's arms in miniature | under 20 s |
-# | `quick` | three trainings on crops of three photographs | about 1 to 2 min, once; then seconds |
-# | `full` | trainings on up to 9,469 photographs, and all arms of C15 with five seeds | hours |
-#
-# `full` needs the photographs of Imagenette and CIFAR-10 (see `vitlab.data.datasets`). What our
-# runs of it found on C15 is shown here at every preset.
+# measured on the way. Claim C15. At `quick` three trainings on crops of three photographs: one to two
+# minutes, once. The runs of `full`, on Imagenette and CIFAR-10, take hours and are committed.
 
 # %% [markdown]
 # ## What you will learn
@@ -28,14 +20,13 @@
 # - what the paper hides, what it lets the model predict, and which patches the loss counts
 # - how to check such an objective: a first loss that is known, a best constant predictor
 # - when, during a training, heads become local and the position embeddings two-dimensional
-# - why a better pre-training loss is not yet a better classifier
 #
 # **Prerequisites**: notebook 01 (the model), 02 (training); 07 and 08 for the two measures.
 
 # %% [markdown]
 # `TARGET` is what is predicted: `"mean-colour"` (the paper's choice), `"downsized"` or `"pixels"`.
-# `MASKED` is the share of the patches that are corrupted. Both change the experiment below: with
-# other values it trains anew.
+# `MASKED` is the share of the patches that are corrupted. With other values the experiment trains
+# anew.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -44,8 +35,7 @@ TARGET = "mean-colour"
 MASKED = 0.5
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures and its verdict go to
-# `figures/out/<preset>/`.
+# Imports. `study` is this execution.
 
 # %%
 import math
@@ -76,40 +66,23 @@ study = claims.begin(NAME, PRESET, SEED, target=TARGET, masked=MASKED)
 # ## Prediction
 #
 # **The paper** (§4.6): a ViT-B/16 that was pre-trained by masked patch prediction on JFT-300M and
-# fine-tuned on ImageNet is 2 points above the same model from scratch, and 4 points below
-# supervised pre-training. With 15 % instead of 50 % of the patches corrupted it is slightly worse.
+# fine-tuned on ImageNet is 2 points above the same model from scratch, and 4 points below supervised
+# pre-training. With 15 % instead of 50 % of the patches corrupted it is slightly worse.
 #
-# **C15 at this scale.** All arms begin with the same fresh weights and are fine-tuned alike on
-# photographs of ten classes. Before that one arm learns nothing (*scratch*), three predict hidden
-# patches of the same photographs (one for each target), and two learn labels: those of CIFAR-10
-# (ten classes) and those of the painted world (300 classes). All pre-trainings see the same number
-# of images. The arm *masked* of the rule is the paper's target, the mean colour; the arm
-# *supervised* is CIFAR-10, which consists of photographs, as the paper's supervised data do. We
-# expect the first difference to be small: the pre-training sees no photographs that the fine-tuning
-# does not see.
+# **C15 at this scale.** All variants begin with the same fresh weights and are fine-tuned alike on
+# photographs of ten classes. Before that one learns nothing (*scratch*), three predict hidden patches
+# of the same photographs, and two learn labels: of CIFAR-10 and of the world's 300 classes. Two more
+# predict hidden patches of the labels' images. All pre-trainings see as many images. What order do
+# you expect?
 #
-# In the paper both pre-trainings see the same images, those of JFT-300M; here the arm *masked* sees
-# the photographs of the fine-tuning and *supervised* sees others. Therefore two arms predict hidden
-# patches of CIFAR-10 and of the world. They were added when the first runs were there, in which the
-# arm *masked* was ahead of *supervised*; they do not enter the rule.
+# **Decision rule** (how to read it: notebook 00). In test accuracy *(a)* masked (mean colour) −
+# scratch and *(b)* supervised (CIFAR-10) − masked are above 0.
 #
-# **Decision rule, fixed before the run.** Test accuracies after the last step, differences paired
-# by seed, 95 % t intervals over the seeds. *(a)* masked − scratch and *(b)* supervised − masked.
-# Each fails if its whole interval lies below the margin of 1 percentage point, even if above 0: so
-# small a difference is none. Otherwise it holds if its whole interval lies above 0. What is left is
-# undecided, as all is with fewer than five seeds. Both hold: *reproduced*. One holds, the other
-# fails: *partly reproduced*. Both fail: *not reproduced*. What remains is *inconclusive*. At `quick`,
-# whose live run has no labels, C15 is judged by the committed runs of `full`.
-#
-# **Heads and positions** are no claim of §4.6; later work makes one (Park et al. 2023: masked
-# prediction makes heads local). A head is *local* where its mean attention distance (notebook 08,
-# mode "paper") is below half of that of attention spread evenly over the patches, with none on the
-# class token. We expect *(c)* a local head in every seed by
-# the end of the training, and *(d)* nearness, the rank correlation of the position embeddings'
-# similarity with how near two patches are (notebook 07), above 0.5 by then. *(c)* is counted; *(d)*
-# is judged by the interval over seeds, with fewer than five of which it is undecided. The model and
-# the learning rate of `quick` were chosen in trials by how soon heads become local, on one seed: at
-# `quick` *(c)* shows that it happens with other seeds too, not that it happens with any recipe.
+# **Heads and positions** (Park et al. 2023: masked prediction makes heads local). A head is *local*
+# where its attention distance is below half that of attention spread evenly over the patches
+# (notebook 08). We expect *(c)* a local head in every seed by the end of the live training, and *(d)*
+# nearness, the rank correlation of the position embeddings' similarity with how near two patches are
+# (notebook 07), above 0.5.
 
 # %% [markdown]
 # ## Idea
@@ -121,8 +94,8 @@ study = claims.begin(NAME, PRESET, SEED, target=TARGET, masked=MASKED)
 # of the image; and 10 % stay as they are. This is BERT's scheme for words. The last two kinds keep
 # the model from relying on a patch just because it is not the mask.
 #
-# What is to be predicted is the patch's mean colour, with 3 bits for each of red, green and blue:
-# one of 512 colours. The third picture shows what is left of the photograph in these colours.
+# What is to be predicted is the patch's mean colour, with 3 bits for each of red, green and blue: one
+# of 512 colours.
 
 # %%
 side, cell = 96, 8  # pixels: of the crop, of a patch
@@ -148,8 +121,8 @@ with plots.figure(study, "hidden", 1, 3, alt=alt, figsize=(9.5, 4.15)) as axes:
     plots.plot_grid(pixels(in_colours[0]), side // cell, axes[2]).set_title("512 colours")
 
 # %% [markdown]
-# Turn the knobs (this takes a kernel): the share of the patches, and the two other targets that the
-# paper tried, the patch downsized to 4 × 4 pixels in 512 colours each, and all of its pixels.
+# Move the controls (this takes a kernel): the share of the patches, and the paper's two other
+# targets, the patch downsized to 4 × 4 pixels in 512 colours each, and all of its pixels.
 
 # %%
 widgets.masking(whole, cell, share=MASKED, target=TARGET)
@@ -189,9 +162,8 @@ print(f"giving all the same probability costs {math.log(512):.2f} nats;")
 print(f"giving each its frequency, whatever the image, costs {entropy(frequencies):.2f} nats")
 
 # %% [markdown]
-# Those are the two numbers to compare a loss with. A prediction layer whose weights are zero starts
-# at the first; a model below the second has learned something about *this* image. The second is of
-# these patches: the experiment below has others, and its figure that of those.
+# A prediction layer whose weights are zero starts at the first of these losses; a model below the
+# second has learned something about *this* image.
 #
 # ### The plan
 #
@@ -224,9 +196,9 @@ print(f"another      {1 - ((many == n) | (many == own))[hidden].double().mean():
 # %% [markdown]
 # ### The loss
 #
-# Embeddings are corrupted *before* class token and positions are added: the encoder always knows
-# where a hidden patch is, only not what it was. The tokens of the last block go through one linear
-# layer to 512 logits, and the cross-entropy is averaged over the corrupted patches $C$ alone:
+# Embeddings are corrupted *before* class token and positions are added: the encoder knows where a
+# hidden patch is, only not what it was. The tokens of the last block go through one linear layer to
+# 512 logits, and the cross-entropy is averaged over the corrupted patches $C$ alone:
 #
 # $$ \mathcal{L} = -\frac{1}{|C|} \sum_{i \in C} \log p_i(k_i). $$
 
@@ -260,7 +232,6 @@ assert torch.allclose(open_loss(small, few, few_plan), theirs, atol=1e-5)
 #
 # One call: a small ViT is trained from fresh weights with every seed, and at every evaluation each
 # head's attention distance, the position map and the predictions for three held-out crops are kept.
-# Every run is stored when it ends; called again, the call reads what is stored.
 
 # %% tags=["long"]
 table = runner.run("local_heads", PRESET, SEED, settings={"target": TARGET, "share": MASKED})
@@ -284,10 +255,9 @@ ends[columns].style.format(precision=2, thousands=",").hide()
 # ### The film
 #
 # One training from its first step to its last: move the slider, or press *Play*. Left, every head's
-# attention distance, a dot for each, by block; in the middle the position map of notebook 07: tile
-# $(i, j)$ shows how similar all position embeddings are to that of the patch in row $i$, column
-# $j$; right, the same distances over all views with the moment as a line; and what the model makes
-# of three crops that it never saw. The film needs no kernel.
+# attention distance, by block; in the middle the position map of notebook 07; right, the distances
+# over time, with the moment as a line; and what the model makes of three crops that it never saw. The
+# film needs no kernel.
 
 # %%
 first = rows["seed"].min()
@@ -327,8 +297,7 @@ with plots.figure(study, "film", 2, len(moments), alt=alt, figsize=(12.5, 5.2)) 
     axes[0, 0].legend(fontsize=8, loc="lower left")
 
 # %% [markdown]
-# And as curves: the distances of the same training, the share of local heads and the held-out loss
-# of all seeds (thin lines) with their mean.
+# As curves:
 
 # %%
 alt = (
@@ -347,7 +316,7 @@ with plots.figure(study, "onset", 1, 3, alt=alt, figsize=(13, 3.7)) as axes:
         ax.set_title(title)
 
 # %% [markdown]
-# In words, from the numbers: when heads became local,
+# When did heads become local?
 
 
 # %%
@@ -361,7 +330,7 @@ def when_local(found):
 
 
 # %% [markdown]
-# and what this run shows:
+# What this run shows:
 
 # %%
 found = tables.onsets(chosen)
@@ -378,8 +347,7 @@ if len(local_now):
 Markdown("\n".join(lines))
 
 # %% [markdown]
-# The same training for longer, of a wider model on larger crops of the same photographs, is part of
-# `full`; what its committed runs show:
+# The committed runs of a wider model on larger crops of the same photographs:
 
 # %%
 of_full = tables.evidence("local_heads").query("data == 'photographs'").reset_index(drop=True)
@@ -405,19 +373,16 @@ quality = "variance of hidden pixels explained" if TARGET == "pixels" else "hidd
 print(f"{quality} at the end, on held-out crops: {ends['accuracy'].mean():.0%}")
 
 # %% [markdown]
-# Order matters here. A head can attend to neighbours only as far as the position embeddings say
-# which they are; before that nothing rewards it for being local: the model predicts from the
-# colours of the image as a whole. Move the slider slowly. In the committed run the map shows rows
-# first and columns later; while the rows appear, the heads of one block begin to leave the dashed
-# line. At 9,600 images the map has both, and the first of these heads is below the dotted line.
-# Note which block it is: as in the paper's Fig. 7, heads differ in a low one.
+# Order matters here. A head can attend to neighbours only as far as the position embeddings say which
+# they are; before that nothing rewards it for being local, and the model predicts from the colours of
+# the image as a whole. Move the slider slowly: the map shows rows first and columns later, then the
+# heads of one block fall below the dotted line. Note which block it is: as in the paper's Fig. 7, a
+# low one.
 #
 # ### What it predicts
 #
-# Crops of the held-out parts of the photographs: with the corrupted patches hidden, as predicted
-# half way and at the end, and as they are. Each predicted patch is drawn in the most probable
-# colour (or in the predicted pixels, for the other targets); the patches that were kept are the
-# crop's own.
+# Held-out crops: with the corrupted patches hidden, as predicted half way and at the end, and as they
+# are. Each predicted patch is drawn in the most probable colour (or in the predicted pixels).
 
 # %%
 halfway = int(one["samples"].iloc[len(one) // 2])
@@ -433,16 +398,13 @@ with plots.figure(study, "predictions", alt=alt, figsize=(6.8, 6.0)) as ax:
     plots.plot_pictures(pictures, ax)
 
 # %% [markdown]
-# Do all hidden patches of one crop get nearly the same colour? Then the model knows the colours of
-# the crop, and not where they are. Or do they follow what is around them? The mean colour of the
-# neighbours is the best simple guess for that of a patch, and a local head is what it takes.
+# Do all hidden patches of one crop get nearly the same colour, or do they follow what is around them?
+# The neighbours' mean colour is the best simple guess, and a local head is what it takes.
 
 # %% [markdown]
 # ## Verdict
 #
 # ### Heads and positions
-#
-# Our two predictions, by the rules from above.
 
 # %%
 in_all = found["onset"].notna()
@@ -461,7 +423,7 @@ for words, condition in conditions.items():
 # %% [markdown]
 # ### C15: better than scratch, below supervised
 #
-# The trainings take hours; the committed runs of `full` are read here, all seeds together.
+# From the committed runs of `full`.
 
 # %%
 arms, where_from = tables.evidence("masked_pretraining"), tables.about("masked_pretraining")
@@ -469,8 +431,7 @@ finals = tables.masked_finals(arms)
 print(where_from)
 
 # %% [markdown]
-# Accuracy on test photographs after equal fine-tuning. All differences are paired by seed, since
-# within a seed all arms begin with the same fresh weights and are fine-tuned on the same batches:
+# Accuracy on test photographs after equal fine-tuning, each dot a seed:
 
 
 # %%
@@ -487,7 +448,7 @@ with plots.figure(study, "arms", alt=alt, figsize=(7, 3.4)) as ax:
     plots.plot_arms(shown, ax).set_title("Fine-tuned on imagenette, 64 px")
 
 # %% [markdown]
-# The same in numbers; an arm with one seed has no interval:
+# In numbers, with the differences paired by seed:
 
 # %%
 each = {arm: 100 * finals.loc[finals["arm"] == arm, "test_accuracy"] for arm in order}
@@ -497,10 +458,9 @@ numbers = pd.DataFrame({"accuracy": accuracy, "minus scratch": over})
 numbers.reindex(names.values()).fillna("–")
 
 # %% [markdown]
-# What labels are worth where the images are the same: labels − masked prediction, each pre-trained
-# on the same images, which are not those of the fine-tuning. And how often the larger learning rate
-# of fine-tuning was the better one: where it nearly always is, a still larger one may be better for
-# all arms.
+# What labels are worth where the images are the same: labels − masked prediction. And how often the
+# larger learning rate of fine-tuning was the better one: nearly always, so a still larger one may be
+# better for all.
 
 # %%
 for arm in ("world", "cifar10"):
@@ -509,7 +469,7 @@ larger = (finals["rate"] == finals["rate"].max()).sum()
 print(f"the larger of the two learning rates was chosen in {larger} of {len(finals)} runs")
 
 # %% [markdown]
-# The verdict, by the rule from above; under it how well this run's models predict hidden patches.
+# Under it how well this run's models predict hidden patches.
 
 # %%
 right = claims.Estimate.of(100 * ends["accuracy"], "%")
@@ -518,25 +478,20 @@ if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
 
 # %% [markdown]
-# In the committed runs of `full` masked prediction is worth far more than in the paper, where it
-# adds 2 points to training from scratch, and more than the labels of ten classes, even where both
-# see the same images of CIFAR-10. That is the part of the claim that fails here. The paper's labels
-# tell some 18,000 classes apart in 300 million photographs: where labels say so much, they win.
-# With how many classes of photographs that begins was not tried here; the labels of 300 painted
-# classes are behind as well, by five points and more, also where masked prediction sees the same
-# painted images. Predicting their hidden patches is worth as much as predicting those of
-# photographs, within the spread of the seeds: for that, no photograph is needed. Of the targets all
-# pixels are worth least; in the paper they are slightly worse than the others. The patch
-# downsized is no worse than its mean colour.
+# Masked prediction is worth far more here than in the paper, and more than the labels of ten classes,
+# even where both see the same images: that is the part of the claim that fails. The paper's labels
+# tell some 18,000 classes apart; where labels say so much, they win. Those of 300 synthetic classes
+# are behind as well, while predicting hidden patches of their images is worth as much as predicting
+# those of photographs. Of the targets all pixels are worth least, as in the paper.
 
 # %% [markdown]
-# **How we differ from the paper.** A ViT more than a hundred times smaller, images of 64 instead of
-# 224 pixels, a hundred thousand views instead of four thousand million; pre-training on the
-# photographs of the fine-tuning, without their labels, instead of 300 million others; Adam instead
-# of SGD in the fine-tuning, since one of the arms begins with fresh weights; its learning rate is
-# chosen by the same trials on held-out photographs for every arm. The masked arms take smaller
-# batches and a higher rate than the supervised ones, chosen by how soon heads become local; no
-# accuracy was looked at.
+# **How we differ from the paper.**
+#
+# - A ViT more than a hundred times smaller, images of 64 instead of 224 pixels, a hundred thousand
+#   samples instead of four thousand million.
+# - Pre-training on the photographs of the fine-tuning, without their labels, instead of 300 million
+#   others.
+# - Adam instead of SGD in the fine-tuning, since one variant begins with fresh weights.
 
 # %% [markdown]
 # ## How others get this wrong
@@ -764,21 +719,16 @@ assert math.isclose(once_more, alone, rel_tol=1e-5)
 # - Two losses are known without a model: $\ln 512$, and the entropy of the colours.
 # - Nothing in a ViT says which patches are neighbours. Predicting hidden patches makes that worth
 #   knowing: position embeddings become two-dimensional, and then heads of a low block become local.
-# - Whether the features help a classifier is another question: it takes equal fine-tuning, several
-#   seeds, and an arm from scratch.
 #
 # ## References
 #
-# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at
-#   Scale.* ICLR 2021, arXiv:2010.11929: §4.6, App. B.1.2.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
 # - H. Bao, L. Dong, S. Piao, F. Wei. *BEiT: BERT Pre-Training of Image Transformers.* ICLR 2022,
 #   arXiv:2106.08254: predicts visual tokens instead of colours.
-# - K. He et al. *Masked Autoencoders Are Scalable Vision Learners.* CVPR 2022, arXiv:2111.06377:
-#   the encoder sees the visible quarter of the patches only.
-# - Z. Xie et al. *SimMIM: A Simple Framework for Masked Image Modeling.* CVPR 2022,
-#   arXiv:2111.09886: raw pixels as the target.
+# - K. He et al. *Masked Autoencoders Are Scalable Vision Learners.* CVPR 2022, arXiv:2111.06377: the
+#   encoder sees the visible quarter of the patches only.
+# - Z. Xie et al. *SimMIM: A Simple Framework for Masked Image Modeling.* CVPR 2022, arXiv:2111.09886:
+#   raw pixels as the target.
 # - N. Park et al. *What Do Self-Supervised Vision Transformers Learn?* ICLR 2023, arXiv:2305.00729.
-# - M. Raghu et al. *Do Vision Transformers See Like Convolutional Neural Networks?* NeurIPS 2021,
-#   arXiv:2108.08810.
 # - Y. M. Asano, C. Rupprecht, A. Vedaldi. *A Critical Analysis of Self-supervision, or What We Can
 #   Learn From a Single Image.* ICLR 2020, arXiv:1904.13132.

