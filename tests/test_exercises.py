@@ -1,26 +1,16 @@
 """A student's copy is judged by the notebook's own exercises; each is solved by its source and catches mistakes."""
 
-import json
+import re
 
 import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from wrong_solutions import WRONG
 
 from vitlab import cli, exercises, notebooks, paths
 
-SOURCES = sorted((paths.ROOT / "notebooks" / "source").glob("[0-9A-Z]*_*.py"))
-SOURCE = """\
-# %% [markdown]
-# # 08 · Sums
-# %% tags=["parameters"]
-PRESET = "quick"
-# %%
-import math, sys
-offset = 1
-table = sys.exit("an experiment")
-# %% [markdown]
-# ### 1 · Add (★★, 5 minutes)
-# %%
+ALL = notebooks.all_notebooks()
+ADD = """\
 def add(a, b):
     ### BEGIN SOLUTION
     return a + b + offset - 1
@@ -28,136 +18,144 @@ def add(a, b):
 
 
 assert add(2, 3) == 5
-assert math.isclose(add(0.5, 0.25), 0.75)
-# %% [markdown]
-# ### 2 · Say it (★, 5 minutes)
-# %%
-### BEGIN SOLUTION
-answer = 42
-### END SOLUTION
-assert answer == 42
-# %% [markdown]
-# ## The end
-# %%
-answer = 43
-"""
+assert math.isclose(add(0.5, 0.25), 0.75)"""
+CELLS = [
+    new_markdown_cell("# 08 · Sums"),
+    new_code_cell('PRESET = "quick"'),
+    new_code_cell('import math, sys\noffset = 1\ntable = sys.exit("an experiment")'),
+    new_markdown_cell("### 1 · Add (★★, 5 minutes)"),
+    new_code_cell(ADD),
+    new_markdown_cell("### 2 · Say it (★, 5 minutes)"),
+    new_code_cell("### BEGIN SOLUTION\nanswer = 42\n### END SOLUTION\nassert answer == 42"),
+    new_markdown_cell("## The end"),
+    new_code_cell("answer = 43"),
+]
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A checkout with one notebook, and a way to hand in other code for its two exercises."""
-    (tmp_path / "notebooks" / "source").mkdir(parents=True)
-    (tmp_path / "notebooks" / "source" / "08_sums.py").write_text(SOURCE)
+    """A checkout with one notebook."""
+    (tmp_path / "notebooks").mkdir()
+    nbformat.write(new_notebook(cells=CELLS), tmp_path / "notebooks" / "08_sums.ipynb")
     monkeypatch.setattr(paths, "shipped", lambda: tmp_path)
     return tmp_path
 
 
 def handed_in(folder, add=None, answer="answer = 42", name="mine.ipynb", title="# 08 · Sums"):
-    cells = [nbformat.v4.new_markdown_cell(title), nbformat.v4.new_code_cell("1 / 0")]
+    """A copy with other code for the two exercises."""
+    cells = [new_markdown_cell(title), new_code_cell("1 / 0")]
     if add is not None:
-        cells += [nbformat.v4.new_markdown_cell("### 1 · Add (★★, 5 minutes)")]
-        cells += [nbformat.v4.new_code_cell(add)]
-    cells += [nbformat.v4.new_markdown_cell("### 2 · Say it (★, 5 minutes)"), nbformat.v4.new_code_cell(answer)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / name)
+        cells += [new_markdown_cell("### 1 · Add (★★, 5 minutes)"), new_code_cell(add)]
+    cells += [new_markdown_cell("### 2 · Say it (★, 5 minutes)"), new_code_cell(answer)]
+    nbformat.write(new_notebook(cells=cells), folder / name)
     return folder / name
 
 
 def test_what_an_exercise_needs_of_the_notebook_is_found_without_running_it(folder):
-    found = exercises.exercises(exercises.read_cells(folder / "notebooks" / "source" / "08_sums.py"))
-    assert [(n, e["title"], e["stars"], e["minutes"]) for n, e in found.items()] == [
-        (1, "Add", 2, 5),
-        (2, "Say it", 1, 5),
-    ]
-    job = exercises.job_of(found[1], ["def add(a, b): return math.fsum([a, b])"])
-    assert job["setup"] == "import math\noffset = 1" or job["setup"] == "import math"
-    assert job["asked"] == ["add"] and job["expected"] == {"add": "a function add(a, b)"}
+    found = exercises.exercises(exercises.read_cells(folder / "notebooks" / "08_sums.ipynb"))
+    assert [(number, each["title"]) for number, each in found.items()] == [(1, "Add"), (2, "Say it")]
+    job = exercises.job_of(found[1], ["def add(a, b): return math.fsum([a, b, offset])"])
+    assert (job["setup"], job["asked"]) == ("import math, sys\noffset = 1", ["add"])
 
 
-@pytest.mark.slow
-def test_what_becomes_of_answers(folder, capsys):
-    """One kernel for what ends well; loops and exits end theirs, and the other exercises are judged all the same."""
-    plus = "def add(a, b):\n    return a + b"
-    stub = 'def add(a, b):\n    raise NotImplementedError("exercise not solved yet")'
-    five = "def add(a, b):\n    return 5\nassert add(2, 3) == 5"
-    by_zero = "def add(a, b):\n    return a / 0"
-    cases = [
-        ("solved", plus, "%time answer = 42", ["solved", "solved"], ""),
-        ("open", stub, "", ["not solved yet", "not solved yet"], ""),
-        ("edited", five, "answer = 42\nassert answer == 0", ["wrong", "solved"], "does not hold: math.isclose"),
-        ("misspelt", plus.replace("add", "ad"), "answer = 41", ["not solved yet", "wrong"], "(there is `ad`)"),
-        ("error", by_zero, "answer = (", ["wrong", "wrong"], "line 2: return a / 0"),
-        ("stopped", "while True: pass", "answer = 42", ["stopped", "solved"], "took longer than 3 seconds"),
-        ("ended", "import os; os._exit(0)", "raise SystemExit", ["stopped", "stopped"], "ended the process"),
-        ("missing", None, "answer = 42", ["not solved yet", "solved"], "its heading is not in the file"),
-    ]
-    for name, add, answer, statuses, words in cases:
-        found = exercises.check(handed_in(folder, add, answer, f"{name}.ipynb"), 3)
-        assert [each["status"] for each in found] == statuses, (name, found)
-        assert words in found[0]["message"] + found[0]["line"], (name, found)
-    wrong = exercises.check(handed_in(folder, plus, "answer = 41"))[1]
-    assert wrong["message"] == "does not hold: answer == 42 (answer = 41)"
+PLUS = "def add(a, b):\n    return a + b"
+STUB = 'def add(a, b):\n    raise NotImplementedError("exercise not solved yet")'
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "status", "words"),
+    [
+        (1, PLUS, "solved", ""),
+        (1, STUB, "not solved yet", ""),
+        (
+            1,
+            "def add(a, b):\n    return 5\nassert add(2, 3) == 5",
+            "wrong",
+            "does not hold: math.isclose(add(0.5, 0.25)",
+        ),
+        (1, PLUS.replace("add", "ad"), "not solved yet", "name 'add' is not defined"),
+        (1, PLUS.replace("+ b", "/ 0"), "wrong", "line 2: return a / 0"),
+        (2, "", "not solved yet", "name 'answer' is not defined"),
+        (2, "answer = 42\nassert answer == 0", "solved", ""),
+        (2, "answer = 41", "wrong", "does not hold: answer == 42"),
+        (2, "x = 1\nanswer = (", "wrong", "line 2: answer = ("),
+        (2, "raise SystemExit", "stopped", "SystemExit"),
+    ],
+)
+def test_what_becomes_of_answers(number, code, status, words):
+    original = exercises.exercises([(cell.cell_type, cell.source) for cell in CELLS])[number]
+    found = exercises.judge(**exercises.job_of(original, [code]))
+    assert found["status"] == status and words in found.get("message", "") + found.get("line", "")
 
 
 @pytest.mark.slow
 def test_a_folder_of_hand_ins_gives_a_table(folder, tmp_path, capsys):
+    """Loops and exits end their kernel, and the other exercises are judged all the same."""
     pupils = tmp_path / "hand_ins"
-    for name in ("a", "b"):
-        (pupils / name).mkdir(parents=True)
-    handed_in(pupils / "a", "def add(a, b):\n    return a + b", name="08.ipynb")
-    handed_in(pupils / "b", "def add(a, b):\n    return 5", name="08.ipynb")
-    (pupils / "b" / "x.ipynb").write_text("{}")
+    pupils.mkdir()
+    handed_in(pupils, PLUS, "%time answer = 42", "a.ipynb")
+    handed_in(pupils, None, "answer = 42", "b.ipynb")
+    handed_in(pupils, "import os; os._exit(0)", "answer = 41", "c.ipynb")
+    (pupils / "x.ipynb").write_text("{}")
     csv = tmp_path / "grades.csv"
     assert cli.main(["exercises", "check", str(pupils), "--csv", str(csv)]) == 2
-    header, first, second, third = csv.read_text().splitlines()
-    assert header == "file,1,2,solved" and first.endswith("a/08.ipynb,solved,solved,2")
-    assert second.endswith("b/08.ipynb,wrong,solved,1") and third.endswith("b/x.ipynb,,,")
+    header, *rows = csv.read_text().splitlines()
+    assert header == "file,1,2,solved"
+    assert [row.rpartition("/")[2] for row in rows] == [
+        "a.ipynb,solved,solved,2",
+        "b.ipynb,not solved yet,solved,1",
+        "c.ipynb,stopped,wrong,0",
+        "x.ipynb,,,",
+    ]
     assert "expected a Jupyter notebook" in capsys.readouterr().err
+    assert cli.main(["exercises", "check", str(handed_in(folder, "while True: pass")), "--seconds", "3"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "mine.ipynb, a copy of 08_sums",
+        "1  Add: stopped: took longer than 3 seconds",
+        "2  Say it: solved",
+        "1 of 2 solved",
+    ]
 
 
-def test_what_cannot_be_checked_is_said(folder, tmp_path, capsys):
-    assert cli.main(["exercises", "check", str(tmp_path / "none.ipynb")]) == 2
-    assert "there is no file" in capsys.readouterr().err
-    path = handed_in(folder, title="# Mine", name="mine.ipynb")
+def test_what_cannot_be_checked_is_said(folder, capsys):
+    assert cli.main(["exercises", "check", str(folder / "none.ipynb")]) == 2
+    assert "No such file" in capsys.readouterr().err
     with pytest.raises(ValueError, match="cannot tell which notebook this is a copy of"):
-        exercises.check(path)
-    assert exercises.source_of(handed_in(folder, title="# Mine", name="my_08_x.ipynb"), []).stem == "08_sums"
-    assert cli.main(["exercises", "check", str(path), "--seconds", "0"]) == 2
-    assert "--seconds 0: expected a number above 0" in capsys.readouterr().err
+        exercises.check(handed_in(folder, title="# Mine"))
+    assert exercises.source_of(folder / "my_08_x.ipynb", []).stem == "08_sums"
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_exercises_have_a_hint_a_solution_and_checks(source):
-    for number, each in exercises.exercises(exercises.read_cells(source)).items():
-        job = exercises.job_of(each, [])
-        if "### BEGIN SOLUTION" in "\n".join(each["code"]):
-            assert 1 <= each["stars"] <= 3 and each["minutes"] <= 30 and "<summary>Hint</summary>" in each["text"], (
-                number
-            )
-            assert "assert " in job["checks"] and job["expected"], f"{source.stem}, {number}"
-            assert "plots." not in job["setup"], f"{source.stem}, {number} needs an experiment"
+def with_solutions(path):
+    """The exercises of a notebook that have one, by their numbers."""
+    found = exercises.exercises(exercises.read_cells(path))
+    return {number: each for number, each in found.items() if "### BEGIN SOLUTION" in "\n".join(each["code"])}
+
+
+def test_every_mistake_belongs_to_an_exercise():
+    jobs = [exercises.job_of(each, []) for path in ALL for each in with_solutions(path).values()]
+    assert {name for name, _ in WRONG} <= {name for job in jobs for name in job["asked"]}
 
 
 @pytest.mark.slow
-def test_sources_are_solved_stripped_copies_open_and_mistakes_wrong(tmp_path):
-    """Every exercise in one kernel: the imports take most of the time."""
-    jobs, expected, used = {}, {}, set()
-    for source in SOURCES:
-        for number, each in exercises.exercises(exercises.read_cells(source)).items():
-            solution = "\n".join(each["code"])
-            if "### BEGIN SOLUTION" not in solution:
-                continue
-            stripped = [exercises.without_solution(text) for text in each["code"]]
-            cases = {"solved": each["code"], "not solved yet": stripped}
-            for (name, words), code in WRONG.items():
-                if name in exercises.job_of(each, [])["expected"]:
-                    cases[f"wrong: {words}"] = [fill(stripped, code)]
-                    used.add((name, words))
-            for status, code in cases.items():
-                key = (source.stem, number, status)
-                jobs[key], expected[key] = exercises.job_of(each, code), status.split(":")[0]
-    results = exercises.judged(jobs, 120)
-    assert {key: result for key, result in results.items() if result["status"] != expected[key]} == {}
-    assert results.keys() == jobs.keys() and WRONG.keys() == used
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+def test_notebooks_are_solved_stripped_copies_open_and_mistakes_wrong(path):
+    """In this process: to begin a kernel and import everything takes longer than the exercises."""
+    for number, each in with_solutions(path).items():
+        job = exercises.job_of(each, [])
+        assert "assert " in job["checks"] and "plots." not in job["setup"], f"{number}: no check, or an experiment"
+        stripped = [exercises.without_solution(text) for text in each["code"]]
+        cases = [("solved", each["code"]), ("not solved yet", stripped)]
+        cases += [("wrong", [fill(stripped, code)]) for (name, _), code in WRONG.items() if name in job["asked"]]
+        for status, code in cases:
+            found = exercises.judge(**exercises.job_of(each, code))
+            assert found["status"] == status, (number, code, found)
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+def test_exercises_say_how_hard_they_are_and_have_a_hint(path):
+    text = "\n".join(text for kind, text in exercises.read_cells(path) if kind == "markdown")
+    parts = re.split(r"^### (?:Exercise )?\d+ · .+ \(★{1,3}, [123]?\d min(?:utes)?\)$", text, flags=re.M)[1:]
+    assert len(parts) == len(with_solutions(path)) and all("<summary>Hint</summary>" in part for part in parts)
 
 
 def fill(stripped, code):
@@ -170,11 +168,12 @@ def fill(stripped, code):
     return text
 
 
-def test_copies_without_solutions_run_as_notebooks(folder):
-    text = exercises.without_solution(SOURCE)
-    assert "return a + b" not in text and text.count("# YOUR CODE HERE") == 2
-    with pytest.raises(ValueError, match="cell: ### END SOLUTION does not match"):
-        exercises.without_solution("### END SOLUTION")
-    with pytest.raises(ValueError, match="has no ### END SOLUTION"):
-        exercises.without_solution("### BEGIN SOLUTION")
-    assert json.loads(handed_in(folder).read_text())["nbformat"] == 4 and notebooks.notebooks_dir()
+@pytest.mark.parametrize("text", ["### END SOLUTION", "### BEGIN SOLUTION", "### END SOLUTION\n### BEGIN SOLUTION"])
+def test_solutions_are_taken_out_between_their_markers(text):
+    assert exercises.without_solution(ADD).splitlines()[1:4] == [
+        "    # YOUR CODE HERE",
+        '    raise NotImplementedError("exercise not solved yet")',
+        "",
+    ]
+    with pytest.raises(ValueError, match="cell: expected ### BEGIN SOLUTION and ### END SOLUTION in turns"):
+        exercises.without_solution(text)

@@ -1,9 +1,6 @@
 """Batches: every image once an epoch, the same batch for the same step, bytes to −1…1; the same from files."""
 
-import concurrent.futures
-import multiprocessing
-import os
-import signal
+import threading
 import time
 
 import numpy as np
@@ -12,7 +9,7 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from vitlab.data import datasets
+from vitlab.data import datasets, loader
 from vitlab.data.augment import Augmentation, boxes, draw
 from vitlab.data.loader import (
     ImageSet,
@@ -20,7 +17,6 @@ from vitlab.data.loader import (
     batches,
     content_hash,
     epoch_order,
-    rows_of,
     to_float,
 )
 from vitlab.data.world import World, stream
@@ -45,12 +41,9 @@ def test_every_image_is_seen_once_before_any_is_seen_again(n, batch_size):
         assert len({tuple(epoch) for epoch in epochs}) > 1  # another order each time
 
 
-def test_a_batch_depends_on_seed_and_step_alone():
-    forwards, backwards = (batches(numbered(10), 4, seed=3) for _ in range(2))
-    wanted = [forwards(step)[1].tolist() for step in range(20)]
-    assert [backwards(step)[1].tolist() for step in reversed(range(20))] == wanted[::-1]
-    assert wanted[17] == batches(numbered(10), 4, seed=3)(17)[1].tolist()  # asked for first
-    assert labels_of(batches(numbered(10), 4, seed=4), range(20)) != [x for batch in wanted for x in batch]
+def test_another_seed_and_another_epoch_have_another_order():
+    orders = {tuple(epoch_order(20, seed, epoch).tolist()) for seed in range(5) for epoch in range(5)}
+    assert len(orders) == 25
 
 
 def test_images_and_labels_stay_together():
@@ -62,27 +55,20 @@ def test_images_and_labels_stay_together():
     assert pixels.unique().tolist() == [0, 51, 255]  # the bytes are left as they are
 
 
-def test_orders_of_neighbouring_seeds_and_epochs_differ():
-    orders = {tuple(epoch_order(20, seed, epoch).tolist()) for seed in range(5) for epoch in range(5)}
-    assert len(orders) == 25
-
-
-def test_a_set_needs_an_image_and_a_label_for_each():
+def test_what_means_nothing_is_refused(folder):
     made = object.__new__(ImageSet)  # as a user makes it, whose annotations nobody checks
-    for n, labels, message in ((3, 2, "3 images but 2 labels"), (0, 0, "empty")):
+    for n, labels in ((3, 2), (0, 0)):
         object.__setattr__(made, "images", torch.zeros(n, 3, 2, 2, dtype=torch.uint8))
         object.__setattr__(made, "labels", torch.zeros(labels, dtype=torch.int64))
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=f"{n} images, {labels} labels; expected one for each, at least one"):
             made.__post_init__()
-
-
-def test_what_means_nothing_is_refused():
     with pytest.raises(ValueError, match="batch_size is 0"):
         batches(numbered(4), 0, seed=0)
-    with pytest.raises(ValueError, match="batch_size is 0"):
-        numbered(10).chunks(0)
     with pytest.raises(ValueError, match="pad is 7 but the images have 7×7 pixels"):
         batches(noisy(3), 2, seed=0, augmentation=Augmentation(crop="pad", pad=7))
+    for images in (noisy(40), folder):
+        with pytest.raises(ValueError, match="image_size is 5 but the images have .* pixels: only inception crops"):
+            batches(images, 8, seed=0, image_size=5)
 
 
 # ---- slices ----
@@ -114,12 +100,6 @@ def test_slices_are_the_batch_cut_up(kind, cuts):
     for step in (0, 1, 9):
         parts = [other(step, *ends) for ends in reversed(list(zip(cuts, cuts[1:], strict=False)))][::-1]
         assert equal([torch.cat(part) for part in zip(*parts, strict=True)], batch(step))
-
-
-def test_a_slice_takes_one_image_more_for_its_last_partner():
-    assert rows_of(8, 2, 5, Augmentation()).tolist() == [2, 3, 4]
-    assert rows_of(8, 2, 5, Augmentation(mixup=1.0)).tolist() == [2, 3, 4, 5]
-    assert rows_of(8, 5, None, Augmentation(mixup=1.0)).tolist() == [5, 6, 7, 0]
 
 
 @pytest.mark.parametrize("start, stop", [(0, 9), (-1, 3), (3, 3), (5, 2), (8, None)])
@@ -158,8 +138,8 @@ def test_an_augmented_batch_is_what_a_loop_over_its_images_makes(kind):
     torch.testing.assert_close(labels, drawn.weight * one_hot + (1 - drawn.weight) * one_hot.roll(-1, 0))
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_an_augmented_batch_depends_on_seed_and_step_alone(kind):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_depends_on_seed_and_step_alone(kind):
     forwards, backwards = (batches(noisy(10), 4, seed=3, augmentation=kind) for _ in range(2))
     state = torch.get_rng_state()
     wanted = [forwards(step) for step in range(6)]
@@ -184,8 +164,6 @@ def test_inception_crops_come_at_another_size_and_nothing_else_does():
     wanted = F.interpolate(whole, (5, 5), mode="bilinear", align_corners=False)
     torch.testing.assert_close(images, wanted, rtol=0, atol=1e-4)
     assert batches(noisy(40), 8, seed=0, image_size=7)(3)[0].shape == (8, 3, 7, 7)
-    with pytest.raises(ValueError, match="image_size is 5 but the images have 7×7 pixels: only inception crops"):
-        batches(noisy(40), 8, seed=0, image_size=5)
 
 
 # ---- from files ----
@@ -253,20 +231,15 @@ def test_an_unreadable_file_is_named(tmp_path):
     write(tmp_path / "a/whole.png", (20, 20))
     (tmp_path / "a/cut.png").write_bytes((tmp_path / "a/whole.png").read_bytes()[:60])
     folder = datasets.open_folder(tmp_path, image_size=8)
-    for kind in (None, CROPS):
+    for kind, workers in ((None, 0), (CROPS, 2)):
         with pytest.raises(ValueError, match=r"cut\.png cannot be read .*replace or remove it"):
-            batches(folder, 2, seed=0, augmentation=kind, workers=0)(0)
+            batches(folder, 2, seed=0, augmentation=kind, workers=workers)(0)
     with pytest.raises(ValueError, match=r"cut\.png cannot be read"):
         list(folder.chunks(2))
-
-
-def test_headers_are_checked_before_anything_is_decoded(tmp_path):
-    for name in ("one", "two", "three"):
-        write(tmp_path / f"a/{name}.png", (20, 20))
-    datasets.check_headers(datasets.open_folder(tmp_path, image_size=8))
+    datasets.check_headers(folder)
     (tmp_path / "a/one.png").write_bytes(b"no image")
     (tmp_path / "a/two.png").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"one\.png cannot be read .* \(and 1 more of 3\); replace or remove it"):
+    with pytest.raises(ValueError, match=r"one\.png cannot be read .* \(and 1 more of 4\); replace or remove it"):
         datasets.check_headers(datasets.open_folder(tmp_path, image_size=8))
 
 
@@ -288,70 +261,30 @@ def test_a_folder_is_known_by_its_contents(tmp_path):
     assert hashed("here") != hashed("there")
 
 
-# ---- worker processes ----
+# ---- decoding ahead ----
 
 
-def requests(plan, last, first=0):
-    """What a training that reaches step `last` asks for."""
-    return [(step, *window) for step in range(first, last) for window in plan]
-
-
-@pytest.mark.slow
-def test_two_workers_give_what_this_process_gives(folder):
+def test_decoding_ahead_gives_what_decoding_when_asked_gives(folder):
     """Whole batches, jumps back and forth, a resumed run's, accumulation's slices, and one process's share."""
     inline, streamed = (batches(folder, 6, seed=1, augmentation=CROPS, workers=workers) for workers in (0, 2))
-    asked = [*requests([(0, 6)], 4), (9,), (2,), *requests([(0, 6)], 10, first=7)]
-    asked += [*requests([(0, 2), (2, 4), (4, 6)], 3), *requests([(3, 6)], 4, first=2), (3, 3, 6)]
-    torch.manual_seed(0)
+    asked = [(0, 0, 6), (1, 0, 6), (2, 0, 6), (9, 0, 6), (2, 0, 6), (2, 0, 6), (3, 0, 6)]
+    asked += [(step, *window) for step in (4, 5, 6) for window in ((0, 2), (2, 4), (4, 6))] + [(7, 3, 6), (8, 3, 6)]
     state = torch.get_rng_state()
     assert all(equal(streamed(*request), inline(*request)) for request in asked)
     assert torch.equal(torch.get_rng_state(), state)  # dropout draws from it
-    assert len(multiprocessing.active_children()) == 2
+
+
+def test_the_next_step_is_decoded_ahead_and_nothing_twice(folder, monkeypatch):
+    read, read_image = [], loader.read_image
+    monkeypatch.setattr(loader, "read_image", lambda *file: (read.append(file), read_image(*file))[1])
+    n_threads = threading.active_count()
+    streamed = batches(folder, 6, seed=1, workers=1)
+    for step in range(4):
+        for window in ((0, 3), (3, 6)):
+            streamed(step, *window)
+    assert threading.active_count() == n_threads + 1
     del streamed
-    patience = time.monotonic() + 10
-    while multiprocessing.active_children() and time.monotonic() < patience:
-        time.sleep(0.05)
-    assert multiprocessing.active_children() == []
-
-
-@pytest.mark.slow
-def test_workers_decode_ahead_and_little_twice(folder, monkeypatch):
-    """Slices are learned within one step; after that nothing is decoded in vain but for a jump."""
-    submitted = []
-    submit = concurrent.futures.ProcessPoolExecutor.submit
-    monkeypatch.setattr(
-        concurrent.futures.ProcessPoolExecutor,
-        "submit",
-        lambda self, *work: (submitted.append(work), submit(self, *work))[1],
-    )
-    inline, streamed = (batches(folder, 6, seed=1, augmentation=CROPS, workers=workers) for workers in (0, 1))
-    for request in requests([(0, 3), (3, 6)], 8, first=2):
-        assert equal(streamed(*request), inline(*request))
-    assert len(submitted) == 12 + 2 + 2  # two ahead at the end, and two of the first guess
-    for request in requests([(3, 6)], 12, first=8):
-        assert equal(streamed(*request), inline(*request))
-    streamed.close()
-    assert multiprocessing.active_children() == []
-    streamed.close()  # once more does no harm
-
-
-@pytest.mark.slow
-def test_workers_name_an_unreadable_file_and_say_when_they_die(tmp_path):
-    for i in range(4):
-        write(tmp_path / f"a/{i}.png", (20, 20), seed=i)
-    folder = datasets.open_folder(tmp_path, image_size=8)
-    streamed = batches(folder, 4, seed=0, workers=1)
-    wanted = streamed(0)
-    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=r"a worker died by step \d+, reading .*a/0\.png"):
-        for step in range(1, 20):
-            streamed(step)
-    assert multiprocessing.active_children() == []
-    assert equal(streamed(0), wanted)  # new workers
-    (tmp_path / "a/2.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"2\.png cannot be read") as raised:
-        streamed(50)
-    assert raised.value.__cause__ is None  # the worker's traceback, which says nothing more
-    write(tmp_path / "a/2.png", (20, 20), seed=2)
-    assert equal(streamed(0), wanted)
-    streamed.close()
+    patience = time.monotonic() + 20
+    while threading.active_count() > n_threads and time.monotonic() < patience:
+        time.sleep(0.01)
+    assert threading.active_count() == n_threads and 4 * 6 <= len(read) <= 5 * 6

@@ -6,7 +6,6 @@ import ast
 import asyncio
 import concurrent.futures
 import contextlib
-import json
 import os
 import re
 import sys
@@ -51,24 +50,16 @@ def find(which: str | int) -> Path:
 
 def tagged(path: Path | str, tag: str) -> list[str]:
     """Return the sources of a notebook's cells with a tag: `parameters`, `long` (training), `timed` (speed)."""
-    try:
-        cells = paths.read_json(path)["cells"]
-        return ["".join(cell["source"]) for cell in cells if tag in cell["metadata"].get("tags", ())]
-    except (AttributeError, KeyError, TypeError):
-        raise ValueError(f"{path} is no notebook: expected cells with a source and metadata (nbformat 4)") from None
+    cells = paths.read_json(path)["cells"]
+    return ["".join(cell["source"]) for cell in cells if tag in cell["metadata"].get("tags", ())]
 
 
 def parameters(path: Path | str) -> dict[str, Any]:
     """Return names and default values that a notebook's cell tagged `parameters` sets; empty without such a cell."""
-    values = {}
-    for node in ast.parse("\n".join(tagged(path, "parameters"))).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            try:
-                values[node.targets[0].id] = ast.literal_eval(node.value)
-            except ValueError:
-                words = f"{path}: parameter {node.targets[0].id} must be set to a plain number, string, boolean or None"
-                raise ValueError(words) from None
-    return values
+    nodes = ast.parse("\n".join(tagged(path, "parameters"))).body
+    return {
+        ast.unparse(node.targets[0]): ast.literal_eval(node.value) for node in nodes if isinstance(node, ast.Assign)
+    }
 
 
 def parse(name: str, text: str, default: Any) -> Any:
@@ -136,9 +127,7 @@ def run(
         threads = {"VITLAB_JOBS": share, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share)}
         stopping = threading.Event()
         with concurrent.futures.ThreadPoolExecutor(n) as pool:
-            waiting = {
-                pool.submit(execute, path, settings.get(path, {}), preset, threads, stopping): path for path in group
-            }
+            waiting = {pool.submit(execute, path, settings[path], preset, threads, stopping): path for path in group}
             try:
                 for future in concurrent.futures.as_completed(waiting):
                     name = waiting[future].stem
@@ -174,8 +163,9 @@ def execute(
     what it was, and the partial execution is kept next to it as notebook.failed.ipynb. A second process waits.
     Once `stopping` is set nothing is written any more.
 
-    Raises RuntimeError with notebook, cell, line and error where a cell failed or the kernel died.
+    Raises RuntimeError with notebook, cell and error where a cell failed or the kernel died.
     """
+    import nbformat
     from nbclient.exceptions import CellExecutionError
     from papermill.iorw import load_notebook_node
     from papermill.parameterize import parameterize_notebook
@@ -187,59 +177,45 @@ def execute(
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+    message = ""
     with paths.lock(out.parent):
         try:
-            running = client(notebook, path.parent)
-            asyncio.run(running.async_execute(cleanup_kc=True, env=kernel_environment(environment or {})))
-        except (CellExecutionError, RuntimeError) as error:  # of a kernel that died, the latter
+            run_cells(notebook, path.parent, environment or {})
+        except (CellExecutionError, RuntimeError) as error:
             if stopping is not None and stopping.is_set():
                 raise
-            _clean(notebook, failed)
-            if not isinstance(error, CellExecutionError):
-                words = "its kernel was killed, most likely because memory ran out, or did not start"
-                raise RuntimeError(f"{path.stem} stopped: {words} ({error}); as far as it came: {failed}") from None
-            count = max(cell.get("execution_count") or 0 for cell in notebook.cells)
-            source = next(cell.source for cell in notebook.cells if cell.get("execution_count") == count).splitlines()
-            at = re.search(rf"Cell In\s?\[{count}\], line (\d+)", re.sub(r"\x1b\[[0-9;]*m", "", error.traceback))
-            line = f", line {at[1]} ({source[int(at[1]) - 1].strip()[:80]})" if at else ""
-            message = " ".join(f"{error.ename}: {error.evalue}".split())
-            raise RuntimeError(
-                f"{path.stem} stopped in cell [{count}]{line}: {message}; as far as it came: {failed}"
-            ) from None
-        _clean(notebook, out)
+            message = f": its kernel was killed, most likely because memory ran out, or did not start ({error})"
+            if isinstance(error, CellExecutionError):
+                number = max(cell.get("execution_count") or 0 for cell in notebook.cells)
+                message = f" in cell [{number}]: {' '.join(f'{error.ename}: {error.evalue}'.split())}"
+        if "application/vnd.jupyter.widget-view+json" not in str(notebook.cells):
+            notebook.metadata.pop("widgets", None)  # the state of widgets that none of the outputs shows
+        with paths.writing(failed if message else out) as temporary:
+            nbformat.write(notebook, temporary)
+    if message:
+        raise RuntimeError(f"{path.stem} stopped{message}; as far as it came: {failed}")
     failed.unlink(missing_ok=True)
     return time.perf_counter() - started
 
 
-def client(notebook: Any, folder: Path | str, **options: Any) -> Any:
-    """Return nbclient's client for a notebook, whose kernel is this very Python and runs in `folder`."""
+def run_cells(notebook: Any, folder: Path | str, environment: Mapping[str, str], **options: Any) -> None:
+    """Execute the cells in place, by a kernel that is this very Python, imports this vitlab and runs in `folder`.
+
+    `environment` adds variables, `options` are nbclient's. Raises what nbclient raises.
+    """
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
 
-    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
-    resources = {"metadata": {"path": str(folder)}}
-    quiet = ["--IPKernelApp.log_level=50"]
-    return NotebookClient(
-        notebook, km=manager, resources=resources, extra_arguments=quiet, record_timing=False, timeout=None, **options
-    )
-
-
-def kernel_environment(more: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a kernel that imports this vitlab."""
     path = os.pathsep.join(filter(None, [str(paths.ROOT), os.environ.get("PYTHONPATH")]))
     fixed = {"PYTHONPATH": path, "MPLBACKEND": "module://matplotlib_inline.backend_inline", "TQDM_DISABLE": "1"}
-    return {**os.environ, **fixed, "PYDEVD_DISABLE_FILE_VALIDATION": "1", **more}
-
-
-def _clean(notebook: Any, path: Path) -> None:
-    """Write an execution without what differs between two though nothing else does."""
-    import nbformat
-
-    notebook.metadata.pop("papermill", None)
-    for cell in notebook.cells:
-        cell.metadata.pop("papermill", None)
-    if "application/vnd.jupyter.widget-view+json" not in json.dumps(notebook.cells):
-        notebook.metadata.pop("widgets", None)
-    with paths.writing(path) as temporary:
-        nbformat.write(notebook, temporary)
+    environment = {**os.environ, **fixed, "PYDEVD_DISABLE_FILE_VALIDATION": "1", **environment}
+    client = NotebookClient(
+        notebook,
+        km=AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[])),
+        resources={"metadata": {"path": str(folder)}},
+        extra_arguments=["--IPKernelApp.log_level=50"],
+        record_timing=False,
+        **{"timeout": None} | options,
+    )
+    asyncio.run(client.async_execute(cleanup_kc=True, env=environment))  # which closes this thread's loop as well

@@ -72,7 +72,7 @@ def small_maps(page):
     return [[colours[14 * row : 14 * row + 14] for row in range(14)] for colours in made]
 
 
-def test_pointing_changes_every_map_the_words_and_what_is_spoken(page):
+def test_pointing_changes_every_map_the_words_and_what_is_spoken_and_a_click_holds_the_patch(page):
     page.mouse.move(*at_patch(page, 3, 4))
     assert selection(page) == ("heads", 0, 0, 1 + 3 * 14 + 4)
     before = small_maps(page)
@@ -87,15 +87,15 @@ def test_pointing_changes_every_map_the_words_and_what_is_spoken(page):
     assert "Mean distance: 32 px; 27 px from all patches" in text  # 12 of 14 columns look 32 px away
     spoken = "block 3, head 2, patch row 10 column 2, mean distance 32 px"
     page.locator("[aria-live]", has_text=re.compile(f"^{spoken}$")).wait_for(state="attached")
-
-
-def test_a_click_holds_the_patch(page):
-    page.mouse.click(*at_patch(page, 5, 5))
-    page.mouse.move(*at_patch(page, 8, 8))
-    assert selection(page)[3] == 1 + 5 * 14 + 5
-    page.mouse.click(*at_patch(page, 5, 5))
-    page.mouse.move(*at_patch(page, 8, 8))
-    assert selection(page)[3] == 1 + 8 * 14 + 8
+    # of a head that puts all on one patch, the squares of equal steps up to 100 %; then one scale for all maps
+    assert page.locator(".ticks span").all_inner_texts() == ["0 %", "6.3 %", "25 %", "56 %", "100 %"]
+    page.get_by_label("one scale for all maps").check()
+    with_yellow = [which for which, pixels in enumerate(small_maps(page)) if any(YELLOW in row for row in pixels)]
+    assert with_yellow == [2 * HEADS + 1]
+    for held in (5, 8):  # the first click holds the patch, the second lets it go
+        page.mouse.click(*at_patch(page, 5, 5))
+        page.mouse.move(*at_patch(page, 8, 8))
+        assert selection(page)[3] == 1 + held * 14 + held
 
 
 def test_keys(page):
@@ -119,30 +119,17 @@ def test_keys(page):
     assert selection(page)[1:3] == (2, 1)
 
 
-def test_numbers_of_the_colour_scale(page):
-    """Of a head that puts all on one patch the squares of equal steps up to 100 %; then one scale for all maps."""
-    page.get_by_role("combobox", name="block").select_option("3")
-    page.get_by_role("combobox", name="head").select_option("2")
-    assert page.locator(".ticks span").all_inner_texts() == ["0 %", "6.3 %", "25 %", "56 %", "100 %"]
-    page.get_by_label("one scale for all maps").check()
-    with_yellow = [which for which, pixels in enumerate(small_maps(page)) if any(YELLOW in row for row in pixels)]
-    assert with_yellow == [2 * HEADS + 1]
-
-
-def test_a_finger(open_page, address):
+def test_a_finger_on_a_narrow_screen_and_nothing_serious_for_axe(open_page, address):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = offline(open_page(has_touch=True, viewport={"width": 600, "height": 900}), address)
     page.touchscreen.tap(*at_patch(page, 2, 11))
     assert selection(page)[3] == 1 + 2 * 14 + 11
     assert page.evaluate("document.documentElement.scrollWidth") <= 600 and in_order(page)
-
-
-@pytest.mark.parametrize("view", ["All heads", "Rollout"])
-def test_nothing_serious_for_axe(page, view):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page.get_by_role("button", name=view, exact=True).click()
-    page.wait_for_timeout(400)  # until labels are written
-    found = axe.Axe().run(page).response["violations"]
-    assert [(it["id"], it["nodes"][0]["html"]) for it in found if it["impact"] in ("serious", "critical")] == []
+    for view in ("All heads", "Rollout"):
+        page.get_by_role("button", name=view, exact=True).click()
+        page.wait_for_timeout(400)  # until labels are written
+        found = axe.Axe().run(page).response["violations"]
+        assert [(it["id"], it["nodes"][0]["html"]) for it in found if it["impact"] in ("serious", "critical")] == []
 
 
 def test_in_an_exported_notebook(open_page, tmp_path):

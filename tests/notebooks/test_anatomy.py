@@ -21,40 +21,23 @@ def test_pairs_and_exercises_are_in_step():
 
 
 @EACH
-def test_parts_in_order(path):
-    """Title, parameters, prediction, verdict, exercises, references; 00 argues nothing, so it predicts nothing."""
-    text = "\n".join(cell.source for cell in read(path).cells)
+def test_parts_a_reader_relies_on(path):
+    """In order; 00 argues nothing, so it predicts nothing. What measures this machine's speed is tagged `timed`."""
+    cells = read(path).cells
     parts = [r"^# ", r"PRESET = ", r"[Ee]xercise", r"[Rr]eferences"]
     if not path.stem.startswith("00"):
         parts[2:2] = [r"[Pp]rediction"] + ([] if path.stem.startswith("02") else [r"[Vv]erdict"])
-    places = [re.search(part, text, re.MULTILINE) for part in parts]
-    assert all(places), [part for part, place in zip(parts, places, strict=True) if not place]
-
-
-@EACH
-def test_parameters_are_scalars_and_preset_is_quick(path):
+    text = "\n".join(cell.source for cell in cells)
+    assert [part for part in parts if not re.search(part, text, re.MULTILINE)] == []
     parameters = notebooks.parameters(path)
-    assert parameters["PRESET"] == "quick"
-    assert isinstance(parameters["SEED"], int)
+    assert parameters["PRESET"] == "quick" and isinstance(parameters["SEED"], int)
     assert all(isinstance(value, str | bool | int | float) for value in parameters.values())
-
-
-@EACH
-def test_cells_can_be_read(path):
-    """No code cell is longer than 25 lines, and each has text before it."""
-    cells = read(path).cells
     for before, cell in zip([None, *cells], cells, strict=False):
         if cell.cell_type == "code":
             assert len(cell.source.splitlines()) <= 25, cell.source[:80]
             assert before is not None and before.cell_type == "markdown", cell.source[:80]
-
-
-@EACH
-def test_a_notebook_that_measures_this_machines_speed_says_so(path):
-    """So that `vitlab run` has nothing beside it."""
-    code = [cell.source for cell in read(path).cells if cell.cell_type == "code"]
-    measures = any(re.search(r"speed\.measure\(|forward_times\(", source) for source in code)
-    assert measures == bool(notebooks.tagged(path, "timed"))
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    assert bool(re.search(r"speed\.measure\(|forward_times\(", code)) == bool(notebooks.tagged(path, "timed"))
 
 
 @EACH

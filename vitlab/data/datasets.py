@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import functools
 import itertools
 import math
 import os
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from jaxtyping import Int64, UInt8
-from PIL import Image, ImageFile
+from PIL import Image
 from torch import Tensor
 
 from vitlab import paths
 from vitlab.data.augment import Augmentation
 from vitlab.data.loader import (
-    MAX_PIXELS,
     Batches,
     FolderSet,
     ImageSet,
@@ -33,14 +30,13 @@ from vitlab.data.loader import (
     check_batch_size,
     content_hash,
     epoch_order,
-    open_image,
     read_image,
     resize_and_crop,
     slice_of,
     to_float,
     to_rgb,
 )
-from vitlab.data.world import HELD_OUT, World, image_set, scene, stream
+from vitlab.data.world import HELD_OUT, World, class_names, image_set, scene, stream
 from vitlab.settings import default_device, mapped
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
@@ -65,26 +61,17 @@ N_PHOTOGRAPHS = 3  # that come with the dependencies
 # ---- named sets and folders ----
 
 
-def load(
-    name: str | Path,
-    split: str = "train",
-    *,
-    image_size: int | None = None,
-    download: bool = False,
-    skip_broken: bool = False,
-) -> ImageSet:
+def load(name: str | Path, split: str = "train", *, image_size: int | None = None, download: bool = False) -> ImageSet:
     """Load a labelled set into memory: "digits", one of torchvision's (see `NAMES`), or a folder of class folders.
 
     A named set other than the digits is looked for under `$VITLAB_DATA` as <name>/<split>/<class>/<image>, then in
-    torchvision's own layout; `download=True` fetches it there. A folder is a path or a name under `$VITLAB_DATA`;
-    with train/ and test/ in it, labels count the classes of both, so they mean the same in either; without, it is
-    one set, whole under any `split`. `image_size` (pixels) resizes the shorter side and crops the centre; sets
-    whose images differ in size need it, but for "imagenette", which comes as squares of 128. `skip_broken` leaves
-    unreadable images out, with a warning that names them.
+    torchvision's own layout; `download=True` fetches it there. For folders, see `open_folder`. `image_size` (pixels)
+    resizes the shorter side and crops the centre; sets whose images differ in size need it, but for "imagenette",
+    which comes as squares of 128.
 
     Raises FileNotFoundError where a set or its split is missing (which path was looked at, which variable sets it,
-    what would download it), ValueError for an unknown name or split, an unreadable image, images of several sizes or
-    larger than `loader.MAX_PIXELS`, MemoryError where the set at `image_size` is larger than the free memory.
+    what would download it), ValueError for an unknown split, an unreadable image or images of several sizes,
+    MemoryError where the set at `image_size` is larger than the free memory.
 
     >>> digits = load("digits", "test")
     >>> digits.images.shape, digits.classes[3]
@@ -93,31 +80,16 @@ def load(
     _check(split, image_size)
     if name == "digits":
         return _digits(split, image_size)
-    local = _local(name)
-    if name in TORCHVISION:
-        if not (local / split).is_dir():
-            return _from_torchvision(str(name), split, image_size, download)
-        folder, image_size = local, image_size or SIDES.get(str(name))
-    else:
-        found = next((each for each in (Path(name), local) if os.path.isdir(each)), None)  # pathlib's fails if too long
-        if found is None:
-            near = difflib.get_close_matches(str(name), NAMES, 1, 0.6)
-            raise ValueError(
-                f"unknown data set {str(name)!r:.300}{f'; did you mean {near[0]!r}?' if near else ''}; it is one of "
-                f"{', '.join(NAMES)}, or a folder with one sub-folder a class; there is no folder {str(local):.300} "
-                "either"
-            )
-        folder = found
-    files, labels, classes = listing(folder, split)
-    _check_memory(len(files), image_size)
-    images, kept = _read_all(lambda i: read_image(files[i], image_size), [str(file) for file in files], skip_broken)
-    return ImageSet(images, torch.tensor(labels)[kept], classes)
+    image_size = image_size or SIDES.get(str(name))
+    if name in TORCHVISION and not (_local(name) / split).is_dir():
+        return _from_torchvision(str(name), split, image_size, download)
+    files, labels, classes = _listing(name, split)
+    images = _read_all(lambda i: read_image(files[i], image_size), [str(file) for file in files])
+    return ImageSet(images, torch.tensor(labels), classes)
 
 
 def present(name: str) -> bool:
-    """Tell whether a named set can be loaded without a download; ValueError where there is no set of that name."""
-    if name not in NAMES:
-        raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(NAMES)}")
+    """Tell whether a named set can be loaded without a download."""
     return name == "digits" or any(each.is_dir() for each in (_local(name), paths.data_dir() / TORCHVISION[name][1]))
 
 
@@ -140,12 +112,8 @@ def _digits(split: str, image_size: int | None) -> ImageSet:
     scans = load_digits()
     train, test = train_test_split(np.arange(len(scans.target)), test_size=360, stratify=scans.target, random_state=0)
     chosen = np.sort(train if split == "train" else test)
-    grey = np.round(scans.images[chosen] * (255 / 16)).astype(np.uint8)
-    images = torch.from_numpy(grey)[:, None].expand(-1, 3, -1, -1).contiguous()
-    if image_size not in (None, 8):
-        _check_memory(len(images), image_size)
-        resized = [resize_and_crop(Image.fromarray(each).convert("RGB"), image_size) for each in grey]
-        images = torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2).contiguous()
+    grey = [Image.fromarray(each) for each in np.round(scans.images[chosen] * (255 / 16)).astype(np.uint8)]
+    images = _read_all(lambda i: resize_and_crop(grey[i].convert("RGB"), image_size), ["the digits"] * len(grey))
     return ImageSet(images, torch.from_numpy(scans.target[chosen]).long(), tuple("0123456789"))
 
 
@@ -159,60 +127,29 @@ def _from_torchvision(name: str, split: str, image_size: int | None, download: b
 
         dataset = getattr(torchvision.datasets, kind)(root, download=download, **spelling[split])
     except (RuntimeError, OSError) as error:
-        sized = "" if image_size is None else f", image_size={image_size}"
         raise FileNotFoundError(
             f"no {name} ({split}): looked for {root / name / split} with a folder a class, and for torchvision's "
             f"own files in {root / folder} ({error}). Set VITLAB_DATA to the folder that holds {name}/, or download "
             f'it where there is a network: python -c "from vitlab.data import datasets; '
-            f"datasets.load('{name}', '{split}'{sized}, download=True)\""
+            f"datasets.load('{name}', '{split}', image_size={image_size}, download=True)\""
         ) from error
-    image_size = image_size or SIDES.get(name)
-    _check_memory(len(dataset), image_size)
     labels = torch.zeros(len(dataset), dtype=torch.int64)
 
     def read(i: int) -> np.ndarray:
         image, labels[i] = dataset[i]
         return resize_and_crop(to_rgb(image), image_size)
 
-    images, _ = _read_all(read, [f"image {i} of {name} ({split}) in {root}" for i in range(len(dataset))])
+    images = _read_all(read, [f"image {i} of {name} ({split}) in {root}" for i in range(len(dataset))])
     found = getattr(dataset, "classes", range(int(labels.max()) + 1))
     classes = tuple(each[0] if isinstance(each, tuple) else str(each) for each in found)  # of synonyms the first
     return ImageSet(images, labels, classes)
 
 
-def listing(folder: Path, split: str) -> tuple[list[Path], list[int], tuple[str, ...]]:
-    """List the image files of one split, their labels, and the classes, in alphabetical order.
-
-    Of a folder that has train/ and test/, labels count the classes of both; else the folder is one set, whole.
-
-    Raises as `load` does.
-    """
-    _check(split)
-    parts = {part: _class_folders(folder / part) for part in ("train", "test")}
-    if any(parts.values()):
-        if not parts[split]:
-            other = "test" if split == "train" else "train"
-            raise FileNotFoundError(
-                f"{folder} has {other}/ with class folders but no such {split}/; add it, or name {folder / other} "
-                "itself"
-            )
-        folder, classes = folder / split, sorted({*parts["train"], *parts["test"]})
-    else:
-        classes = _class_folders(folder)
-    if not classes:
-        raise ValueError(f"{folder} has no sub-folders; expected one folder a class with images in it")
-    pairs = [(path, label) for label, name in enumerate(classes) for path in _image_files(folder / name)]
-    if not pairs:
-        raise ValueError(f"no image in the class folders of {folder}; expected files ending in {', '.join(ENDINGS)}")
-    return [path for path, _ in pairs], [label for _, label in pairs], tuple(classes)
-
-
 def _check(split: str, image_size: int | None = None) -> None:
     if split not in ("train", "test"):
         raise ValueError(f"split is {split!r}; it is 'train' or 'test'")
-    most = int(MAX_PIXELS**0.5)
-    if image_size is not None and not 1 <= image_size <= most:
-        raise ValueError(f"image_size is {image_size}; it is a number of pixels a side, from 1 to {most:,}")
+    if image_size is not None and not 1 <= image_size <= 10_000:
+        raise ValueError(f"image_size is {image_size}; it is a number of pixels a side, from 1 to 10,000")
 
 
 def _class_folders(folder: Path) -> list[str]:
@@ -227,56 +164,60 @@ def _image_files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and not p.name.startswith("."))
 
 
-def _read_all(
-    read: Callable[[int], np.ndarray], names: Sequence[str], skip_broken: bool = False
-) -> tuple[UInt8[Tensor, "N 3 H W"], list[int]]:
-    """Decode images 0, 1, … in threads (the decoders leave the interpreter free); tell which of them were readable."""
-
-    def attempt(i: int) -> np.ndarray | None:
-        try:
-            return read(i)
-        except Exception as error:  # decoders raise what they like on bytes that are no image
-            if not skip_broken:
-                raise ValueError(
-                    f"{names[i]} cannot be read ({error}); replace or remove it, or pass skip_broken=True"
-                ) from error
-            return None
-
-    if ImageFile.LOAD_TRUNCATED_IMAGES:
-        raise ValueError(
-            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is set, which would hide truncated images; set it to False"
+def _listing(name: str | Path, split: str) -> tuple[list[Path], list[int], tuple[str, ...]]:
+    """List the image files of one split, their labels, and the classes, in alphabetical order."""
+    places = (Path(name), _local(name))
+    root = next((place for place in places if os.path.isdir(place)), None)
+    if root is None:
+        raise FileNotFoundError(
+            f"there is no data set or folder {str(name):.300}: expected one of {', '.join(NAMES)}, or a folder with "
+            f"one sub-folder a class, by its path or its name in {paths.data_dir()}, which VITLAB_DATA sets"
         )
-    with ThreadPoolExecutor() as pool:
-        pictures = dict(enumerate(pool.map(attempt, range(len(names)))))
-    broken = [i for i in pictures if pictures[i] is None]
-    left_out = ", ".join(names[i] for i in broken[:5])
-    if len(broken) == len(names):
-        raise ValueError(f"none of the {len(names)} images can be read ({left_out}); expected whole image files")
-    if broken:
-        warnings.warn(f"left out {len(broken)} of {len(names)} images, unreadable: {left_out}", stacklevel=3)
-    kept = {i: picture for i, picture in pictures.items() if picture is not None}
-    height, width = next(iter(kept.values())).shape[:2]
-    images = np.empty((len(kept), 3, height, width), np.uint8)
-    for row, (i, picture) in enumerate(kept.items()):
+    parts = {part: _class_folders(root / part) for part in ("train", "test")}
+    classes = sorted({*parts["train"], *parts["test"]})
+    folder = root / split if classes else root
+    if classes and not parts[split]:
+        raise FileNotFoundError(
+            f"{root} has train/ or test/ with class folders but no such {split}/; add it, or name the other itself"
+        )
+    classes = classes or _class_folders(root)
+    if not classes:
+        raise ValueError(f"{folder} has no sub-folders; expected one folder a class with images in it")
+    pairs = []
+    for label, each in enumerate(classes):
+        files = _image_files(folder / each)
+        if not files and (folder / each).is_dir():
+            raise ValueError(
+                f"no image in {folder / each}; expected files ending in {', '.join(ENDINGS)}: add some, or remove the "
+                "folder"
+            )
+        pairs += [(path, label) for path in files]
+    return [path for path, _ in pairs], [label for _, label in pairs], tuple(classes)
+
+
+def _read_all(read: Callable[[int], np.ndarray], names: Sequence[str]) -> UInt8[Tensor, "N 3 H W"]:
+    """Decode images 0, 1, … in threads (the decoders leave the interpreter free) into one array."""
+    height, width, _ = read(0).shape
+    needed, free = len(names) * 3 * height * width, psutil.virtual_memory().available
+    if needed > free:
+        raise MemoryError(
+            f"{len(names):,} images of {width}×{height} pixels take {needed / 1e9:,.1f} GB in memory, "
+            f"{free / 1e9:,.1f} GB are free; give a smaller image_size, or a folder, which a training reads bit by bit"
+        )
+    images = np.empty((len(names), 3, height, width), np.uint8)
+
+    def fill(i: int) -> None:
+        picture = read(i)
         if picture.shape != (height, width, 3):
             raise ValueError(
                 f"{names[i]} has {picture.shape[1]}×{picture.shape[0]} pixels, the first image {width}×{height}; "
                 "give image_size to bring them to one size"
             )
-        images[row] = picture.transpose(2, 0, 1)
-    return torch.from_numpy(images), list(kept)
+        images[i] = picture.transpose(2, 0, 1)
 
-
-def _check_memory(count: int, image_size: int | None) -> None:
-    """Raise MemoryError where so many images of this size, once apart and once as one array, are too many."""
-    import psutil
-
-    needed, free = 2 * count * 3 * (image_size or 0) ** 2, psutil.virtual_memory().available
-    if needed > free:
-        raise MemoryError(
-            f"{count:,} images of {image_size} x {image_size} pixels take {needed / 1e9:,.1f} GB in memory, "
-            f"{free / 1e9:,.1f} GB are free; give a smaller image_size, or a folder, which a training reads bit by bit"
-        )
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, range(len(names))))
+    return torch.from_numpy(images)
 
 
 def open_folder(name: str | Path, split: str = "train", *, image_size: int) -> FolderSet:
@@ -288,20 +229,7 @@ def open_folder(name: str | Path, split: str = "train", *, image_size: int) -> F
     Raises FileNotFoundError where the folder or its split is missing, ValueError where a class folder is empty.
     """
     _check(split, image_size)
-    places = (Path(name), paths.data_dir() / name)
-    root = next((place for place in places if os.path.isdir(place)), None)
-    if root is None:
-        raise FileNotFoundError(
-            f"no folder {str(name):.300}: looked for {str(places[0].absolute()):.300} and {str(places[1]):.300}; give "
-            "its path, or set VITLAB_DATA to the folder that holds it"
-        )
-    files, labels, classes = listing(root, split)
-    own = root / split if (root / split).is_dir() else root
-    if empty := [name for k, name in enumerate(classes) if k not in set(labels) and (own / name).is_dir()]:
-        raise ValueError(
-            f"no image in {own / empty[0]}; expected files ending in {', '.join(ENDINGS)}: add some, or "
-            "remove the folder"
-        )
+    files, labels, classes = _listing(name, split)
     return FolderSet(tuple(map(str, files)), torch.tensor(labels), classes, image_size)
 
 
@@ -314,13 +242,12 @@ def check_headers(folder: FolderSet) -> None:
 
     def problem(path: str) -> str:
         try:
-            with open_image(path):
+            with Image.open(path):
                 return ""
         except Exception as error:  # noqa: BLE001 (decoders raise what they like on bytes that are no image)
             return f"{path} cannot be read ({error})"
 
-    bad = [each for each in mapped(problem, folder.paths) if each]
-    if bad:
+    if bad := [each for each in mapped(problem, folder.paths) if each]:
         more = f" (and {len(bad) - 1:,} more of {len(folder):,})" if len(bad) > 1 else ""
         raise ValueError(f"{bad[0]}{more}; replace or remove it")
 
@@ -348,7 +275,7 @@ def photographs(
     try:
         import matplotlib.cbook
     except ModuleNotFoundError as error:
-        words = 'photographs: one comes with matplotlib, which is not installed: pip install "vitlab[lab]"'
+        words = 'a photograph comes with matplotlib, which is not installed: pip install "vitlab[lab]"'
         raise ModuleNotFoundError(words, name="matplotlib") from error
     scenes = load_sample_images()
     pictures = [
@@ -363,10 +290,7 @@ def photographs(
         rows = itertools.zip_longest(*(_image_files(folder / name) for name in _class_folders(folder)))
         own += [path for row in rows for path in row if path is not None]
     for path in own[: None if limit is None else max(0, limit - len(chosen))]:
-        try:
-            chosen.append((path.stem.replace("_", " "), read_image(path, image_size)))
-        except Exception as error:
-            raise ValueError(f"{path} cannot be read ({error}); replace or remove it") from error
+        chosen.append((path.stem.replace("_", " "), read_image(path, image_size)))
     return [(name, torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()) for name, picture in chosen]
 
 
@@ -474,11 +398,10 @@ def world_splits(
 
 @functools.lru_cache(maxsize=4)  # for a worker process trains many models on the same images
 def _painted(world: World, count: int, start: int, n_seen: int) -> ImageSet:
-    device = default_device()
-    if n_seen == count:  # masks are left out, for no training looks at them
-        return dataclasses.replace(image_set(world, count, start, device), masks=None)
-    images, labels, _ = scene(world, start + epoch_order(count, seed=start, epoch=0)[:n_seen], device)
-    return ImageSet(images, labels, tuple(f"class {k}" for k in range(world.n_classes)))
+    """Paint images start … start+count−1, or `n_seen` of them; without masks, for no training looks at them."""
+    order = torch.arange(count) if n_seen == count else epoch_order(count, seed=start, epoch=0)[:n_seen]
+    images, labels, _ = scene(world, start + order, default_device())
+    return ImageSet(images, labels, class_names(world))
 
 
 def digits_splits(n_train: int | None = None, hold_out: bool = False) -> Splits:

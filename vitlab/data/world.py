@@ -302,7 +302,12 @@ def scene(
 def image_set(world: World, count: int, start: int = 0, device: torch.device | str = "cpu") -> ImageSet:
     """Paint images start … start+count−1 into memory, with masks. Sets that start alike are nested."""
     images, labels, masks = scene(world, torch.arange(start, start + count), device)
-    return ImageSet(images, labels, tuple(f"class {k}" for k in range(world.n_classes)), masks)
+    return ImageSet(images, labels, class_names(world), masks)
+
+
+def class_names(world: World) -> tuple[str, ...]:
+    """Name the classes of a world by their numbers."""
+    return tuple(f"class {k}" for k in range(world.n_classes))
 
 
 def stream(world: World, batch_size: int, device: torch.device | str = "cpu", start: int = 0) -> Batches:

@@ -44,7 +44,7 @@ class Session:
     objective: str = "labels"  # or "masked": predict hidden patches (§4.6)
     target: str = Target.MEAN_COLOUR.value  # of hidden patches; see `masked.Target`
     masked: float = 0.5  # share of the patches that are hidden
-    workers: int = 2  # processes that decode a folder's images
+    workers: int = 2  # threads that decode a folder's images ahead
     pool: str = "class"  # or "gap"; with the next three, what `zoo.create` takes (App. D)
     positions: str = "1d"
     placed: str = ""  # "": where these positions usually are
