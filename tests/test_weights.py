@@ -1,11 +1,9 @@
 """Weight files in every dialect: the authors' .npz, timm's and others' safetensors, folders, the hub; bad files."""
 
-import io
 import json
 import pickle
 import socket
 import time
-import zipfile
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -45,14 +43,14 @@ def pictures(side: int = 32) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("prefix", ["", "opt/target/"])
-def test_a_released_file_is_read_as_timm_reads_it(tmp_path, prefix):
-    path = saved(tmp_path / "ViT.npz", {prefix + name: array for name, array in released().items()})
-    found, theirs = zoo.load(path), VisionTransformer(**SHAPE, mlp_ratio=20 / 12).eval()
-    theirs.load_pretrained(str(path))  # the independent reading of the file
+def test_a_released_file_is_read_under_timms_names(tmp_path, prefix):
+    theirs, before = vit(), torch.get_rng_state()
+    path = saved(tmp_path / "ViT.npz", {prefix + name: array for name, array in as_released(theirs).items()})
+    found = zoo.load(path)
+    assert torch.equal(torch.get_rng_state(), before)
     state, expected = found.model.state_dict(), theirs.state_dict()
     assert state.keys() == expected.keys()
     assert all(torch.equal(state[key], expected[key]) for key in expected)
-    torch.testing.assert_close(found.model(pictures()), theirs(pictures()), atol=1e-5, rtol=1e-5)
     assert (found.name, found.image_size, found.mean) == ("ViT", (32, 32), (0.5, 0.5, 0.5))
     assert found.model.config.n_heads == HEADS and found.source.endswith("read as a ViT with 3 heads")
 
@@ -103,7 +101,7 @@ def as_released(model: nn.Module) -> dict[str, np.ndarray]:
     [
         ("Lab-Ti/8", {"n_classes": 5}),
         ("Lab-Ti/8", {"n_classes": 5, "image_size": 64, "head": "tanh"}),
-        ("vit_tiny_patch16_224", {"n_classes": 5, "image_size": 32}),
+        ("test_vit", {"n_classes": 5, "image_size": 32}),
     ],
 )
 def test_a_released_file_of_a_named_model(tmp_path, name, settings):
@@ -116,9 +114,9 @@ def test_a_released_file_of_a_named_model(tmp_path, name, settings):
 
 
 def test_a_name_of_other_heads_is_refused(tmp_path):
-    path = saved(tmp_path / "ViT.npz", as_released(timm.create_model("vit_tiny_patch16_224", img_size=32, num_heads=6)))
-    with pytest.raises(ValueError, match="does not fit vit_tiny_patch16_224: it was made for 6 heads, not 3"):
-        zoo.load(f"vit_tiny_patch16_224@{path}")
+    path = saved(tmp_path / "ViT.npz", as_released(timm.create_model("test_vit", img_size=32, num_heads=4)))
+    with pytest.raises(ValueError, match="does not fit test_vit: it was made for 4 heads, not 2"):
+        zoo.load(f"test_vit@{path}")
 
 
 def test_a_file_without_a_head_has_a_zero_one_in_our_models(tmp_path):
@@ -133,117 +131,19 @@ def test_a_file_without_a_head_has_a_zero_one_in_our_models(tmp_path):
         zoo.load(path)
 
 
-def test_timms_models_take_the_pre_training_head_only_where_it_does_nothing(tmp_path):
-    model = randomise(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5))
-    ones = {"pre_logits/kernel": np.ones((192, 192), np.float32), "pre_logits/bias": np.ones(192, np.float32)}
-    arrays = as_released(model) | ones
-    with pytest.raises(ValueError, match=r"pre_logits.*timm's models have no such layer.*ViT-B/16@"):
-        zoo.load(f"vit_tiny_patch16_224@{saved(tmp_path / 'a.npz', arrays)}")
-    arrays["head/kernel"] = np.zeros((192, 5), np.float32)  # as in the authors' ImageNet-21k files
-    found = zoo.load(f"vit_tiny_patch16_224@{saved(tmp_path / 'b.npz', arrays)}")
-    assert found.source.endswith("without the layer before its zero head")
-    assert torch.equal(found.model.forward_features(pictures()), model.forward_features(pictures()))
-
-
-def hybrid_arrays(model: nn.Module) -> dict[str, np.ndarray]:
-    """The names and shapes of a released hybrid for a model of timm's, with random numbers."""
-    arrays = {name: array for name, array in as_released(model).items()}
-    names = {".conv.": "conv_root/", ".norm.": "gn_root/"}
-    for key, value in model.patch_embed.backbone.state_dict().items():
-        layer, _, end = f".{key.removeprefix('stem.')}".rpartition(".")
-        if f"{layer}." in names:
-            name = names[f"{layer}."]
-        else:
-            _, _, stage, _, block, layer = layer.split(".", 5)
-            layer = (
-                layer.replace("norm", "gn").replace("downsample.conv", "conv_proj").replace("downsample.gn", "gn_proj")
-            )
-            name = f"block{int(stage) + 1}/unit{int(block) + 1}/{layer}/"
-        if value.ndim == 4:
-            arrays[f"{name}kernel"] = value.numpy().transpose(2, 3, 1, 0)
-        else:
-            arrays[name + {"weight": "scale", "bias": "bias"}[end]] = value.numpy().reshape(1, 1, 1, -1)
-    return arrays
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "side"), [("vit_tiny_r_s16_p8_224", 64), ("vit_small_r26_s32_224", 64)])
-def test_a_released_hybrid_is_read_as_timm_reads_it(tmp_path, name, side):
-    model = randomise(timm.create_model(name, img_size=side, num_classes=5))
-    path = saved(tmp_path / "R.npz", hybrid_arrays(model))
-    found = zoo.load(f"{name}@{path}")
-    theirs = timm.create_model(name, img_size=side, num_classes=5).eval()
-    theirs.load_pretrained(str(path))
-    assert found.image_size == (side, side)
-    state, expected = found.model.state_dict(), theirs.state_dict()
-    assert all(torch.equal(state[key], expected[key]) for key in expected)
-    assert torch.equal(found.model(pictures(side)), theirs(pictures(side)))
-    with pytest.raises(ValueError, match=r"is a hybrid.*NAME@.*vit_base_r50_s16_224"):
-        zoo.load(path)
-
-
-def test_an_archive_whose_list_of_entries_is_damaged_is_refused(tmp_path):
-    """A flipped bit in the length of an entry's comment hides the entries behind it: numpy writes no comments."""
-    path = saved(tmp_path / "ViT.npz", released())
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.infolist()[3].comment = b"what was the head's"
-        archive.writestr("more.npy", b"")
-    with pytest.raises(ValueError, match=r"ViT.npz cannot be read.*corrupt.*list of entries is damaged.*again"):
-        zoo.load(path)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"Transformer/encoderblock_0/LayerNorm_1/scale": np.zeros(D)},
-            "LayerNorm_1/scale' is no name of the authors'",
-        ),
-        ({"MixerBlock_0/LayerNorm_0/scale": np.zeros(D)}, "'MixerBlock_0/LayerNorm_0/scale' is no name"),
-        ({"cls": np.zeros((1, 1, D), int)}, "cls holds int64, not floating-point"),
-        ({"embedding/kernel": np.zeros((D, D))}, r"embedding/kernel has shape \[12, 12\], where 4 dimensions"),
-        ({"head/kernel": np.zeros((1, D, 5))}, r"head/kernel has shape \[1, 12, 5\], where 2 dimensions"),
-        (
-            {"Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel": np.zeros((D, 2, 6))},
-            r"attention of \[2, 3\] heads",
-        ),
+        ({"conv_root/kernel": np.zeros((3, 3, 3, D))}, "it is a hybrid's: timm has those by name"),
+        ({"embedding/kernel": None}, "no embedding/kernel; found Transformer/encoder_norm/bias, .* more"),
+        ({"Transformer/encoderblock_1/MlpBlock_3/Dense_1/bias": None}, "encoderblock_1/MlpBlock_3/Dense_1/bias is not"),
+        ({"Transformer/encoder_norm/scale": np.zeros(D + 1)}, "size of tensor"),
     ],
 )
 def test_arrays_that_are_no_released_vit(tmp_path, change, message):
-    with pytest.raises(ValueError, match=message):
-        zoo.load(saved(tmp_path / "ViT.npz", released() | change))
-
-
-def test_an_archive_that_declares_more_than_it_has(tmp_path):
-    """An array of 12 GB by its header, in a file of a few hundred bytes."""
-    path, header = tmp_path / "ViT.npz", io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (3 * 10**9,)})
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("embedding/kernel.npy", header.getvalue() + bytes(100))
-    with pytest.raises(ValueError, match="it is corrupt"):
-        zoo.load(path)
-
-
-def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "SMALL", 2**20)
-    path, arrays = tmp_path / "ViT.npz", released()
-    np.savez_compressed(path, **arrays)
-    assert zoo.load(path).model.config.n_heads == HEADS  # as much as weights compress
-    np.savez_compressed(path, **arrays, more=np.zeros(2**22, np.float32))
-    with pytest.raises(
-        ValueError, match=r"would unpack to 16,8\d\d,\d+ bytes, more than 1,\d+,\d+ \(16 times its size"
-    ):
-        zoo.load(path)
-
-
-def test_missing_arrays_are_named(tmp_path):
-    arrays = released()
-    del arrays["Transformer/encoderblock_1/MlpBlock_3/Dense_1/bias"]
-    with pytest.raises(ValueError, match=r"ViT.npz does not fit.*missing: blocks.1.mlp.fc2.bias"):
+    arrays = {name: array for name, array in (released() | change).items() if array is not None}
+    with pytest.raises(ValueError, match=rf"ViT.npz cannot be read as a ViT of the authors' release \(.*{message}"):
         zoo.load(saved(tmp_path / "ViT.npz", arrays))
-    del arrays["Transformer/encoderblock_1/MultiHeadDotProductAttention_1/key/bias"]
-    with pytest.raises(ValueError, match=r"blocks.1.attn.key.bias is missing"):
-        weights.from_release(arrays)
 
 
 def foreign_vit(**changes) -> VisionTransformer:
@@ -270,11 +170,11 @@ def test_a_foreign_vit_is_told_from_its_shapes(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"embed_dim": 96}, "dim 96, which is not a multiple of 64.*NAME@"),
-        ({"reg_tokens": 4}, "21 position embeddings, which is no square grid.*NAME@"),
+        ({"embed_dim": 96}, "dim of 96, no multiple of 64.*NAME@"),
+        ({"reg_tokens": 4}, "21 position embeddings, no square grid.*NAME@"),
         ({"init_values": 1e-5}, r"not expected: blocks.0.ls1.gamma.*NAME@"),
         ({"qkv_bias": False}, r"missing: blocks.0.attn.qkv.bias.*NAME@"),
-        ({"img_size": (32, 64)}, "33 position embeddings, which is no square grid.*NAME@"),
+        ({"img_size": (32, 64)}, "33 position embeddings, no square grid.*NAME@"),
         ({"num_classes": 0}, "holds no ViT under timm's names: no head.weight.*NAME@"),
     ],
 )
@@ -325,15 +225,6 @@ def test_a_named_file_that_does_not_fit(tmp_path):
         zoo.load(f"Lab-Ti/8@{tmp_path}/none.safetensors")
 
 
-def test_shapes_without_numbers_bear_nothing_out(tmp_path):
-    state = zoo.create("test_vit").state_dict()
-    state["head.weight"], state["head.bias"] = torch.zeros(10**9, 0), torch.zeros(10**9, 0)
-    save_file(state, tmp_path / "m.safetensors")
-    for given in (tmp_path / "m.safetensors", f"test_vit@{tmp_path}/m.safetensors"):
-        with pytest.raises(ValueError, match=r"holds tensors without a number in them, head.bias \[1000000000, 0\]"):
-            zoo.load(given)
-
-
 class Bomb:
     def __reduce__(self):
         return Path.touch, (Path("exploded"),)
@@ -351,12 +242,10 @@ def test_pickles_are_never_opened(tmp_path, monkeypatch):
     np.savez("objects.npz", **released(), bomb=np.array([Bomb()], dtype=object))
     np.save("one.npy", np.array([Bomb()], dtype=object))
     Path("one.npy").rename("one.npz")
-    for name in ("objects.npz", "one.npz"):
-        with pytest.raises(ValueError, match="pickles, which can run code and are never opened here"):
-            zoo.load(name)
     torch.save({"w": torch.zeros(2)}, "torch.npz")
-    with pytest.raises(ValueError, match="torch.npz cannot be read.*a zip of other things than arrays"):
-        zoo.load("torch.npz")
+    for name in ("objects.npz", "one.npz", "torch.npz"):
+        with pytest.raises(ValueError, match=f"{name} cannot be read.*pickles are never opened here"):
+            zoo.load(name)
     assert not Path("exploded").exists()
 
 
@@ -367,13 +256,11 @@ def test_damaged_and_foreign_files(tmp_path):
         whole = path.read_bytes()
         for damaged in (whole[:-100], whole[: len(whole) // 2], b"", b"not weights", b"\xff" + whole[1:500]):
             path.write_bytes(damaged)
-            with pytest.raises(ValueError, match=rf"{path.name} cannot be read.*corrupt.*again"):
+            with pytest.raises(ValueError, match=rf"{path.name} cannot be read.*copy or download it again"):
                 zoo.load(f"Lab-Ti/8@{path}")
     ours.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     with pytest.raises(ValueError, match="git lfs pull"):
         zoo.load(ours)
-    with pytest.raises(ValueError, match=r"no ViT under the names of the authors' release.*found b, w"):
-        zoo.load(saved(tmp_path / "arrays.npz", {"w": np.zeros(2), "b": np.zeros(2)}))
     for name in (tmp_path / "none.npz", "nowhere.safetensors"):
         with pytest.raises(FileNotFoundError, match="there is no file"):
             zoo.load(name)
@@ -392,7 +279,8 @@ def test_our_files_and_folders_are_timms_with_the_same_logits_to_the_bit(tmp_pat
     zoo.save(tmp_path / "model.safetensors", model, "ViT-B/8", {})
     settings = {"checkpoint_path": str(tmp_path / "model.safetensors"), **weights.timm_arguments(model)}
     assert torch.equal(timm.create_model("vit_base_patch16_224", **settings).eval()(x), logits)
-    folder = weights.save_for_hf(tmp_path / "folder", model)
+    folder, arguments = tmp_path / "folder", weights.timm_arguments(model)
+    save_for_hf(weights.as_timm(model), folder, model_args=arguments, safe_serialization=True)
     assert torch.equal(timm.create_model(f"local-dir:{folder}", pretrained=True).eval()(x), logits)
     found = zoo.load(folder)
     assert torch.equal(found.model(x), logits)
@@ -407,33 +295,21 @@ def test_our_files_and_folders_are_timms_with_the_same_logits_to_the_bit(tmp_pat
         ("Lab-Mu/8", {"positions": "2d"}, "a Variant has no counterpart in timm"),
     ],
 )
-def test_what_timm_has_no_class_for_is_refused(tmp_path, name, settings, words):
+def test_what_timm_has_no_class_for_is_refused(name, settings, words):
     with pytest.raises(ValueError, match=words):
-        weights.save_for_hf(tmp_path / "folder", zoo.create(name, **settings))
-    assert not (tmp_path / "folder").exists()
-
-
-def test_a_damaged_description_of_a_shared_model_is_refused_with_the_folder(tmp_path):
-    folder = weights.save_for_hf(tmp_path / "shared", zoo.create("Lab-Mu/8"))
-    config = folder / "config.json"
-    config.write_text(config.read_text().replace('"token"', '"tokem"'))
-    with pytest.raises(ValueError, match=r"shared does not take these settings.*pooling"):
-        zoo.load(folder)
+        weights.as_timm(zoo.create(name, **settings))
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """A model of timm's, its classes and normalisation changed, as timm saves it to share."""
-    model = randomise(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=7))
-    with torch.no_grad():
-        model.head.bias.copy_(torch.arange(7.0))
+    model = randomise(timm.create_model("test_vit", img_size=32, num_classes=7))
     save_for_hf(
         model, tmp_path / "mine", safe_serialization=True, data_config={"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
     )
     return tmp_path / "mine"
 
 
-@pytest.mark.slow
 def test_a_folder_of_timms(folder):
     expected = load_file(folder / "model.safetensors")
     for name in (str(folder), f"local-dir:{folder}"):
@@ -449,28 +325,18 @@ def test_a_folder_of_timms(folder):
 
 
 def test_folders_that_are_not_timms(folder):
-    for config, message in (
-        ("{", "config.json is no description of a model"),
-        ("[]", "config.json is no description of a model"),
-        ('{"architectures": ["ViTForImageClassification"]}', "config.json is no description of a model"),
-        ('{"architecture": "vit_of_mine"}', "'vit_of_mine', which timm has not"),
-    ):
+    for config in ("{", "[]", '{"architectures": ["ViTForImageClassification"]}', '{"architecture": "vit_of_mine"}'):
         (folder / "config.json").write_text(config)
-        for name in (str(folder), f"local-dir:{folder}"):
-            with pytest.raises(ValueError, match=f"{message}.*NAME@.*model.safetensors"):
-                zoo.load(name)
-    giant = {"architecture": "vit_tiny_patch16_224", "model_args": {"depth": 10**6}}
-    (folder / "config.json").write_text(json.dumps(giant))
-    with pytest.raises(ValueError, match=r"model.safetensors describes a model of depth 1000000, but has \d+ tensors"):
+        with pytest.raises(ValueError, match=r"config.json names no architecture of timm's.*NAME@.*model.safetensors"):
+            zoo.load(folder)
+    damaged = {"architecture": "test_vit", "model_args": {"global_pool": "tokem"}}
+    (folder / "config.json").write_text(json.dumps(damaged))
+    with pytest.raises(ValueError, match=r"mine does not take these settings"):
         zoo.load(folder)
-    (folder / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"no config.json.*in .*mine; give .*model.safetensors by its own path"):
-        zoo.load(folder)
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"no model.safetensors in .*pickles .*safe_serialization=True"):
-        zoo.load(folder)
-    with pytest.raises(FileNotFoundError, match="no folder .*nowhere"):
-        zoo.load(f"local-dir:{folder}/nowhere")
+    for name in ("model.safetensors", "config.json"):
+        (folder / name).unlink()
+        with pytest.raises(FileNotFoundError, match=rf"no .*mine/{name}.*safe_serialization=True.*pickles"):
+            zoo.load(f"local-dir:{folder}")
 
 
 @pytest.fixture
@@ -494,36 +360,28 @@ def publish(cache: Path, repository: str, model: nn.Module) -> Path:
     return snapshot
 
 
-@pytest.mark.slow
-def test_the_papers_names_are_its_own_imagenet_21k_weights(cache):
-    tag = weights.PAPERS_OWN["ViT-B/32"]
-    model = timm.create_model(tag)  # as timm publishes it: no head, no layer before it
-    publish(cache, f"timm/{tag}", model)
-    found = zoo.load("vit-b/32")
-    x = pictures(224)[:1]
-    torch.testing.assert_close(found.model.forward_features(x), model.eval().forward_features(x), atol=1e-4, rtol=1e-4)
-    assert found.model.config == zoo.load("ViT-B/32", untrained=True).model.config and not found.model.head.weight.any()
-    assert "the paper's own weights, pre-trained on ImageNet-21k" in found.source and "it is zero" in found.source
+def test_the_papers_names_are_its_own_imagenet_21k_weights(cache, monkeypatch):
     for name, published in weights.PAPERS_OWN.items():
         with torch.device("meta"):
             ours, theirs = zoo.create(name), timm.create_model(published)
         shapes = {key: value.shape for key, value in ours.state_dict().items() if not key.startswith("head.")}
         assert shapes == {key: value.shape for key, value in theirs.state_dict().items()}
         assert ours.config.n_heads == theirs.blocks[0].attn.num_heads
+    monkeypatch.setitem(zoo.VIT_SIZES, "ViT-B", zoo.VIT_SIZES["ViT-B"] | {"depth": 1})
+    tag = weights.PAPERS_OWN["ViT-B/32"]
+    model = timm.create_model(tag, depth=1)  # as timm publishes it: no head, no layer before it
+    publish(cache, f"timm/{tag}", model)
+    found = zoo.load("vit-b/32")
+    x = pictures(224)[:1]
+    torch.testing.assert_close(found.model.forward_features(x), model.eval().forward_features(x), atol=1e-4, rtol=1e-4)
+    assert found.model.config == zoo.load("ViT-B/32", untrained=True).model.config and not found.model.head.weight.any()
+    assert "the paper's own weights, pre-trained on ImageNet-21k" in found.source and "it is zero" in found.source
 
 
-@pytest.mark.parametrize(
-    ("name", "alternative"),
-    [
-        ("ViT-B/16", "ViT-B/16@FILE"),
-        ("test_vit.r160_in1k", "test_vit.r160_in1k@FILE"),
-        ("hf-hub:nobody/nothing", "local folder with its config.json and model.safetensors, or NAME@FILE"),
-    ],
-)
-def test_an_unreachable_hub_is_said_within_three_seconds(cache, monkeypatch, name, alternative):
-    def fail():
+def test_an_unreachable_hub_is_said_within_three_seconds(cache, monkeypatch):
+    def fail(name):
         start = time.monotonic()
-        with pytest.raises(ConnectionError, match=rf"HF_HUB_OFFLINE.*HF_HOME.*HF_ENDPOINT.*{alternative}"):
+        with pytest.raises(ConnectionError, match=r"HF_HUB_OFFLINE.*HF_HOME.*HF_ENDPOINT.*NAME@FILE.*local folder"):
             zoo.load(name)
         assert time.monotonic() - start < 3
 
@@ -532,12 +390,10 @@ def test_an_unreachable_hub_is_said_within_three_seconds(cache, monkeypatch, nam
         silent.listen()
         for endpoint in ("no address", f"http://127.0.0.1:{silent.getsockname()[1]}"):
             monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
-            fail()
-    with monkeypatch.context() as slow:  # a name server that does not answer
-        slow.setattr(weights.urllib.request, "urlopen", lambda *args, **kwargs: time.sleep(4) or io.BytesIO())
-        fail()
+            fail("test_vit.r160_in1k")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    fail()
+    for name in ("ViT-B/16", "test_vit.r160_in1k", "hf-hub:nobody/nothing"):
+        fail(name)
 
 
 def test_weights_in_the_cache_need_no_network(cache, tmp_path, monkeypatch):
@@ -550,9 +406,9 @@ def test_weights_in_the_cache_need_no_network(cache, tmp_path, monkeypatch):
     control = zoo.load("test_vit.r160_in1k", untrained=True, seed=2)
     assert torch.equal(control.model.pos_embed, zoo.create("test_vit", seed=2).pos_embed)
     path = tmp_path / "mine.safetensors"
-    zoo.save(path, model, "hf-hub:somebody/vit", {})  # of which no network is asked
-    monkeypatch.setattr(weights, "is_reachable", lambda *arguments: pytest.fail("asked"))
-    with pytest.raises(ValueError, match="mine.safetensors .*it is hf-hub:somebody/vit, which is not in the local"):
+    zoo.save(path, model, "hf-hub:somebody/vit", {})
+    monkeypatch.setattr(weights, "is_reachable", lambda *arguments: False)
+    with pytest.raises(ConnectionError, match="config.json of somebody/vit is not in the local cache"):
         zoo.load(path)
     publish(cache, "somebody/vit", model)
     assert torch.equal(zoo.load(path).model.head.weight, model.head.weight)
@@ -561,6 +417,6 @@ def test_weights_in_the_cache_need_no_network(cache, tmp_path, monkeypatch):
 def test_names_without_published_weights():
     with pytest.raises(ValueError, match="no published weights for Lab-Ti/8: use 'lab', a file .*ViT-B/16.*orig_in21k"):
         zoo.load("Lab-Ti/8")
-    with pytest.raises(ValueError, match="for vit_base_patch16_224 it has vit_base_patch16_224.orig_in21k"):
+    with pytest.raises(ValueError, match="for vit_base_patch16_224 it has .*vit_base_patch16_224.orig_in21k"):
         zoo.load("vit_base_patch16_224.nope")
     assert zoo.load("ViT-B/32", untrained=True).image_size == (224, 224)

@@ -95,11 +95,12 @@ def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple
 
 
 def _table(model: nn.Module, block: int | None = None) -> Tensor:
-    if isinstance(model, Variant):
-        return model.position_table(block).detach()
-    if block is not None:
-        raise ValueError(f"block {block} given, but {type(model).__name__} adds positions once, before its blocks")
-    table = getattr(model, "pos_embed", None)
+    variant = isinstance(model, Variant)
+    if block is not None and not (variant and model.config.placed == "every block"):
+        raise ValueError(
+            f"block {block} given, but {type(model).__name__} adds the same positions once or in all blocks"
+        )
+    table = model.position_table(block) if variant else getattr(model, "pos_embed", None)
     if table is None:
         table = getattr(getattr(model, "embeds", None), "pos_embed", None)
     if not isinstance(table, Tensor) or table.ndim not in (3, 4):

@@ -122,20 +122,19 @@ def with_new_head(
 def resize_weight(name: str, value: Tensor, before: nn.Module, after: nn.Module, convention: str) -> Tensor:
     """Fit a weight to the new model's grid: position embeddings [1 N D] resized, all others as they are."""
     kind = name.rpartition(".")[2]
-    if kind not in ("pos_embed", "pos_embed_x", "pos_embed_y", "pos_embed_offsets"):
+    if not kind.startswith("pos_embed"):
         return value
     (rows, cols), (new_rows, new_cols) = (map(int, each.patch_embed.grid_size) for each in (before, after))
-    old, new = (rows, cols), (new_rows, new_cols)
     if kind == "pos_embed":
-        return resize_positions(value[0], old, new, convention, n_prefix=value.shape[1] - rows * cols)[None]
+        n_prefix = value.shape[1] - rows * cols
+        return resize_positions(value[0], (rows, cols), (new_rows, new_cols), convention, n_prefix)[None]
     if kind == "pos_embed_x":
         return resize_positions(value[0], (1, cols), (1, new_cols), convention)[None]
     if kind == "pos_embed_y":
         return resize_positions(value[0], (1, rows), (1, new_rows), convention)[None]
-    if old != new:
+    if kind == "pos_embed_offsets" and (rows, cols) != (new_rows, new_cols):
         raise ValueError(
             f"relative positions of {rows} x {cols} patches cannot be resized to {new_rows} x {new_cols}: an offset in "
-            "the sequence, row by row, is another step on another grid; keep the image size, or take a model with "
-            "positions '1d' or '2d'"
+            "the sequence is another step on another grid; keep the image size, or take positions '1d' or '2d'"
         )
     return value

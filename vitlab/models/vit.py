@@ -128,7 +128,7 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "B H t d"]:
         """Eq. 6 and 7: softmax(q kᵀ / √D_h) v."""
         if self.fused_attn:
-            return F.scaled_dot_product_attention(q, k, v, dropout_p=self.attn_drop.p if self.training else 0.0)
+            return F.scaled_dot_product_attention(q, k, v)
         attn = (q * self.scale @ k.transpose(-2, -1)).softmax(dim=-1)  # Eq. 6; [B heads query key]
         return self.attn_drop(attn) @ v  # Eq. 7
 
@@ -166,8 +166,7 @@ class Block(nn.Module):
         self.mlp = Mlp(config.dim, config.mlp_dim, config.dropout)
 
     def forward(self, x: Float[Tensor, "B T D"], queries: Queries = None) -> Float[Tensor, "B t D"]:
-        asked = () if queries is None else (queries,)  # an attention of another's need not know of queries
-        x = take(x, queries) + self.attn(self.norm1(x), *asked)  # Eq. 2
+        x = take(x, queries) + self.attn(self.norm1(x), queries)  # Eq. 2
         return x + self.mlp(self.norm2(x))  # Eq. 3
 
 
@@ -213,7 +212,7 @@ class ViT(nn.Module):
         return self.pos_drop(x + self.pos_embed)  # Eq. 1
 
     def encode(self, x: Float[Tensor, "B T D"], queries: Queries = None) -> Float[Tensor, "B t D"]:
-        """Apply all blocks and the last LayerNorm; the last block computes only the tokens that `queries` names."""
+        """Apply all blocks and the last LayerNorm; the last block computes the tokens that `queries` names."""
         if queries is None:
             return self.norm(self.blocks(x))
         *first, last = self.blocks
@@ -233,12 +232,10 @@ class ViT(nn.Module):
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
         """Compute logits; in training the last block computes the class token alone where the head reads nothing else.
 
-        That saves a seventh of the work of 6 blocks; logits and gradients are the same but for rounding. A last block
-        with parts of another kind, such as adapters in place of `qkv`, computes every token.
+        That saves a seventh of the work of 6 blocks; logits and gradients are the same but for rounding.
         """
-        attn = getattr(self.blocks[-1], "attn", None)
-        known = isinstance(attn, Attention) and type(attn.qkv) is nn.Linear
-        queries = 1 if self.training and self.config.pool == "class" and known else None
+        plain = type(self.blocks[-1].attn.qkv) is nn.Linear  # and no adapter in its place, whose weights are others
+        queries = 1 if self.training and self.config.pool == "class" and plain else None
         return self.forward_head(self.forward_features(images, queries))
 
 

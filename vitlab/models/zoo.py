@@ -53,7 +53,6 @@ HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-M": 16, "R+
 SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
 # Name → file in data/.
 BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-hybrid", "lab-world")}
-FILE_ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".h5")
 MAX_IMAGE_SIZE = 4096  # pixels a side, the paper's largest is 518: a ViT makes room for the position of every patch
 CROP = 256 / 224  # larger images are cut down to the middle 224 of 256, as is usual for evaluation
 
@@ -112,19 +111,7 @@ def names() -> tuple[str, ...]:
     return tuple(f"{size}/{p}" for size in SIZES for p in patches.get(size, (4, 8)))
 
 
-def create(
-    name: str,
-    *,
-    n_classes: int | None = None,
-    image_size: int | None = None,
-    head: str | None = None,
-    dropout: float | None = None,
-    pool: str | None = None,
-    positions: str | None = None,
-    placed: str | None = None,
-    attention: str | None = None,
-    seed: int = 0,
-) -> nn.Module:
+def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
     """Make a model with fresh weights, drawn from `seed` alone.
 
     `name` is one of Table 1 ("ViT-L/16"; 224 px and 1000 classes unless said otherwise), a lab size
@@ -132,7 +119,8 @@ def create(
     for a patch of 4), a lab-size hybrid ("R+Lab-Ti/16": the ResNet's total stride, as in the paper's
     "R50+ViT-B/16"), or any name of timm's. Upper and lower case are the same.
 
-    A ViT has the options of App. D: `pool`, "class" or "gap" (a hybrid has it too); `positions`, "none", "1d", "2d" or
+    Settings are `n_classes` and `image_size`; of a ViT, hybrid or timm's model `dropout`; of a ViT or hybrid `head`,
+    "linear" or "tanh", and `pool`, "class" or "gap"; of a ViT those of App. D: `positions`, "none", "1d", "2d" or
     "relative"; `placed`, "stem", "every block" or "shared"; `attention`, "full" or "axial"; see `variants`.
 
     Raises ValueError for an unknown name (the nearest are named), or a setting the model does not have; also for images
@@ -141,24 +129,20 @@ def create(
     >>> create("lab-ti/8", n_classes=3).head
     Linear(in_features=64, out_features=3, bias=True)
     """
-    settings = {"n_classes": n_classes, "image_size": image_size, "head": head, "dropout": dropout, "pool": pool}
-    settings |= {"positions": positions, "placed": placed, "attention": attention}
-    return build(name, {key: value for key, value in settings.items() if value is not None}, seed)
-
-
-def build(name: str, settings: dict[str, Any], seed: int) -> nn.Module:
-    """Make the model as `create` does, of the settings that are given."""
-    check_image_size(settings)
+    if settings.get("image_size", 1) > MAX_IMAGE_SIZE:
+        raise ValueError(
+            f"image_size {settings['image_size']} is too large; models here take up to {MAX_IMAGE_SIZE} pixels a side"
+        )
     size, patch = parse(name)
     if size in VIT_SIZES:
         return variants.build({"patch_size": patch} | VIT_SIZES[size] | settings, seed)
-    for key, plain in variants.OWN.items():
-        if settings.get(key, plain) != plain:
-            raise ValueError(
-                f"{key} {settings[key]!r} is not for {name}: only the ViTs of this project have variants, such as "
-                f"Lab-Ti/8; leave {key} out"
-            )
-    settings = {key: value for key, value in settings.items() if key not in variants.OWN}
+    takes = {"n_classes", "image_size"} | ({"dropout"} if size not in BIT_SIZES else set())
+    takes |= {"head", "pool"} if size in HYBRID_WIDTHS else set()
+    if refused := [f"{key}={value!r}" for key, value in settings.items() if key not in takes]:
+        raise ValueError(
+            f"{', '.join(refused)} is not for {name}, which takes {', '.join(sorted(takes))}: only the ViTs of this "
+            "project, such as Lab-Ti/8, have all settings; leave it out"
+        )
     if not size:
         return build_timm(spell(name), settings, seed)
     from vitlab.models import convnets  # brings timm, which takes seconds
@@ -169,21 +153,10 @@ def build(name: str, settings: dict[str, Any], seed: int) -> nn.Module:
         return convnets.Hybrid(convnets.HybridConfig(layers=layers, stem_stride=stem_stride, **body), seed)
     if patch != 2 and (patch < 4 or patch % 4):
         raise ValueError(f"{size}/{patch} has no stem to match a ViT's patch of {patch}; use 2, 4, 8, 12, 16 …")
-    if settings.pop("head", "linear") != "linear" or settings.pop("dropout", 0.0):
-        raise ValueError(f"{size} has a linear head and no dropout (Table 3); leave out head and dropout")
-    if "pool" in settings:
-        raise ValueError(f"pool {settings['pool']!r} is not for {size}, which has no class token; leave it out")
     body = dict(BIT_SIZES[size])
     if patch == 2:  # the stem cannot be finer than a pixel, so twice the width makes up for it
         body["width"] *= 2
     return convnets.BiT(convnets.BiTConfig(**body, stem_stride=max(1, patch // 4), **settings), seed)
-
-
-def check_image_size(settings: Mapping[str, Any]) -> None:
-    """Raise ValueError where the settings of a model ask for larger images than `MAX_IMAGE_SIZE`."""
-    given = settings.get("image_size", 1)
-    if any(side > MAX_IMAGE_SIZE for side in (given if isinstance(given, tuple | list) else (given,))):
-        raise ValueError(f"image_size {given} is too large; models here take up to {MAX_IMAGE_SIZE} pixels a side")
 
 
 def parse(name: str) -> tuple[str, int]:
@@ -211,17 +184,12 @@ def spell(name: str) -> str:
 def build_timm(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> nn.Module:
     """Make timm's model, its fresh weights drawn from `seed` alone; `arguments` go to timm as they are.
 
-    Raises as `weights.find`, and ValueError for `settings` of `create` that timm's model does not take.
+    Raises as `weights.folder_of`, and ValueError for `settings` of `create` that timm's model does not take.
     """
     import timm
 
     if name.startswith(files.PREFIXES):
-        folder = files.folder_of(name, ("config.json",))
-        files.read_folder(folder, with_weights=False)
-        name = f"{files.FOLDER_PREFIX}{folder}"
-    for key in ("head", "pool"):
-        if settings.get(key, "linear") != "linear":
-            raise ValueError(f"{key} {settings[key]!r} is not for timm's models ({name}); leave it out")
+        name = f"{files.FOLDER_PREFIX}{files.folder_of(name)}"
     renamed = {"n_classes": "num_classes", "image_size": "img_size"}
     arguments |= {renamed[key]: settings[key] for key in renamed if key in settings}
     if "dropout" in settings:
@@ -249,35 +217,30 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
       Hugging Face cache;
     - a path to a safetensors file: one that `save` wrote, or a ViT under timm's names, whose architecture is then read
       from the shapes with heads taken to be 64 wide; or to an .npz file of the authors' release, which tells its heads;
-    - "NAME@FILE": either kind of file for any name `create` knows (an .npz of a hybrid needs one); a file without a
-      head gives the models of ours a zero head;
+    - "NAME@FILE": either kind of file for any name `create` knows; one without a head gives our models a zero head;
     - a folder that timm's `save_for_hf` wrote (config.json and model.safetensors), also as "local-dir:FOLDER".
 
     With `untrained` the same architecture comes with fresh weights drawn from `seed`: the control.
 
-    Raises FileNotFoundError when there is no such file or folder; ConnectionError, within three seconds, when weights
-    would have to be downloaded and cannot be; ValueError for an unknown name, a file that cannot be read, or one that
-    holds something else.
+    Raises FileNotFoundError when there is no such file; ConnectionError when weights cannot be downloaded; ValueError
+    for an unknown name, or a file that cannot be read or holds something else.
     """
     text = str(weights)
-    is_folder = os.path.isdir(os.path.expanduser(text))  # unlike pathlib's, False for what can be no path
-    asked = f"{files.FOLDER_PREFIX}{text}" if is_folder else text
-    name, _, file = text.partition("@")
+    path = Path(os.path.expanduser(text))
+    is_folder = text != "" and os.path.isdir(path)  # unlike pathlib's, False for what can be no path
+    asked = f"{files.FOLDER_PREFIX}{path}" if is_folder else text
+    name, _, file = asked.partition("@")
     if text.lower() in BUNDLED:
         path = paths.bundled_dir() / BUNDLED[text.lower()]
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"the weights {text.lower()!r} should be at {path} and are not; restore the file with git, or give "
-                "a path to a .safetensors file or a timm name instead"
-            )
         # its source is the same wherever the project lies
         loaded = dataclasses.replace(load_file(path, untrained, seed), source=f"data/{path.name}")
-    elif file and not is_folder and not text.startswith(files.PREFIXES) and not os.path.isfile(text):
-        loaded = load_named(name, Path(os.path.expanduser(file)), untrained, seed)
-    elif not is_folder and (text.endswith(FILE_ENDINGS) or os.path.isfile(text)):
-        loaded = load_file(Path(os.path.expanduser(text)), untrained, seed)
+    elif os.path.isfile(path) or (not file and path.suffix in (".safetensors", ".npz", ".pt", ".pth", ".bin")):
+        loaded = load_file(path, untrained, seed)
+    elif file and not asked.startswith(files.PREFIXES):
+        path = Path(os.path.expanduser(file))
+        loaded = load_named(name, path, str(path), untrained, seed)
     elif untrained and not asked.startswith(files.PREFIXES):
-        loaded = Pretrained.of(build(text, {}, seed), text, text, {})
+        loaded = Pretrained.of(create(text, seed=seed), text, text, {})
     else:
         size, patch = parse(asked)
         ours = f"{size}/{patch}" if size else ""
@@ -287,12 +250,10 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
                 f"{', '.join(files.PAPERS_OWN)}, a timm name such as 'vit_base_patch16_224.orig_in21k', or "
                 "untrained=True"
             )
-        build_name, path, source = files.find(files.PAPERS_OWN[ours] if ours else spell(asked), asked)
-        loaded = load_named(ours or build_name, path, untrained, seed)
+        name, path, source = files.find(files.PAPERS_OWN[ours] if ours else spell(asked))
         if ours:
-            note = loaded.source.removeprefix(str(path))  # on the head
-            source = f"the paper's own weights, pre-trained on ImageNet-21k, {source}{note}"
-        loaded = dataclasses.replace(loaded, name=text, source=source)
+            name, source = ours, f"the paper's own weights, pre-trained on ImageNet-21k, {source}"
+        loaded = dataclasses.replace(load_named(name, path, source, untrained, seed), name=text)
     loaded.model.eval()
     if untrained:
         return dataclasses.replace(loaded, source=f"fresh weights, seed {seed}, for {loaded.source}", about={})
@@ -303,8 +264,15 @@ def load_file(path: Path, untrained: bool, seed: int) -> Pretrained:
     """Load a file whose architecture is its own to tell, by what `save` wrote or by its shapes."""
     state, metadata = files.read(path)
     if "vitlab" in metadata:
-        make, shapes, record = rebuild(metadata["vitlab"], path, seed, state)
-        name, about, source = record["model"], record["about"], str(path)
+        try:
+            record = json.loads(metadata["vitlab"])
+            name, about, source, make = record["model"], record["about"], str(path), maker(record, seed)
+            shapes = make_shapes(make)
+        except (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path} says it is vitlab's, but its description cannot be used ({type(error).__name__}: {error}); "
+                "it may be of another version"
+            ) from error
         hint = "it was changed after it was written"
     else:
         config = files.vit_config(state, path, metadata.get("n_heads"))
@@ -322,105 +290,58 @@ def load_file(path: Path, untrained: bool, seed: int) -> Pretrained:
     return Pretrained.of(model, name, source, about)
 
 
+def maker(record: Mapping[str, Any], seed: int) -> Callable[[], nn.Module]:
+    """Give what makes the model that a file of `save` describes; raises many errors for a damaged description."""
+    settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record["config"].items()}
+    settings.pop("drop_path", None)  # of stochastic depth: in files of version 0.1, without effect on the logits
+    kind = record["class"]
+    if kind == "timm":
+        return partial(build_timm, spell(record["model"]), settings, seed)
+    module: Any = variants  # which has the ViT too
+    if kind in ("BiT", "Hybrid"):
+        from vitlab.models import convnets as module  # brings timm, which takes seconds
+    return partial(getattr(module, kind), getattr(module, f"{kind}Config")(**settings), seed)
+
+
 def make_shapes(make: Callable[[], nn.Module]) -> nn.Module:
     """Make a model on PyTorch's meta device: its shapes without memory for its weights."""
     with torch.device("meta"):
         return make()
 
 
-def rebuild(
-    text: str, path: Path, seed: int, state: Mapping[str, Tensor]
-) -> tuple[Callable[[], nn.Module], nn.Module, dict[str, Any]]:
-    """Tell the model that `text`, in the file at `path`, describes: what makes it, its shapes, the whole description.
-
-    No network is asked. Raises ValueError for a description that cannot be used.
-    """
-    try:
-        record = json.loads(text)
-        settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record["config"].items()}
-        name, kind, _ = record["model"], record["class"], record["about"]  # must be there too
-        settings.pop("drop_path", None)  # of stochastic depth: in files of version 0.1, without effect on the logits
-        check_depth(settings, state, path)
-        check_image_size(settings)
-        if kind in ("ViT", "Variant", "BiT", "Hybrid"):
-            module: Any = variants  # which has the ViT too
-            if kind in ("BiT", "Hybrid"):
-                from vitlab.models import convnets as module  # brings timm, which takes seconds
-            make = partial(getattr(module, kind), getattr(module, f"{kind}Config")(**settings), seed)
-        else:
-            if name.startswith(files.HUB_PREFIXES):
-                from huggingface_hub import try_to_load_from_cache
-
-                repo_id, revision = files.parse_hub(name)
-                found = try_to_load_from_cache(repo_id, "config.json", revision=revision)
-                if not isinstance(found, str):
-                    raise ValueError(
-                        f"it is {name}, which is not in the local cache; load it once by that name to have it there"
-                    )
-                name = f"{files.FOLDER_PREFIX}{Path(found).parent}"
-            make = partial(build_timm, spell(name), settings, seed)
-        return make, make_shapes(make), record
-    except (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"{path} says it is vitlab's, but its description cannot be used ({why}); it may be of another version"
-        ) from error
-
-
-def check_depth(settings: Mapping[str, Any], state: Mapping[str, Tensor], path: Path) -> None:
-    """Raise ValueError where a description has more blocks than its file has tensors: to build them takes for ever."""
-    for key in ("depth", "depths", "layers"):
-        value = settings.get(key, 0)
-        if (sum(value) if isinstance(value, list | tuple) else value) > len(state):
-            raise ValueError(
-                f"{path} describes a model of {key} {value!r:.40}, but has {len(state)} tensors; it was made up"
-            )
-
-
-def load_named(name: str, path: Path, untrained: bool, seed: int) -> Pretrained:
+def load_named(name: str, path: Path, source: str, untrained: bool, seed: int) -> Pretrained:
     """Load a file into the architecture of a name: its number of classes and image size are the file's."""
     state, metadata = files.read(path)
-    ours, note = bool(parse(name)[0]), ""
+    ours = bool(parse(name)[0])
     heads = [state[key] for key in ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight") if key in state]
     settings: dict[str, Any] = {"n_classes": heads[0].shape[0]} if heads else {}
     if "pre_logits.fc.weight" in state and ours:
         settings["head"] = "tanh"
-    elif "pre_logits.fc.weight" in state:
-        if "head.weight" not in state or state["head.weight"].any():  # it is zero in the authors' files
-            raise ValueError(
-                f"{path} has the tanh layer of a pre-training head (pre_logits) and a head that goes with it, but "
-                f"timm's models have no such layer; name it as a model of this project: ViT-B/16@{path} …"
-            )
-        state = {key: value for key, value in state.items() if not key.startswith("pre_logits.")}
-        note = ", without the layer before its zero head"
-    if name.startswith(files.FOLDER_PREFIX):
-        description = files.read_folder(Path(name.removeprefix(files.FOLDER_PREFIX)))
-        check_depth(description.get("model_args") or {}, state, path)
-    shapes = make_shapes(partial(build, name, settings, seed))
+    shapes = make_shapes(partial(create, name, **settings))
     side, positions = files.grid_side(state), getattr(shapes, "pos_embed", None)
     if side and positions is not None and positions.shape != state["pos_embed"].shape:
-        embed = shapes.patch_embed  # the file's size is not the usual one; a hybrid of timm's has patches of features
-        settings["image_size"] = side * (embed.feat_ratio() if hasattr(embed, "feat_ratio") else embed.patch_size[0])
-        shapes = make_shapes(partial(build, name, settings, seed))
-    known: dict[str, Tensor] = {}
+        embed = shapes.patch_embed  # the file's size is not the usual one
+        settings["image_size"] = side * embed.img_size[0] // embed.grid_size[0]
+        shapes = make_shapes(partial(create, name, **settings))
+    fitting = dict(state)
     if ours and not heads:
-        note = ", which holds no head: it is zero"
-        known = {key: value for key, value in shapes.state_dict().items() if key.startswith("head.")}
+        source += ", which holds no head: it is zero"
+        fitting |= {key: value for key, value in shapes.state_dict().items() if key.startswith("head.")}
     if not ours and state.keys() != shapes.state_dict().keys():  # another project's keys, say OpenCLIP's: timm may know
         overlay: dict[str, Any] = {"state_dict": state}
         if heads:  # else timm drops a head whose width is not the published one
             overlay["num_classes"] = heads[0].shape[0]
         try:
             theirs = build_timm(spell(name), settings, 0, pretrained=True, pretrained_cfg_overlay=overlay)
-            state = theirs.state_dict()
+            state = fitting = theirs.state_dict()
         except (KeyError, RuntimeError):
             pass
-    if difference := files.difference(shapes, known | state, metadata.get("n_heads")):
+    if difference := files.difference(shapes, fitting, metadata.get("n_heads")):
         raise ValueError(f"{path} does not fit {name}: {difference}")
-    model = build(name, settings, seed)
+    model = create(name, seed=seed, **settings)
     if not untrained:
         model.load_state_dict(model.state_dict() | state)  # a head that the file has not stays as it is
-    return Pretrained.of(model, name, f"{path}{note}", {})
+    return Pretrained.of(model, name, source, {})
 
 
 @dataclass(frozen=True)
@@ -440,9 +361,7 @@ class Size:
 def size_of(name: str, image_size: int = 32) -> Size:
     """Tell the size of a model of ours with ten classes, counted on PyTorch's meta device."""
     model = make_shapes(partial(create, name, image_size=image_size))
-    config = getattr(model, "config", None)
-    if config is None:
-        raise ValueError(f"{name!r} is a model of timm's: expected a name of ours, such as Lab-Ti/8")
+    config: Any = model.config
     layers = getattr(config, "layers", ())
     return Size(
         model=name,
