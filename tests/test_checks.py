@@ -89,8 +89,3 @@ def test_every_deviation_is_the_change_it_says(deviation):
     if deviation == "no positions":
         model.pos_embed.zero_()
     np.testing.assert_allclose(model(images).numpy(), expected, rtol=0, atol=1e-12)
-
-
-def test_an_unknown_preset_is_refused():
-    with pytest.raises(ValueError, match="unknown preset 'huge'; use one of smoke, quick, full"):
-        checks.model_checks("huge")

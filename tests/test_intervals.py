@@ -79,10 +79,3 @@ def test_runs_that_failed_to_start_decide_nothing_and_are_named():
 def test_an_interval_of_what_is_no_list_of_numbers_is_refused(make, values):
     with pytest.raises(ValueError, match="expected a list of one or more finite numbers"):
         make(values)
-
-
-def test_coverage_without_any_interval_is_no_number():
-    with pytest.raises(ValueError, match="none of 0 samples was given an interval"):
-        coverage(mean_interval, lambda generator: generator.normal(size=3), 0.0, repeats=0)
-    with pytest.raises(ValueError, match="none of 2 samples was given an interval"):
-        coverage(mean_interval, lambda generator: generator.normal(size=1), 0.0, repeats=2)

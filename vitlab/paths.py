@@ -33,8 +33,7 @@ def home() -> Path:
     """
     if (ROOT / "pyproject.toml").exists():
         return ROOT
-    here = Path.cwd()
-    first = "notebooks/00_start_here.ipynb"
+    here, first = Path.cwd(), "notebooks/00_start_here.ipynb"
     return next((folder for folder in (here, *here.parents) if (folder / first).is_file()), here)
 
 
@@ -70,38 +69,27 @@ def bundled_dir() -> Path:
     return shipped() / "data"
 
 
-def partial(path: Path) -> Path:
-    """Name a temporary file next to `path`, with its ending."""
-    return path.with_name(f".partial-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
-
-
 @contextlib.contextmanager
 def writing(path: Path | str, folder: bool = False) -> Iterator[Path]:
     """Write a file, or a `folder` of files, whole or not at all: yields a temporary path, put in its place at the end.
 
-    Folders above are made. When the body raises, what it wrote is removed and an older `path` stays as it was.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written into, with the path and what to do; something of
-            another kind is at `path`; or the body wrote nothing.
+    Folders above are made. When the body raises, what it wrote is removed and an older `path` stays as it was. Raises
+    OSError, with what to do, where the disk is full, the folder is closed, or something of another kind is at `path`.
     """
     path = Path(path)
-    temporary, old = partial(path), partial(path)
+    temporary, old = (path.with_name(f".partial-{secrets.token_hex(6)}-{path.name}") for _ in range(2))
     with explained(path):
-        if path.exists() and not (path.is_dir() if folder else path.is_file()):
-            kind = "folder" if folder else "file"
-            raise OSError(f"{path} is no {kind}, and one is to be written there: give another path")
+        if path.exists() and path.is_dir() != folder:
+            raise OSError(f"{path} is no {'folder' if folder else 'file'}, and one is to be written there")
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(".partial-*"):  # by a writer that was killed
             with contextlib.suppress(OSError):
                 if time.time() - left.stat().st_mtime > 24 * 3600:
-                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                    _remove(left)
         try:
             if folder:
                 temporary.mkdir()
             yield temporary
-            if not temporary.exists():
-                raise OSError(f"nothing written for {path}: the body of `with writing` makes the file")
             for file in temporary.iterdir() if folder else [temporary]:
                 with open(file, "rb+") as handle:
                     os.fsync(handle.fileno())
@@ -109,10 +97,15 @@ def writing(path: Path | str, folder: bool = False) -> Iterator[Path]:
                 os.replace(path, old)
             os.replace(temporary, path)
         finally:
-            for left in (temporary, old):
-                shutil.rmtree(left, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    left.unlink()
+            _remove(temporary)
+            _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -126,23 +119,20 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        chain: list[BaseException] = []
         cause: BaseException | None = error
         while cause is not None:
-            chain.append(cause)
+            if getattr(cause, "errno", None) in full or any(os.strerror(number) in str(cause) for number in full):
+                words = f"disk full while writing {path}: free space and run again; finished results are kept"
+                raise OSError(errno.ENOSPC, words) from error
             cause = cause.__cause__ or cause.__context__
-        if any(getattr(e, "errno", None) in full or any(os.strerror(n) in str(e) for n in full) for e in chain):
-            words = f"disk full while writing {path}: free space and run again; finished results are kept"
-            raise OSError(errno.ENOSPC, words) from error
-        file = getattr(error, "filename", None)
-        name = Path(file) if isinstance(file, str | os.PathLike) else None
-        near = name is not None and (name.parent == path.parent or name in (path.parent, *path.parent.parents))
-        if isinstance(error, OSError) and error.errno in closed and near:
-            raise _not_writable(path.parent, error, _CHOICE) from error
+        if isinstance(error, OSError) and error.errno in closed and isinstance(error.filename, str | os.PathLike):
+            name = Path(error.filename)
+            if path.parent in (name, name.parent) or name in path.parents:
+                raise _not_writable(path.parent, error) from error
         raise
 
 
-def _not_writable(folder: Path, error: OSError, choice: str) -> OSError:
+def _not_writable(folder: Path, error: OSError, choice: str = _CHOICE) -> OSError:
     why = os.strerror(error.errno or 0)
     return OSError(error.errno, f"cannot write into {folder} ({why}): choose another folder with {choice}")
 
@@ -158,14 +148,8 @@ def check_writable(folder: Path | str, choice: str = _CHOICE) -> None:
 
 
 def write_json(path: Path | str, obj: Any) -> None:
-    """Write `obj` as JSON: sorted keys, one space of indent.
-
-    Raises ValueError where a number is NaN or infinite (write None instead), or a value has no JSON form.
-    """
-    try:
-        text = json.dumps(obj, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"cannot write {path}: {error}; None stands for a number that is missing") from error
+    """Write `obj` as JSON, keys sorted; raises as `json.dumps` for NaN and for what has no JSON form."""
+    text = json.dumps(obj, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
     with writing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
@@ -174,8 +158,6 @@ def read_json(path: Path | str) -> Any:
     """Read a JSON file; raises FileNotFoundError or ValueError with its name."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"no file {path}: run what writes it first") from None
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON ({error}): remove the file and run again") from error
 
@@ -195,11 +177,10 @@ def lock(folder: Path | str, name: str = "", wait: bool = True) -> Iterator[bool
     """
     import filelock
 
-    folder = Path(folder)
-    path = folder / f".{name or 'vitlab'}.lock"
+    path = Path(folder) / f".{name or 'vitlab'}.lock"
     guard = filelock.FileLock(path)  # the kernel's lock (flock), not the mere presence of a file
     with explained(path):
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             guard.acquire(timeout=0)
         except filelock.Timeout:
@@ -210,8 +191,6 @@ def lock(folder: Path | str, name: str = "", wait: bool = True) -> Iterator[bool
     try:
         yield guard.is_locked
     finally:
-        if (
-            guard.is_locked
-        ):  # removed while held: who waits on the removed file sees that it has no name, and starts over
+        if guard.is_locked:  # removed while held: who waits on it sees that it has no name, and starts over
             path.unlink(missing_ok=True)
             guard.release()

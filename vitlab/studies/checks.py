@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,14 +38,7 @@ SIZES = {  # preset: models counted, architectures compared, draws of weights an
     "quick": (tuple(PAPER_TRAINING), tuple(ARCHITECTURES)[:5], 3, 1),
     "full": (tuple(PAPER_TRAINING), tuple(ARCHITECTURES), 10, 4),
 }
-PAPERS_READING = {  # of Eq. 1–8; ε is the authors' code's
-    "epsilon": 1e-6,  # in LayerNorm
-    "exact_gelu": True,  # False: the tanh approximation
-    "head_scale": True,  # scores / √D_h; False: / √D
-    "pre_norm": True,  # False: LayerNorm after the sum, as in the first Transformer
-    "positions": True,  # False: none added
-}
-DEVIATIONS: dict[str, dict[str, Any]] = {  # other readings, which are other models: the control
+DEVIATIONS: dict[str, dict[str, Any]] = {  # other readings of Eq. 1–8, which are other models: the control
     "LayerNorm ε 1e-5": {"epsilon": 1e-5},
     "GELU by tanh": {"exact_gelu": False},
     "scores / √D": {"head_scale": False},
@@ -55,15 +49,11 @@ COLUMNS = ["check", "model", "part", "against", "draw", "ours", "theirs", "diffe
 
 
 def model_checks(preset: str = "quick", seed: int = 0) -> pd.DataFrame:
-    """Compare our ViT with the paper, timm and plain numpy; a row for each comparison.
+    """Compare our ViT with the paper, timm and plain numpy; a row for each comparison, `COLUMNS`.
 
-    Columns: `check` ("parameters", "part", "tokens", "FLOPs", "logits", "deviation"), `model`, `part` (which
-    part, or which deviation), `against` (what is compared with), `draw`, `ours`, `theirs`, `difference`,
-    `unit`. Of logits, `ours` and `theirs` are the largest absolute values, `difference` is the largest
-    absolute difference of any logit.
+    `check`: "parameters", "part", "tokens", "FLOPs", "logits", "deviation"; `part`: which part, or which deviation. Of
+    logits, `ours` and `theirs` are the largest absolute values, `difference` is the largest of any logit.
     """
-    if preset not in SIZES:
-        raise ValueError(f"unknown preset {preset!r}; use one of {', '.join(SIZES)}")
     counted, compared, n_seeds, n_images = SIZES[preset]
     rows = [row for name in counted for row in count_rows(name)]
     for name, check in [*((name, "logits") for name in compared), ("plain", "deviation")]:
@@ -92,9 +82,7 @@ def count_rows(name: str) -> list[list[Any]]:
     ours, formula = counted_parts(model), parameter_parts(model.config)
     total, timms_total = (sum(p.numel() for p in each.parameters()) for each in (model, theirs))
     epochs, exaflops = PAPER_TRAINING[name]
-    paper = (
-        exaflops * 1e18 / (3 * epochs * JFT_IMAGES)
-    )  # a training step: a forward pass, a backward one of twice its work
+    paper = exaflops * 1e18 / (3 * epochs * JFT_IMAGES)  # a step: a forward pass, a backward one of twice its work
     found: list[tuple[str, str, str, float, float, str]] = [
         *(("part", part, "formula", ours[part], formula[part], "parameters") for part in ours),
         ("parameters", "", "formula", total, sum(formula.values()), "parameters"),
@@ -109,19 +97,18 @@ def count_rows(name: str) -> list[list[Any]]:
 @torch.no_grad()
 def compare_logits(model: ViT, images: Tensor, check: str) -> list[tuple[str, str, Tensor, Tensor]]:
     """Compute logits in pairs, (against, part, ours, theirs): the paper's reading ("logits"), or the control's."""
-    state, n_heads = {name: value.numpy().copy() for name, value in model.state_dict().items()}, model.config.n_heads
+    state = {name: value.numpy().copy() for name, value in model.state_dict().items()}
+
+    def plain(**reading: Any) -> Tensor:
+        return torch.from_numpy(equations(state, images.numpy(), model.config.n_heads, **reading))
+
     ours = model(images).double()
     if check == "deviation":
-        return [
-            ("equations", part, ours, torch.from_numpy(equations(state, images.numpy(), n_heads, **reading)))
-            for part, reading in DEVIATIONS.items()
-        ]
-    pairs = []
+        return [("equations", part, ours, plain(**reading)) for part, reading in DEVIATIONS.items()]
+    pairs = [("equations", "", ours, plain())]
     if model.config.head == "linear":  # timm no longer has the tanh head
-        pairs.append(("timm", "", ours, weights.as_timm(model)(images).double()))
-    plain = torch.from_numpy(equations(state, images.numpy(), n_heads))
-    precise = model.double()(images.double())
-    return [*pairs, ("equations", "", ours, plain), ("equations, ours in float64", "", precise, plain)]
+        pairs.insert(0, ("timm", "", ours, weights.as_timm(model)(images).double()))
+    return [*pairs, ("equations, ours in float64", "", model.double()(images.double()), pairs[-1][-1])]
 
 
 def randomise(model: ViT, seed: int) -> ViT:
@@ -163,37 +150,40 @@ def parameter_parts(config: ViTConfig) -> dict[str, int]:
 
 def counted_parts(model: nn.Module) -> dict[str, int]:
     """Count the same parts in a model: every parameter is in exactly one."""
-    marks = {  # the first that a parameter's name contains
-        "patch_embed.": "patch embedding",
-        "cls_token": "class token, positions",
-        "pos_embed": "class token, positions",
-        ".attn.": "attention",
-        ".mlp.": "MLP",
-        "norm": "LayerNorm",
-        "pre_logits.": "head",
-        "head.": "head",
+    marks = {  # the first that fits a parameter's name
+        "patch embedding": "patch_embed.",
+        "class token, positions": "cls_token|pos_embed",
+        "attention": ".attn.",
+        "MLP": ".mlp.",
+        "LayerNorm": "norm",
+        "head": "pre_logits.|head.",
     }
-    parts = dict.fromkeys(marks.values(), 0)
+    parts = dict.fromkeys(marks, 0)
     for name, parameter in model.named_parameters():
-        parts[next(part for mark, part in marks.items() if mark in name)] += parameter.numel()
+        parts[next(part for part, mark in marks.items() if re.search(mark, name))] += parameter.numel()
     return parts
 
 
 def equations(
-    weights: Mapping[str, np.ndarray], images: Float[np.ndarray, "B 3 H W"], n_heads: int, **deviation: Any
+    weights: Mapping[str, np.ndarray],
+    images: Float[np.ndarray, "B 3 H W"],
+    n_heads: int,
+    epsilon: float = 1e-6,  # the authors' code's, in LayerNorm
+    exact_gelu: bool = True,  # False: the tanh approximation
+    head_scale: bool = True,  # scores / √D_h; False: / √D
+    pre_norm: bool = True,  # False: LayerNorm after the sum, as in the first Transformer
+    positions: bool = True,  # False: none added
 ) -> Float[np.ndarray, "B K"]:
     """Compute Eq. 1–8 (§3.1, App. A) in plain float64 numpy, one head after the other: no torch, nothing shared.
 
-    `weights` go by the names of the model's state dict; their shapes say the rest. `deviation` changes a part of
-    `PAPERS_READING`.
+    `weights` go by the names of the model's state dict, their shapes say the rest; the options default to the paper's.
     """
-    reading = PAPERS_READING | deviation
     w = {name: value.astype(np.float64) for name, value in weights.items()}
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
         centred = x - x.mean(axis=-1, keepdims=True)
         variance = (centred**2).mean(axis=-1, keepdims=True)
-        return centred / np.sqrt(variance + reading["epsilon"]) * w[f"{name}.weight"] + w[f"{name}.bias"]
+        return centred / np.sqrt(variance + epsilon) * w[f"{name}.weight"] + w[f"{name}.bias"]
 
     def dense(x: np.ndarray, name: str) -> np.ndarray:
         return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
@@ -203,14 +193,14 @@ def equations(
         heads = []
         for columns in np.split(np.arange(x.shape[-1]), n_heads):
             scores = q[..., columns] @ k[..., columns].swapaxes(1, 2)
-            scores = scores / np.sqrt(len(columns) if reading["head_scale"] else x.shape[-1])
+            scores = scores / np.sqrt(len(columns) if head_scale else x.shape[-1])
             heads.append(scipy.special.softmax(scores, axis=-1) @ v[..., columns])
         return dense(np.concatenate(heads, axis=-1), f"{block}.attn.proj")
 
     def mlp(x: np.ndarray, block: str) -> np.ndarray:
         x = dense(x, f"{block}.mlp.fc1")
         approximate = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-        return dense(x * scipy.special.ndtr(x) if reading["exact_gelu"] else approximate, f"{block}.mlp.fc2")
+        return dense(x * scipy.special.ndtr(x) if exact_gelu else approximate, f"{block}.mlp.fc2")
 
     E = w["patch_embed.proj.weight"]
     P = E.shape[-1]
@@ -219,10 +209,10 @@ def equations(
     z = patches.astype(np.float64) @ E.reshape(len(E), -1).T + w["patch_embed.proj.bias"]
     if "cls_token" in w:
         z = np.concatenate([np.repeat(w["cls_token"], len(z), axis=0), z], axis=1)
-    z = z + w["pos_embed"] * reading["positions"]  # Eq. 1
+    z = z + w["pos_embed"] * positions  # Eq. 1
     for number in range(sum(name.endswith(".attn.qkv.weight") for name in w)):
         block = f"blocks.{number}"
-        if reading["pre_norm"]:
+        if pre_norm:
             z = z + attend(norm(z, f"{block}.norm1"), block)  # Eq. 2
             z = z + mlp(norm(z, f"{block}.norm2"), block)  # Eq. 3
         else:

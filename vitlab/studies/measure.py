@@ -26,7 +26,7 @@ from vitlab.models import zoo
 from vitlab.models.zoo import CROP, Pretrained
 from vitlab.settings import default_device
 from vitlab.studies import tables
-from vitlab.studies.statistics import jackknife_interval, mean_interval
+from vitlab.studies.statistics import jackknife_interval, mean_interval, summary
 
 N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
 DISTANCE_COLUMNS = {"paper": "distance_px", "renormalized": "renormalized_px"}  # mode → its column
@@ -59,19 +59,13 @@ def image_source(pretrained: Pretrained) -> str:
 
 
 def hybrid_of(pretrained: Pretrained) -> str:
-    """Name the bundled hybrid where it is this ViT with a ResNet in front, trained alike; "" where it is not.
-
-    That is read from what the weights say of themselves: data, objectives, sizes of transformer and images.
-    """
-    if not pretrained.about.get("trainings"):
-        return ""
-
-    def history(each: Pretrained) -> list[tuple[str, str]]:
-        return [(training["data"], training["objective"]) for training in each.about.get("trainings", ())]
-
+    """Name the bundled hybrid where it is this ViT with a ResNet in front, trained alike; "" where it is not."""
     hybrid = zoo.load("lab-hybrid")
-    alike = (f"R+{pretrained.name}", pretrained.image_size, history(pretrained))
-    return "lab-hybrid" if alike == (hybrid.name, hybrid.image_size, history(hybrid)) else ""
+    mine, its = (
+        (each.image_size, [(training["data"], training["objective"]) for training in each.about.get("trainings", ())])
+        for each in (pretrained, hybrid)
+    )
+    return "lab-hybrid" if hybrid.name == f"R+{pretrained.name}" and mine == its else ""
 
 
 def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int = 0) -> list[Tensor]:
@@ -118,32 +112,29 @@ def view(pretrained: Pretrained, pictures: Sequence[Tensor], side: int = 160) ->
     height, width = pretrained.image_size
     room = min(min(picture.shape[1] / height, picture.shape[2] / width) for picture in pictures)
     times = max(1, min(round(side / max(height, width)), int(room / CROP)))
-    larger = dataclasses.replace(
-        pretrained, image_size=(times * height, times * width), mean=(0.0,) * 3, std=(1.0,) * 3
-    )
+    size = times * height, times * width
+    larger = dataclasses.replace(pretrained, image_size=size, mean=(0.0,) * 3, std=(1.0,) * 3)
     seen = torch.cat([larger.prepare(picture[None]) for picture in pictures])
     return seen.clamp(0, 1).permute(0, 2, 3, 1)
 
 
 def _models(weights: str, n_controls: int, seed: int) -> Iterator[tuple[dict[str, Any], Pretrained]]:
+    """Load the trained model and its untrained controls, each with what names it."""
     yield {"model": "trained", "model_seed": seed}, zoo.load(weights)
     for k in range(seed, seed + n_controls):
         yield {"model": "untrained", "model_seed": k}, zoo.load(weights, untrained=True, seed=k)
 
 
-def without_group(samples: Tensor, group: int, n_groups: int) -> Tensor:
-    """Leave out every n_groups-th of the samples [D, ...], beginning with that numbered `group`.
-
-    >>> without_group(torch.arange(6), 1, 3)
-    tensor([0, 2, 3, 5])
-    """
-    return samples[[index for index in range(len(samples)) if index % n_groups != group]]
+def _jackknife(samples: Tensor, n_groups: int) -> list[Tensor]:
+    """Leave out every n_groups-th of the samples [D, ...], or one of fewer, beginning with each."""
+    group = torch.arange(len(samples)) % n_groups
+    return [samples[group != left_out] for left_out in range(min(n_groups, len(samples)))]
 
 
 # --- filters (Fig. 7 left) --------------------------------------------------------------------------------------------
 def n_components(known: Float[Tensor, "D 3 P Q"], n_groups: int = 24) -> int:
     """Number of components to analyse: the paper's 28, or fewer where the filters do not have as many."""
-    largest_group = math.ceil(len(known) / min(n_groups, len(known)))
+    largest_group = math.ceil(len(known) / min(n_groups, len(known)))  # left out in a replicate
     return max(1, min(N_COMPONENTS, known[0].numel(), len(known) - largest_group - 1))
 
 
@@ -153,24 +144,21 @@ def filters(weights: str = "lab", n_untrained: int = 20, n_groups: int = 24, see
     Rows: model ("trained", "untrained"), replicate (0: the weights as they are; 1, 2 …: with one group of filters left
     out, or numbers of random initialisations), component (from 1), explained (share of the filters' variance),
     low_frequency (share of the component's energy at up to a quarter of a cycle per pixel).
-
     Raises ValueError for a model without RGB filters (a hybrid).
     """
     known = filter_analysis.embedding_filters(zoo.load(weights).model)
-    n, groups = n_components(known, n_groups), min(n_groups, len(known))
-    samples = [("trained", 0, known)]
-    samples += [("trained", group + 1, without_group(known, group, groups)) for group in range(groups)]
+    n = n_components(known, n_groups)
+    samples = [("trained", replicate, sample) for replicate, sample in enumerate((known, *_jackknife(known, n_groups)))]
     for number in range(n_untrained):
         control = zoo.load(weights, untrained=True, seed=seed * n_untrained + number)
         samples.append(("untrained", number + 1, filter_analysis.embedding_filters(control.model)))
-    rows = []
+    parts = []
     for model, replicate, sample in samples:
         components, explained = filter_analysis.filter_components(sample, n)
-        both = zip(explained.tolist(), filter_analysis.low_frequency_share(components).tolist(), strict=True)
-        for component, (share, energy) in enumerate(both, start=1):
-            about = {"model": model, "replicate": replicate, "component": component}
-            rows.append(about | {"explained": share, "low_frequency": energy})
-    return pd.DataFrame(rows)
+        about = {"model": model, "replicate": replicate, "component": range(1, n + 1)}
+        measured = {"explained": explained, "low_frequency": filter_analysis.low_frequency_share(components)}
+        parts.append(pd.DataFrame(about | {name: values.tolist() for name, values in measured.items()}))
+    return pd.concat(parts, ignore_index=True)
 
 
 def compare_filters(table: pd.DataFrame) -> pd.DataFrame:
@@ -180,9 +168,13 @@ def compare_filters(table: pd.DataFrame) -> pd.DataFrame:
     """
     models = table.groupby(["model", "replicate"])
     sums = {"low-frequency share": models["low_frequency"].mean(), "explained variance": models["explained"].sum()}
+    return _compare({name: (each["trained"], each["untrained"]) for name, each in sums.items()})
+
+
+def _compare(measures: dict[str, tuple[pd.Series, pd.Series]]) -> pd.DataFrame:
+    """Compare the trained model's values (by replicate; 0: the whole) with its controls', a row a measure."""
     rows = {}
-    for name, each in sums.items():
-        trained, control = each["trained"], each["untrained"]
+    for name, (trained, control) in measures.items():
         low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
         bounds = {"control_low": control.min(), "control_high": control.max()}
         rows[name] = {"value": trained[0], "low": low, "high": high, **bounds}
@@ -199,27 +191,21 @@ def positions(
     far from the edge), replicate (0: the table as it is; 1, 2 …: with one group of dimensions left out, or numbers of
     controls), quantity (`POSITION_MEASURES`; and "same row", "same column", "neither": mean similarity of such pairs at
     `distance` in patches), distance, value. A quantity that a grid does not have is left out.
-
     Raises ValueError for a model without learned absolute position embeddings.
     """
     model = zoo.load(weights).model
     grid, whole = position_analysis.position_grid(model), position_analysis.position_embeddings(model)
-    groups = min(n_groups, whole.shape[1])
-    maps = [("trained", 0, position_analysis.position_similarity(whole, grid))]
-    for group in range(groups):
-        kept = without_group(whole.T, group, groups).T
-        maps.append(("trained", group + 1, position_analysis.position_similarity(kept, grid)))
+    known = [whole, *(kept.T for kept in _jackknife(whole.T, n_groups))]
+    tables = [("trained", replicate, embeddings) for replicate, embeddings in enumerate(known)]
     for number in range(n_untrained):
         control = zoo.load(weights, untrained=True, seed=seed * n_untrained + number).model
-        table = position_analysis.position_embeddings(control)
-        maps.append(("untrained", number + 1, position_analysis.position_similarity(table, grid)))
+        tables.append(("untrained", number + 1, position_analysis.position_embeddings(control)))
     for name, within in (("shuffled", torch.zeros(len(whole), dtype=torch.int64)), ("ring-shuffled", rings(grid))):
         generator = torch.Generator().manual_seed(seed)
-        for number in range(n_shuffled):
-            order = shuffle_within(within, generator)
-            maps.append((name, number + 1, position_analysis.position_similarity(whole[order], grid)))
+        tables += [(name, number + 1, whole[shuffle_within(within, generator)]) for number in range(n_shuffled)]
     rows = []
-    for name, replicate, similarity in maps:
+    for name, replicate, embeddings in tables:
+        similarity = position_analysis.position_similarity(embeddings, grid)
         numbers = position_measures(similarity)
         if replicate == 0 or name == "untrained":
             numbers += position_curves(similarity)
@@ -251,10 +237,7 @@ def position_measures(similarity: Float[Tensor, "rows cols rows cols"]) -> list[
 
 
 def position_curves(similarity: Float[Tensor, "rows cols rows cols"]) -> list[dict[str, Any]]:
-    """Average similarity at each distance in patches, of pairs in one row, in one column, and in neither.
-
-    Pairs in neither are counted at the nearest whole distance.
-    """
+    """Average similarity at each (nearest whole) distance in patches, of pairs in one row, one column, and neither."""
     rows, cols = similarity.shape[:2]
     y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
     down, across = (y[:, None] - y).abs(), (x[:, None] - x).abs()
@@ -277,17 +260,10 @@ def compare_positions(table: pd.DataFrame) -> pd.DataFrame:
 
     Columns: value, low and high (jackknife over dimensions), control_low and control_high (of all controls).
     """
-    rows = {}
-    for name in POSITION_MEASURES:
-        mine = table[table["quantity"] == name]
-        trained = mine[mine["model"] == "trained"].set_index("replicate")["value"]
-        if trained.empty:
-            continue
-        control = mine.loc[mine["model"] != "trained", "value"]
-        low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
-        bounds = {"control_low": control.min(), "control_high": control.max()}
-        rows[name] = {"value": trained[0], "low": low, "high": high, **bounds}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
+    values, trained = table.set_index("replicate")["value"], (table["model"] == "trained").to_numpy()
+    measured = {name: (table["quantity"] == name).to_numpy() for name in POSITION_MEASURES}
+    parts = {name: (values[rows & trained], values[rows & ~trained]) for name, rows in measured.items()}
+    return _compare({name: part for name, part in parts.items() if len(part[0])})
 
 
 def position_trainings(rows: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFrame:
@@ -325,7 +301,7 @@ def distances(
 ) -> pd.DataFrame:
     """Measure the attention distance of every head in both modes, and its mass on prefix tokens, image by image.
 
-    `images` as in `load_pictures`; "auto": as `image_source` says. Rows: model ("trained", "untrained"), model_seed,
+    `images`: as in `load_pictures`; "auto": as `image_source` says. Rows: model ("trained", "untrained"), model_seed,
     image, block and head (from 1), distance_px and renormalized_px (pixels of the model's input), prefix_mass (0…1).
     """
     parts = []
@@ -343,8 +319,7 @@ def distances(
             for name, blocks in reduce_attention(model, part, reducers, by_heads=True).items():
                 found.setdefault(name, []).append(torch.stack(blocks, dim=1).cpu())  # [B L H]
         values = {name: torch.cat(each).numpy() for name, each in found.items()}
-        shape = next(iter(values.values())).shape
-        image, block, head = (axis.ravel() for axis in np.indices(shape))
+        image, block, head = (axis.ravel() for axis in np.indices(values["prefix_mass"].shape))
         columns: dict[str, Any] = {"image": image, "block": block + 1, "head": head + 1}
         columns |= {name: [round(float(each), 5) for each in array.ravel()] for name, array in values.items()}
         parts.append(pd.DataFrame(about | columns))
@@ -362,40 +337,33 @@ def head_summary(table: pd.DataFrame) -> pd.DataFrame:
 
     Rows: model, model_seed, block, head, distance_px, renormalized_px, prefix_mass, low, high (of distance_px), n.
     """
+    keys = ["model", "model_seed", "block", "head"]
     rows = []
-    for key, group in table.groupby(["model", "model_seed", "block", "head"], sort=False):
+    for key, group in table.groupby(keys, sort=False):
         mean = group[[*DISTANCE_COLUMNS.values(), "prefix_mass"]].mean()
         low, high = mean_interval(group["distance_px"].to_numpy()) or (mean["distance_px"],) * 2
-        about = dict(zip(["model", "model_seed", "block", "head"], key, strict=True))
-        rows.append(about | dict(mean) | {"low": low, "high": high, "n": len(group)})
+        rows.append(dict(zip(keys, key, strict=True)) | dict(mean) | {"low": low, "high": high, "n": len(group)})
     return pd.DataFrame(rows)
 
 
 def contrasts(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
-    """Compute what decides C12, a row an image: of the trained model, with the untrained ones' mean subtracted.
+    """Compute what decides C12, a row an image, of the trained model and with the untrained ones' mean subtracted.
 
     Columns: "trend" (Spearman's correlation of distance with depth), "trend − untrained", "spread, first" (largest
     minus smallest head of block 1, pixels), "spread, first − last" (block), "spread, first − untrained".
     """
-    parts = []
+    parts, order = [], ["image", "block", "head"]
     for (model, _), group in table.groupby(["model", "model_seed"], sort=False):
-        ordered = group.sort_values(["image", "block", "head"])
-        shape = tuple(ordered[name].nunique() for name in ("image", "block", "head"))
+        ordered, shape = group.sort_values(order), tuple(group[order].nunique())
         values = torch.tensor(ordered[DISTANCE_COLUMNS[mode]].to_numpy(float)).reshape(shape)
         spreads = head_spread(values)
         columns = {"trend": depth_trend(values).nan_to_num(0.0), "first": spreads[:, 0], "last": spreads[:, -1]}
         parts.append(pd.DataFrame({name: each.numpy() for name, each in columns.items()}).assign(model=model))
-    of = pd.concat(parts).rename_axis("image").groupby(["model", "image"]).mean()
-    trained, untrained = of.loc["trained"], of.loc["untrained"]
-    return pd.DataFrame(
-        {
-            "trend": trained["trend"],
-            "trend − untrained": trained["trend"] - untrained["trend"],
-            "spread, first": trained["first"],
-            "spread, first − last": trained["first"] - trained["last"],
-            "spread, first − untrained": trained["first"] - untrained["first"],
-        }
-    )
+    means = pd.concat(parts).rename_axis("image").groupby(["model", "image"]).mean()
+    trained, more = means.loc["trained"], means.loc["trained"] - means.loc["untrained"]
+    found = {"trend": trained["trend"], "trend − untrained": more["trend"], "spread, first": trained["first"]}
+    found["spread, first − last"] = trained["first"] - trained["last"]
+    return pd.DataFrame(found | {"spread, first − untrained": more["first"]})
 
 
 def local_share_in_low_blocks(table: pd.DataFrame, limit_px: float) -> pd.Series:
@@ -416,10 +384,7 @@ def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed
     rows = []
     for about, pretrained in _models(weights, n_controls, seed):
         pictures = world_at(pretrained.image_size, n_images, seed)
-        model, masks = (
-            pretrained.model.to(default_device()),
-            cast(Tensor, pictures.masks),
-        )  # the world's images have them
+        model, masks = pretrained.model.to(default_device()), cast(Tensor, pictures.masks)  # the world's have masks
         parts = [both_maps(model, pretrained.prepare(part).to(default_device())) for part in pictures.images.split(32)]
         others = masks.roll(-1, 0)  # the next image's, whose class is another
         for method in ("rollout", "last block"):
@@ -432,10 +397,9 @@ def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed
                 "hit": pointing_hit(maps, masks).float(),
                 "chance": pointing_chance(masks, (maps.shape[1], maps.shape[2])),
             }
-            for image in range(len(maps)):
-                found = {name: round(values[image].item(), 6) for name, values in columns.items()}
-                rows.append({**about, "method": method, "image": image, **found})
-    return pd.DataFrame(rows)
+            found = {name: [round(value, 6) for value in values.tolist()] for name, values in columns.items()}
+            rows.append(pd.DataFrame(about | {"method": method, "image": range(len(maps))} | found))
+    return pd.concat(rows, ignore_index=True)
 
 
 def both_maps(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
@@ -466,19 +430,13 @@ def per_image(table: pd.DataFrame) -> pd.DataFrame:
     )
     means = excess.groupby(["model", "method", "image"], sort=False).mean()
     trained, untrained = means.loc["trained"], means.loc["untrained"]
-    columns = {
-        "trained": trained["excess"],
-        "untrained": untrained["excess"],
-        "shuffled": trained["shuffled"],
-        "trained_hit": trained["hit"],
-        "untrained_hit": untrained["hit"],
-    }
-    return pd.DataFrame(columns).reset_index()
+    columns = {"trained": trained["excess"], "untrained": untrained["excess"], "shuffled": trained["shuffled"]}
+    return pd.DataFrame(columns | {"trained_hit": trained["hit"], "untrained_hit": untrained["hit"]}).reset_index()
 
 
-def compare_rollout(pairs: pd.DataFrame, method: str = "rollout") -> pd.DataFrame:
+def compare_rollout(pairs: pd.DataFrame) -> pd.DataFrame:
     """Average the quantities that decide C14 over images, with 95 % intervals: what, mean, low, high (shares), n."""
-    own, last = (pairs[pairs["method"] == each].set_index("image").sort_index() for each in (method, "last block"))
+    own, last = (pairs[pairs["method"] == each].set_index("image").sort_index() for each in ("rollout", "last block"))
     quantities = {
         "trained": own["trained"],
         "untrained": own["untrained"],
@@ -487,8 +445,4 @@ def compare_rollout(pairs: pd.DataFrame, method: str = "rollout") -> pd.DataFram
         "trained − another mask": own["trained"] - own["shuffled"],
         "rollout − last block": own["trained"] - last["trained"],
     }
-    rows = []
-    for what, values in quantities.items():
-        low, high = mean_interval(values.to_numpy()) or (values.mean(),) * 2
-        rows.append({"what": what, "mean": values.mean(), "low": low, "high": high, "n": len(values)})
-    return pd.DataFrame(rows)
+    return summary(pd.DataFrame(quantities).melt(var_name="what"), ["what"], "value")

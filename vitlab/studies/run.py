@@ -10,7 +10,8 @@ import base64
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from vitlab.settings import default_device
 from vitlab.studies import checks, measure, speed
 from vitlab.training import masked as masking
 from vitlab.training import paper
-from vitlab.training.finetune import finetune, split
+from vitlab.training.finetune import finetune
 from vitlab.training.loop import Classification, evaluate, train, untrained_row
 from vitlab.training.masked import MaskedPrediction, MaskedViT, Target, guesses
 from vitlab.training.recipe import Recipe
@@ -45,14 +46,8 @@ Config = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 OTHER_CLASSES = "world"  # as a target: images in the world's style, of classes that pre-training has not seen
-SHOTS = 10  # images per class of the few-shot accuracy
 CROPS = "photographs"  # as data: endless crops of the photographs that come with the dependencies
-ARMS = {
-    "1x": 1.0,
-    "1.5x": 1.5,
-    "2x": 2.0,
-    "scratch": 1.0,
-}  # fine-tunings of `transfer` → image side over pre-training's
+ARMS = {"1x": 1.0, "1.5x": 1.5, "2x": 2.0, "scratch": 1.0}  # fine-tunings of `transfer` → side over pre-training's
 TABLE_4 = next(row for row in paper.TABLE_4 if row.data == "Flowers-102")  # the row for small sets
 N_SHOWN = 3  # held-out images of which `local_heads` keeps what the model predicts
 _CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)  # of photographs
@@ -77,23 +72,18 @@ def some(images: ImageSet, count: int | None) -> ImageSet:
 
 
 @functools.lru_cache(maxsize=12)
-def target(data: str, part: str, image_size: int, count: int, difficulty: float = 1.0) -> ImageSet:
+def resized_target(data: str, part: str, image_size: int, count: int, difficulty: float = 1.0) -> ImageSet:
     """Draw at most `count` images of a target set, the same at every size (pixels).
 
-    `data` is a set that `datasets.load` knows, or `OTHER_CLASSES`, of this `difficulty`.
+    `data` is a set that `datasets.load` knows, or `OTHER_CLASSES`, of this `difficulty`. Of CIFAR-10 and Imagenette,
+    large sets, images are drawn first and resized then.
     """
     if data == OTHER_CLASSES:
         other = with_difficulty(World(seed=1, image_size=image_size), difficulty)  # pre-training is on seed 0
         splits = world_splits(other, count, 0, count)
         return splits.train if part == "train" else splits.test
-    return some(datasets.load(data, part, image_size=image_size), count)
-
-
-@functools.lru_cache(maxsize=12)
-def resized_target(data: str, part: str, image_size: int, count: int) -> ImageSet:
-    """Draw as `target`; of CIFAR-10 and Imagenette, large sets, images are drawn first and resized then."""
     if data not in ("cifar10", "imagenette"):
-        return target(data, part, image_size, count)
+        return some(datasets.load(data, part, image_size=image_size), count)
     images = some(whole(data, part), count)
     if images.images.shape[-1] == image_size:
         return images
@@ -115,11 +105,9 @@ def kept_px(data: str, image_size: int) -> int | None:
 def subset_splits(source: str, image_size: int, n_train: int, n_validation: int, n_test: int, seed: int) -> Splits:
     """Split a real set: each seed draws training and validation images of its own; test images are the same for all.
 
-    Larger training parts contain the smaller ones. Raises ValueError where no image is left for validation.
+    Larger training parts contain the smaller ones.
     """
     images, test = (datasets.load(source, part, image_size=image_size) for part in ("train", "test"))
-    if n_train >= len(images):
-        raise ValueError(f"n_train={n_train:,}: expected fewer, for {source} has {len(images):,} images to train on")
     order = epoch_order(len(images), seed=seed, epoch=0)
     n_validation = min(n_validation, len(images) - n_train)
     few = subset(test, epoch_order(len(test), seed=0, epoch=0)[:n_test])
@@ -132,16 +120,43 @@ def world_of(config: Config, cue: str) -> World:
     return with_difficulty(made if cue == "mixed" else with_cues(made, cue), config["difficulty"])
 
 
+def pretraining_world(image_size: int) -> World:
+    """Make the world of pre-training with labels: 300 classes (ten make no features), half of the variations."""
+    return with_difficulty(World(n_classes=300, image_size=image_size), 0.5)
+
+
+def _pretraining(data: str, side: int, size: int, seed: int, n_train: int = 0) -> tuple[Batches, int]:
+    """Batches of a pre-training on the world, on crops of photographs or on a set, and the number of its classes."""
+    device = default_device()
+    if data == "world":  # each seed sees images of its own
+        made = pretraining_world(side)
+        return stream(made, size, device, start=first_image(seed)), made.n_classes
+    if data == CROPS:
+        return datasets.photograph_batches(side, size, seed, device), datasets.N_PHOTOGRAPHS
+    images = whole(data, "train", kept_px(data, side))
+    if 0 < n_train < len(images):
+        images = subset(images, epoch_order(len(images), seed, epoch=0)[:n_train])
+    return batches(images, size, seed, device, _CROPPED, side), len(images.classes)
+
+
+def _with_objective(
+    vit: nn.Module, feed: Batches, objective: str, size: int, seed: int, target: str, share: float
+) -> tuple[nn.Module, Batches, Any]:
+    """Model, batches and objective that `train` takes, of masked prediction or of classification."""
+    if objective == "masked":
+        return masking.prepare(vit, feed, size, Target(target), share, seed)
+    return vit, feed, Classification()
+
+
 def _frozen(
-    model: nn.Module, name: str, sets: tuple[ImageSet, ImageSet], few: FewShot, penalties: tuple[float, ...], seed: int
+    model: nn.Module, name: str, sets: Iterable[ImageSet], few: FewShot, penalties: Sequence[float], seed: int
 ) -> Rows:
     """Rows of frozen features on one target: few-shot accuracy for each draw of images, and the linear probe's."""
     train_set, test_set = sets
     known = *features(model, train_set), *features(model, test_set)
-    shots = few_shot(*known, len(train_set.classes), few, seed).itertuples()
-    rows = [
-        {"kind": "few shot", "target": name, "shots": r.shots, "draw": r.seed, "accuracy": r.accuracy} for r in shots
-    ]
+    shots = few_shot(*known, len(train_set.classes), few, seed)[["shots", "seed", "accuracy"]]
+    draws = shots.rename(columns={"seed": "draw"}).to_dict("records")
+    rows = [{"kind": "few shot", "target": name} | row for row in draws]
     return [*rows, {"kind": "probe", "target": name, "accuracy": linear_probe(*known, penalties, seed)["accuracy"]}]
 
 
@@ -178,20 +193,17 @@ def scaling(config: Config) -> Rows:
         )
         names = ("step", "samples", "seconds", "train_loss", "val_loss", "val_accuracy")
         rows += [{"kind": "history"} | {name: row[name] for name in names if name in row} for row in history]
-    few_shots, penalties = FewShot(shots=(SHOTS,)), (1e-3, 1e-2, 0.1)
+    how_frozen = FewShot(shots=(10,)), (1e-3, 1e-2, 0.1)
     for name in dict.fromkeys((OTHER_CLASSES, *config["real"].split())):
-        train_set, test_set = (
-            target(name, part, side, config["n_frozen"], config["difficulty"]) for part in ("train", "test")
-        )
-        rows += _frozen(model, name, (train_set, test_set), few_shots, penalties, seed)
+        about = side, config["n_frozen"], config["difficulty"]
+        rows += _frozen(model, name, (resized_target(name, p, *about) for p in ("train", "test")), *how_frozen, seed)
     if steps := config["finetuning_steps"]:
         size, rate = config["finetuning_batch_size"], config["finetuning_learning_rate"]
         recipe = Recipe(steps, size, learning_rate=rate, warmup_steps=steps // 10, precision=config["precision"])
         for name in config["real"].split():
-            images, test = (
-                target(name, p, side, n) for p, n in (("train", config["finetuning_n_images"]), ("test", 10_000))
-            )
-            how = {"seed": seed, "watch": test, "augmentation": shifted(name, side)}
+            images = resized_target(name, "train", side, config["finetuning_n_images"])
+            test = resized_target(name, "test", side, 10_000)
+            how = {"watch": test, "augmentation": shifted(name, side), "seed": seed}
             done = finetune(model, images, lambda rate: recipe, [rate], **how)
             rows.append({"kind": "fine-tuned", "target": name, "accuracy": done.rows[-1]["val_accuracy"]})
     return rows
@@ -226,10 +238,10 @@ def design(config: Config) -> Rows:
     }
     if "positions" in config:
         found = similarity_of(model) if seed % 100 == 0 else None  # a map is kilobytes
-        row["map"] = None if found is None else pack_all(found)
-    return (
-        [row | _fine_tuned(model, name, config) for name in config["targets"].split()] if "targets" in config else [row]
-    )
+        row["map"] = None if found is None else pack(found, symmetric=False)
+    if "targets" not in config:
+        return [row]
+    return [row | _fine_tuned(model, name, config) for name in config["targets"].split()]
 
 
 def variant_of(config: Config) -> nn.Module:
@@ -246,8 +258,8 @@ def variant_of(config: Config) -> nn.Module:
 def similarity_of(model: nn.Module) -> Tensor | None:
     """Map the similarity of a ViT's position embeddings, [rows, cols, rows, cols]; None where it has none.
 
-    Of tables in every block it is that of the first. Relative embeddings belong to offsets, not to patches: tile
-    [i, j] has the cosine of the embedding of each offset from patch (i, j) with the embedding of offset 0, in block 1.
+    Of several tables that of block 1. Relative embeddings belong to offsets, not to patches: tile [i, j] has the cosine
+    of the embedding of each offset from patch (i, j) with the embedding of offset 0.
     """
     kind, place = (getattr(model.config, name, None) for name in ("positions", "placed"))  # None: the plain ViT's
     grid = patch_embedding(model).grid_size
@@ -271,7 +283,8 @@ def _fine_tuned(model: nn.Module, name: str, config: Config) -> dict[str, Any]:
         return Recipe(steps, config["finetuning_batch_size"], learning_rate=rate, **about)
 
     rates = [float(rate) for rate in config["finetuning_rates"].split()]
-    images, test = target(name, "train", side, config["finetuning_n_images"]), target(name, "test", side, 5_000)
+    images = resized_target(name, "train", side, config["finetuning_n_images"])
+    test = resized_target(name, "test", side, 5_000)
     how = {"held_out": 0.2, "seed": seed, "watch": test, "augmentation": shifted(name, side)}
     done = finetune(model, images, recipe, rates, **how)
     return {"target": name, "fine_tuned": done.rows[-1]["val_accuracy"], "finetuning_rate": done.learning_rate}
@@ -294,24 +307,24 @@ def subsets(config: Config) -> Rows:
 def curves(config: Config) -> Rows:
     """Train one model on the digits or the world; rows of kind "curve", "confusion" and "mistake" (the first thirty).
 
-    Nothing stops early, and nothing is chosen by the test set.
+    Nothing stops early, and nothing is chosen by the test set, which is evaluated.
     """
-    tuning, n_test, recipe = config["tuning"], config["n_test"], recipe_of(config)
+    recipe = recipe_of(config)
     if config["data"] == "digits":
-        splits = digits_splits(config["n_train"], hold_out=tuning)
+        splits = digits_splits(config["n_train"])
     else:
-        made = World(image_size=config["image_size"])
-        splits = world_splits(made, config["n_train"], n_test if tuning else 0, n_test)
-    watched = splits.validation or splits.test  # there is a validation set when tuning
+        splits = world_splits(World(image_size=config["image_size"]), config["n_train"], 0, config["n_test"])
     shape: dict[str, Any] = {"n_classes": len(splits.train.classes), "image_size": splits.train.images.shape[-1]}
     model = zoo.create(config["model"], **shape, seed=config["seed"]).to(default_device())
-    rows = [untrained_row(model, watched)]
+    rows = [untrained_row(model, splits.test)]
     feed = batches(splits.train, recipe.batch_size, recipe.seed, default_device())
-    rows += train(model, feed, recipe, validation=watched)
+    rows += train(model, feed, recipe, validation=splits.test)
     kept = {name: name for name in ("step", "samples", "seconds", "train_loss")}
     kept |= {"val_loss": "test_loss", "val_accuracy": "test_accuracy"}
     found: Rows = [{"kind": "curve"} | {new: row[old] for old, new in kept.items() if old in row} for row in rows]
-    labels, predicted = watched.labels.cpu().numpy(), predict(model, watched)
+    with torch.inference_mode():
+        parts = [model(to_float(part.to(default_device()))).argmax(-1) for part in splits.test.images.split(500)]
+    labels, predicted = splits.test.labels.cpu().numpy(), torch.cat(parts).cpu().numpy()
     pairs, counts = np.unique(np.stack([labels, predicted], 1), axis=0, return_counts=True)
     for (label, guess), count in zip(pairs, counts, strict=True):
         found.append({"kind": "confusion", "label": int(label), "predicted": int(guess), "count": int(count)})
@@ -320,39 +333,23 @@ def curves(config: Config) -> Rows:
     return found
 
 
-@torch.inference_mode()
-def predict(model: nn.Module, images: ImageSet, batch_size: int = 500) -> np.ndarray:
-    """Name the most probable class of every image, [N]."""
-    device = next(model.parameters()).device
-    parts = images.images.split(batch_size)
-    return torch.cat([model(to_float(part.to(device))).argmax(-1) for part in parts]).cpu().numpy()
-
-
 def cifar10(config: Config) -> Rows:
-    """Train a ViT for a budget of time: from scratch, after masked prediction, or after the world.
+    """Train a ViT for a budget of time, from scratch or after masked prediction on the same images.
 
-    A row about the pre-training, and one for every evaluation on the test images (in trials: on held-out ones).
+    Rows of kind "pre-training" and, for every evaluation on the test images, "evaluation".
     """
     side, seed, size, device = config["image_size"], config["seed"], config["batch_size"], default_device()
     images, test = (some(whole(config["data"], part, side), config[f"n_{part}"]) for part in ("train", "test"))
-    if config["tuning"]:
-        images, test = split(images, 0.1, seed)
 
     def augmented(mixup: float = 0.0) -> Augmentation:
         return Augmentation(crop="pad", pad=4, flip=config["data"] != "digits", mixup=mixup)
 
-    of_world, how = pretraining_world(side), config["pretraining"]
-    n_classes = of_world.n_classes if how == "world" else len(images.classes)
-    vit = zoo.create(config["model"], n_classes=n_classes, image_size=side, seed=seed)
+    vit = zoo.create(config["model"], n_classes=len(images.classes), image_size=side, seed=seed)
     rows: Rows = []
-    if how != "scratch":
-        model: nn.Module = vit
-        objective: Any = Classification()
-        if how == "world":
-            feed = stream(of_world, size, device, start=first_image(seed))
-        else:
-            feed = batches(images, size, seed, device, augmented())
-            model, feed, objective = masking.prepare(vit, feed, size, Target.MEAN_COLOUR, MaskedPrediction.share, seed)
+    if config["pretraining"] == "masked":
+        feed = batches(images, size, seed, device, augmented())
+        share = MaskedPrediction.share
+        model, feed, objective = masking.prepare(vit, feed, size, Target.MEAN_COLOUR, share, seed)
         steps = config["pretraining_steps"]
         about = {"warmup_steps": steps // 20, "precision": config["precision"], "seed": seed}
         recipe = Recipe(steps, size, learning_rate=config["pretraining_rate"], **about)
@@ -360,9 +357,8 @@ def cifar10(config: Config) -> Rows:
         rows.append({"kind": "pre-training"} | {name: last[name] for name in ("samples", "seconds", "train_loss")})
     steps = config["steps"]
     recipe = recipe_of(config, warmup_steps=steps // 20, eval_every=math.ceil(steps / 10))
-    model = with_new_head(vit, len(images.classes)).to(device)
     feed = batches(images, size, seed, device, augmented(config["mixup"]))
-    for row in train(model, feed, recipe, validation=test):
+    for row in train(with_new_head(vit, len(images.classes)).to(device), feed, recipe, validation=test):
         kept = {name: row[name] for name in ("samples", "seconds", "train_loss")}
         rows.append({"kind": "evaluation", **kept, "test_accuracy": row["val_accuracy"]})
     return rows
@@ -380,11 +376,9 @@ def transfer(config: Config) -> Rows:
             resized_target(name, part, side, config[f"n_{part}"])
     seed, side = config["seed"], config["image_size"]
     feed, test, n_classes = _source(config)
-    names = ("steps", "batch_size", "learning_rate", "warmup_steps", "precision", "seed")
-    recipe = Recipe(**{name: config[name] for name in names})
     shape = {"n_classes": n_classes, "image_size": side}
     trained, fresh = (zoo.create(config["model"], **shape, seed=seed).to(default_device()) for _ in range(2))
-    last = train(trained, feed, recipe, validation=test)[-1]
+    last = train(trained, feed, recipe_of(config), validation=test)[-1]
     rows: Rows = [{"kind": "pretraining", "test_accuracy": last["val_accuracy"], "train_loss": last["train_loss"]}]
     rows[0]["seconds"] = last["seconds"]
     for each in plan:
@@ -393,10 +387,8 @@ def transfer(config: Config) -> Rows:
     for weights, model in (("pre-trained", trained), *([("untrained", fresh)] if scratch else [])):
         wanted = {name: (config["n_train"], config["n_test"]) for name in config["targets"].split()}
         for name, counts in (wanted | {OTHER_CLASSES: (config["n_near"],) * 2}).items():
-            train_set, test_set = (
-                resized_target(name, part, side, n) for part, n in zip(("train", "test"), counts, strict=True)
-            )
-            found = _frozen(model, name, (train_set, test_set), FewShot(), PENALTIES, seed)
+            sets = (resized_target(name, part, side, n) for part, n in zip(("train", "test"), counts, strict=True))
+            found = _frozen(model, name, sets, FewShot(), PENALTIES, seed)
             rows += [row | {"weights": weights} for row in found]
     return rows
 
@@ -422,11 +414,10 @@ def _source(config: Config) -> tuple[Batches, ImageSet, int]:
         else:  # endless; every seed sees images of its own
             feed = stream(made, size, device, start=first_image(seed))
         return feed, image_set(made, config["n_near"], HELD_OUT, device), made.n_classes
-    images = whole(data, "train", kept_px(data, side) or side)
+    images = whole(data, "train", kept_px(data, side))
     images = subset(images, epoch_order(len(images), seed=0, epoch=0)[config["n_train"] :].sort().values)
-    how = (_CROPPED, side) if data in datasets.TORCHVISION else ()
     test = resized_target(data, "test", side, config["n_test"])
-    return batches(images, size, seed, device, *how), test, len(images.classes)
+    return batches(images, size, seed, device, _CROPPED, side), test, len(images.classes)
 
 
 def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float], start: nn.Module) -> Rows:
@@ -472,11 +463,6 @@ def vit_of(config: Config, n_classes: int) -> ViT:
     return ViT(ViTConfig(**body, mlp_dim=4 * config["dim"], n_classes=n_classes), config["seed"])
 
 
-def pretraining_world(image_size: int) -> World:
-    """Make the world of pre-training with labels: 300 classes (ten make no features), half of the variations."""
-    return with_difficulty(World(n_classes=300, image_size=image_size), 0.5)
-
-
 def masked(config: Config) -> Rows:
     """Pre-train a ViT in one arm (not at all, masked, with labels) and fine-tune it; all arms alike.
 
@@ -489,22 +475,10 @@ def masked(config: Config) -> Rows:
     if config["objective"] == "none":
         vit = vit_of(config, 1).to(device)
     else:
-        if data == "world":  # each seed sees images of its own
-            made = pretraining_world(side)
-            feed, n_classes = stream(made, size, device, start=first_image(seed)), made.n_classes
-        elif data == CROPS:
-            feed, n_classes = datasets.photograph_batches(side, size, seed, device), datasets.N_PHOTOGRAPHS
-        else:
-            of_set = whole(data, "train", kept_px(data, side))
-            feed, n_classes = batches(of_set, size, seed, device, _CROPPED, side), len(of_set.classes)
-        vit = vit_of(config, n_classes)
-        model: nn.Module = vit
-        objective: Any = Classification()
-        if config["objective"] == "masked":
-            how = (Target(config["target"]), MaskedPrediction.share, seed)
-            model, feed, objective = masking.prepare(vit, feed, size, *how)
-        names = ("steps", "batch_size", "learning_rate", "precision", "seed")
-        recipe = Recipe(**{name: config[name] for name in names}, warmup_steps=config["steps"] // 20)
+        feed, n_classes = _pretraining(data, side, size, seed)
+        vit, how = vit_of(config, n_classes), config["objective"]
+        model, feed, objective = _with_objective(vit, feed, how, size, seed, config["target"], MaskedPrediction.share)
+        recipe = recipe_of(config, warmup_steps=config["steps"] // 20, eval_every=0)  # that is of the fine-tuning
         last = train(model.to(device), feed, recipe, objective=objective)[-1]
         rows.append({"kind": "pre-training", "samples": last["samples"], "train_loss": last["train_loss"]})
 
@@ -530,60 +504,40 @@ def local_heads(config: Config) -> Rows:
     attention distance in pixels, mode "paper", and attention to the class token).
     """
     side, size, seed, data = config["image_size"], config["batch_size"], config["seed"], config["data"]
-    device, recipe = default_device(), recipe_of(config, betas=(0.9, 0.95))
+    feed, n_classes = _pretraining(data, side, size, seed, config["n_train"])
     if data == CROPS:
-        feed = datasets.photograph_batches(side, size, seed, device)
         test = datasets.photograph_set(config["n_test"], side)
     else:
-        kept, test = whole(data, "train", kept_px(data, side)), whole(data, "test", side)
-        if 0 < config["n_train"] < len(kept):
-            kept = subset(kept, epoch_order(len(kept), seed, epoch=0)[: config["n_train"]])
+        test = whole(data, "test", side)
         test = subset(test, epoch_order(len(test), seed=0, epoch=0)[: config["n_test"]])
-        feed = batches(kept, size, seed, device, _CROPPED, side)
-    model: nn.Module = vit_of(config, len(test.classes))
-    objective: Any = Classification()
-    if config["objective"] == "masked":
-        how = (Target(config["target"]), config["share"], seed)
-        model, feed, objective = masking.prepare(model, feed, size, *how)
-    model, watched = model.to(device), Watched(objective, config["n_watched"])
-    before = {f"val_{name}": value for name, value in watched.evaluate(model, test, "fp32").items()}
-    history = [{"step": 0, "samples": 0} | before, *train(model, feed, recipe, validation=test, objective=watched)]
-    return [each for row in history for each in _looks(row)]
+    how = (config["objective"], size, seed, config["target"], config["share"])
+    model, feed, objective = _with_objective(vit_of(config, n_classes), feed, *how)
+    model = model.to(default_device())
 
+    def seen(model: nn.Module, images: ImageSet, precision: str) -> dict[str, Any]:
+        pictures = next(iter(images.chunks(config["n_watched"])))[0]
+        found = objective.evaluate(model, images, precision)
+        if not isinstance(model, MaskedViT):
+            return found | look(model, pictures)
+        plan = shown_plan(model.n_patches, objective.share)
+        return found | look(model.vit, pictures) | {"guesses": _text(guesses(model, most_varied(pictures), plan))}
 
-def _looks(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    at = {"samples": row["samples"]}
+    watched = SimpleNamespace(loss=objective.loss, evaluate=seen, result=objective.result)
+    before = {f"val_{name}": value for name, value in seen(model, test, "fp32").items()}
+    history = [{"step": 0, "samples": 0, "seconds": 0.0, "train_loss": None} | before]
+    recipe = recipe_of(config, betas=(0.9, 0.95))
+    history += train(model, feed, recipe, validation=test, objective=watched)
     names = ("loss", "accuracy", "nearness", "row_excess", "column_excess", "similarity")
-    about = {"step": row["step"], "train_loss": row.get("train_loss"), "seconds": row.get("seconds", 0.0)}
-    measured = {name: row[f"val_{name}"] for name in names} | {"guesses": row.get("val_guesses")}
-    yield {"kind": "evaluation", **at, **about, **measured}
-    for b, block in enumerate(zip(row["val_heads"], row["val_masses"], strict=True), 1):
-        for h, (distance, mass) in enumerate(zip(*block, strict=True), 1):
-            yield {"kind": "head", **at, "block": b, "head": h, "distance_px": distance, "prefix_mass": mass}
-
-
-@dataclasses.dataclass(frozen=True)
-class Watched:
-    """An objective at whose evaluations the model is looked into: what is seen belongs to the training's rows."""
-
-    objective: Any
-    n_images: int  # the first so many of the validation set
-
-    def loss(self, forward: Callable[..., Tensor], images: Tensor, labels: Tensor) -> Tensor:
-        return self.objective.loss(forward, images, labels)
-
-    def evaluate(self, model: nn.Module, images: Any, precision: str) -> dict[str, Any]:
-        """Return the objective's metrics with `look`'s, and of masked prediction the predicted patches as text."""
-        pictures = next(iter(images.chunks(self.n_images)))[0]
-        vit = model.vit if isinstance(model, MaskedViT) else model
-        seen = self.objective.evaluate(model, images, precision) | look(vit, pictures)
-        if isinstance(model, MaskedViT) and isinstance(self.objective, MaskedPrediction):
-            plan = shown_plan(model.n_patches, self.objective.share)
-            seen["guesses"] = _text(guesses(model, most_varied(pictures), plan))
-        return seen
-
-    def result(self, model: nn.Module) -> nn.Module:
-        return self.objective.result(model)
+    rows: Rows = []
+    for row in history:
+        about = {name: row[name] for name in ("samples", "step", "train_loss", "seconds")}
+        measured = {name: row[f"val_{name}"] for name in names} | {"guesses": row.get("val_guesses")}
+        rows.append({"kind": "evaluation"} | about | measured)
+        for b, block in enumerate(zip(row["val_heads"], row["val_masses"], strict=True), 1):
+            for h, (distance, mass) in enumerate(zip(*block, strict=True), 1):
+                at = {"samples": row["samples"], "block": b, "head": h}
+                rows.append({"kind": "head"} | at | {"distance_px": distance, "prefix_mass": mass})
+    return rows
 
 
 @torch.inference_mode()
@@ -619,23 +573,17 @@ def shown_plan(n_patches: int, share: float) -> Tensor:
 
 
 # --- maps as text, a byte a value, which keeps a cosine to 0.004 ------------------------------------------------------
-def _levels(values: Tensor) -> Tensor:
-    return ((values.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
-
-
 def _text(values: Tensor) -> str:
     return base64.b64encode(values.contiguous().numpy().tobytes()).decode()
 
 
-def pack(similarity: Tensor) -> str:
-    """Write a symmetric map [rows, cols, rows, cols] as text, each pair of patches once."""
-    flat = similarity.flatten(2).flatten(0, 1)
-    return _text(_levels(flat[tuple(torch.tril_indices(len(flat), len(flat)))]))
-
-
-def pack_all(similarity: Tensor) -> str:
-    """Write a map that need not be symmetric as text, as that of relative embeddings is not."""
-    return _text(_levels(similarity))
+def pack(similarity: Tensor, symmetric: bool = True) -> str:
+    """Write a map [rows, cols, rows, cols] as text, of a symmetric one each pair of patches once."""
+    levels = ((similarity.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+    if symmetric:
+        flat = levels.flatten(2).flatten(0, 1)
+        levels = flat[tuple(torch.tril_indices(len(flat), len(flat)))]
+    return _text(levels)
 
 
 def _plain(rows: pd.DataFrame) -> Rows:

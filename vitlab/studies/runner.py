@@ -35,9 +35,7 @@ def run(
     the workers of the dask scheduler in `$VITLAB_SCHEDULER`, or by `executor`. Each has one thread, so that its rows
     are the same to the bit wherever it is done. A finished run is a line of figures/out/<preset>/<kind>.jsonl; a
     killed one is missing, and the next call does it. After `minutes` no further run is begun, and what is there is
-    returned.
-
-    `settings` replace some of every run's configuration: other runs, kept under names of their own.
+    returned. `settings` replace some of every run's configuration: other runs, kept under names of their own.
 
     Rows: the run's configuration, then what it measured; see `tables`. `.attrs` has "done" and "planned" (numbers of
     runs). Runs that need a real data set that is not here are left out, with a line that says so.
@@ -45,40 +43,39 @@ def run(
     Raises ValueError for an unknown study, preset or number of jobs; RuntimeError where runs have failed, with the
     first one's configuration and error, when the others are finished and kept.
     """
-    kind, end = table.study(name).kind, None if minutes is None else time.monotonic() + 60 * minutes
-    planned = {store.key(kind, config): config for config in _configs(name, preset, seed, settings)}
-    done = finished(kind, preset, planned)
+    study, end = table.study(name), None if minutes is None else time.monotonic() + 60 * minutes
+    planned = _planned(name, preset, seed, settings)
+    done = finished(study.kind, preset, planned)
     missing = {key: config for key, config in planned.items() if key not in done}
-    if absent := [
-        each for each in table.study(name).needs if preset == "full" and missing and not datasets.present(each)
-    ]:
-        words = set(absent)
-        left = {k: c for k, c in missing.items() if words & set(" ".join(map(str, c.values())).split())}
+    if missing and preset == "full":
+        absent = [each for each in study.needs if not datasets.present(each)]
+        left = {k for k, c in missing.items() if set(absent) & set(" ".join(map(str, c.values())).split())}
         missing = {key: config for key, config in missing.items() if key not in left}
         if left:
             print(f"{name}: {len(left)} runs need {', '.join(absent)}, not found: left out (see docs/install.md)")
     failed = []
     with _executor(executor, jobs, len(missing)) as pool:
-        for key, outcome in _outcomes(pool, kind, missing, end, jobs or cpu_count()):
+        for key, outcome in _outcomes(pool, study.kind, missing, end, jobs or cpu_count()):
             if isinstance(outcome, Exception):
                 failed.append((key, outcome))
             else:
-                store.append(kind, preset, name, planned[key], outcome)
+                store.append(study.kind, preset, name, planned[key], outcome)
     if failed:
-        (key, error), n = failed[0], len(failed)
-        broken = isinstance(error, concurrent.futures.BrokenExecutor)
-        why = (
-            "a worker process was killed, perhaps for want of memory" if broken else f"{type(error).__name__}: {error}"
-        )
+        key, error = failed[0]
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, concurrent.futures.BrokenExecutor):
+            why = "a worker process was killed, perhaps for want of memory"
         raise RuntimeError(
-            f"{n} of {len(planned)} runs of {name} failed; the first: {planned[key]}: {why}. "
+            f"{len(failed)} of {len(planned)} runs of {name} failed; the first: {planned[key]}: {why}. "
             "The finished ones are kept, and running again does the others"
         ) from error
     return read(name, preset, seed, settings)
 
 
-def _configs(name: str, preset: str, seed: int, settings: Config | None) -> list[Config]:
-    return [config | (settings or {}) for config in table.runs(name, preset, seed)]
+def _planned(name: str, preset: str, seed: int, settings: Config | None = None) -> dict[str, Config]:
+    """The runs of a study by their keys."""
+    configs = (config | (settings or {}) for config in table.runs(name, preset, seed))
+    return {store.key(table.study(name).kind, config): config for config in configs}
 
 
 def finished(kind: str, preset: str, planned: dict[str, Config]) -> set[str]:
@@ -90,22 +87,20 @@ def finished(kind: str, preset: str, planned: dict[str, Config]) -> set[str]:
 
 def read(name: str, preset: str = "quick", seed: int = 0, settings: Config | None = None) -> pd.DataFrame:
     """Tabulate the finished runs of a study, committed (at `full`) or live, in the order in which they are planned."""
-    kind = table.study(name).kind
-    planned = [store.key(kind, config) for config in _configs(name, preset, seed, settings)]
+    kind, planned = table.study(name).kind, list(_planned(name, preset, seed, settings))
     live = store.live(kind, preset)
-    found = [store.table_of([live[key] for key in planned if key in live], with_key=True)]
+    parts = [store.table_of(live[key] for key in planned if key in live)]
     if preset == "full":
-        found.insert(0, store.of_keys(kind, set(planned) - live.keys()))
-    found = [each for each in found if len(each)]
-    if not found:
+        parts.insert(0, store.of_keys(kind, set(planned) - live.keys()))
+    parts = [part for part in parts if len(part)]
+    if not parts:
         return pd.DataFrame()
-    rows = pd.concat(found, ignore_index=True) if len(found) > 1 else found[0]
+    rows = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
     place = {key: number for number, key in enumerate(planned)}
     rows = rows.sort_values("key", key=lambda keys: keys.map(place), kind="stable", ignore_index=True)
-    done = rows["key"].nunique()
-    rows = rows.drop(columns="key").dropna(axis=1, how="all")
-    rows.attrs |= {"done": done, "planned": len(planned)}
-    return rows
+    found = rows.drop(columns="key").dropna(axis=1, how="all")
+    found.attrs |= {"done": rows["key"].nunique(), "planned": len(planned)}
+    return found
 
 
 def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFrame:
@@ -115,15 +110,12 @@ def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFr
     """
     rows = []
     for name in names:
-        kind, planned = table.study(name).kind, {}
-        if preset in table.study(name).presets:
-            planned = {store.key(kind, config): config for config in table.runs(name, preset, seed)}
-        done = len(finished(kind, preset, planned))
-        about = store.runs(kind)
-        took = about.loc[about["study"].str.split().map(lambda words: name in words), "seconds"]  # noqa: B023
-        hours = (len(planned) - done) * took.mean() / 3600 if preset == "full" and len(took) else None
-        todo = len(planned) - done
-        rows.append({"study": name, "runs": len(planned), "done": done, "todo": todo, "hours": hours if todo else 0.0})
+        study = table.study(name)
+        planned = _planned(name, preset, seed) if preset in study.presets else {}
+        done = len(finished(study.kind, preset, planned))
+        todo, took = len(planned) - done, store.about(name)["seconds"]
+        hours = todo * took.mean() / 3600 if preset == "full" and len(took) else None
+        rows.append((name, len(planned), done, todo, hours if todo else 0.0))
     return pd.DataFrame(rows, columns=["study", "runs", "done", "todo", "hours"])
 
 
@@ -138,10 +130,7 @@ def compute(kind: str, config: Config) -> dict[str, Any]:
 
 
 def cpu_count() -> int:
-    """Count the processors this process may use, or read `$VITLAB_JOBS`.
-
-    Raises ValueError where that is no whole number above 0.
-    """
+    """Count the processors this process may use, or read `$VITLAB_JOBS`; raises ValueError where that is no count."""
     given = os.environ.get("VITLAB_JOBS")
     if given and (not given.isdecimal() or int(given) < 1):
         raise ValueError(f"VITLAB_JOBS={given!r}: expected a whole number of worker processes, 1 or more")
@@ -161,16 +150,14 @@ def _executor(
     elif address:
         try:
             from distributed import Client
-        except ImportError:
-            raise ImportError(
-                "VITLAB_SCHEDULER is set, and dask is not installed: pip install vitlab[cluster]"
-            ) from None
-        try:
+
             client = Client(address, timeout=10)
+        except ImportError as error:
+            words = "VITLAB_SCHEDULER is set, and dask is not installed: pip install vitlab[cluster]"
+            raise ImportError(words) from error
         except OSError as error:
-            raise ConnectionError(
-                f"no dask scheduler answers at {address}: start one, or unset VITLAB_SCHEDULER"
-            ) from error
+            words = f"no dask scheduler answers at {address}: start one, or unset VITLAB_SCHEDULER"
+            raise ConnectionError(words) from error
         with client:
             yield client.get_executor()
     elif min(jobs, n) == 1:
@@ -192,28 +179,27 @@ def _outcomes(
 ) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
     """Each run's result, or what it raised, as it ends; none is begun after `end`."""
     waiting = list(missing)
-    running: dict[concurrent.futures.Future, str] = {}
+    running: dict[concurrent.futures.Future[dict[str, Any]], str] = {}
     at_once = len(waiting) if end is None else at_once  # where time is short, nothing waits in the executor's queue
     while waiting or running:
         if end is not None and time.monotonic() > end:
             waiting.clear()
-        if pool is None:
-            if waiting:
-                key = waiting.pop(0)
-                try:
-                    yield key, compute(kind, missing[key])
-                except Exception as error:  # noqa: BLE001 (whatever a run raises is that run's outcome)
-                    yield key, error
-            continue
-        while waiting and len(running) < at_once:
+        while waiting and len(running) < (at_once if pool else 1):
             key = waiting.pop(0)
             try:
-                running[pool.submit(compute, kind, missing[key])] = key
-            except concurrent.futures.BrokenExecutor as error:
-                yield key, error
-        done, _ = (
-            concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED) if running else ((), ())
-        )
-        for future in done:
+                running[pool.submit(compute, kind, missing[key]) if pool else _here(kind, missing[key])] = key
+            except concurrent.futures.BrokenExecutor as broken:
+                yield key, broken
+        for future in concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED).done:
             failure = future.exception()
             yield running.pop(future), failure if isinstance(failure, Exception) else future.result()
+
+
+def _here(kind: str, config: Config) -> concurrent.futures.Future[dict[str, Any]]:
+    """Do a run in this process, as an executor would."""
+    future: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
+    try:
+        future.set_result(compute(kind, config))
+    except Exception as error:  # noqa: BLE001 (whatever a run raises is that run's outcome)
+        future.set_exception(error)
+    return future

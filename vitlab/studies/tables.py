@@ -22,8 +22,13 @@ _HEADS = ["objective", "data", "n_train", "target", "share", "image_size", "patc
 
 
 def evidence(study: str) -> pd.DataFrame:
-    """Read the committed rows of a study, of all its seeds; none where nothing is committed."""
-    return store.evidence(study, table.study(study).kind)
+    """Read the committed rows of a study, of all its seeds, with the columns that it has; none where none are there.
+
+    Rows of an earlier version of the kind are left out.
+    """
+    kind, mine = table.study(study).kind, store.about(study)
+    found = store.of_keys(kind, mine.loc[mine["version"] == table.VERSION[kind], "key"])
+    return found.dropna(axis=1, how="all").drop(columns="key").reset_index(drop=True) if len(found) else pd.DataFrame()
 
 
 def about(study: str) -> str:
@@ -32,31 +37,20 @@ def about(study: str) -> str:
     >>> about("few_images")
     'few_images: 10 runs, 5 seeds, 2026-11-26'
     """
-    runs = store.runs(table.study(study).kind)
-    mine = runs[runs["study"].str.split().map(lambda names: study in names)]
+    mine = store.about(study)
     return f"{study}: {len(mine):,} runs, {mine['seed'].nunique()} seeds, {mine['date'].max()}" if len(mine) else ""
-
-
-@functools.lru_cache
-def _trials() -> pd.DataFrame:
-    return pd.read_csv(paths.evidence_dir() / "trials.csv")
 
 
 def trials(study: str, preset: str = "full") -> pd.DataFrame:
     """Read the trials by which a study's hyper-parameters were chosen, one row each; their seeds are of no study."""
-    found = _trials()
+    found = pd.read_csv(paths.evidence_dir() / "trials.csv")
     found = found[(found["study"] == study) & (found["preset"] == preset)]
     return found.drop(columns=["study", "preset"]).dropna(axis=1, how="all").reset_index(drop=True)
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------
 def scores(rows: pd.DataFrame, by: Sequence[str], value: str = "validation_accuracy") -> pd.Series:
-    """Score settings high and steady: mean minus standard deviation of `value` over the seeds, by the columns `by`.
-
-    >>> rows = pd.DataFrame({"rate": [1, 1, 2, 2, 4], "validation_accuracy": [0.6, 0.6, 0.9, 0.5, 0.3]})
-    >>> scores(rows, ["rate"]).round(2).to_dict()  # one seed has no spread
-    {1: 0.6, 2: 0.42, 4: 0.3}
-    """
+    """Score settings high and steady: mean minus standard deviation of `value` over the seeds, by the columns `by`."""
     values = rows.groupby(list(by), sort=False)[value]
     return values.mean() - values.std().fillna(0.0)
 
@@ -145,9 +139,9 @@ def slopes(rows: pd.DataFrame) -> pd.DataFrame:
 
     The least-squares slope of test accuracy over log2(FLOPs) through the base and the shapes of that dimension.
     """
-    found = []
-    for (dimension, seed), each in rows[rows["dimension"] != "base"].groupby(["dimension", "seed"], sort=False):
-        line = pd.concat([rows[(rows["dimension"] == "base") & (rows["seed"] == seed)], each])
+    found, base = [], rows["dimension"] == "base"
+    for (dimension, seed), each in rows[~base].groupby(["dimension", "seed"], sort=False):
+        line = pd.concat([rows[base & (rows["seed"] == seed)], each])
         if line["flops"].nunique() > 1:
             slope = np.polyfit(np.log2(line["flops"].astype(float)), 100 * line["test_accuracy"], 1)[0]
             found.append({"dimension": dimension, "seed": seed, "slope": float(slope)})
@@ -256,13 +250,12 @@ def heads(rows: pd.DataFrame) -> pd.DataFrame:
     """Heads at each evaluation of `local_heads`: samples, block and head (from 1), distance_px, prefix_mass (0…1,
     attention to the class token, which counts as distance 0), local: below half of uniform attention's distance."""
     rows = rows[rows["kind"] == "head"].astype({"block": int, "head": int})
-    grids = list(zip(rows["image_size"], rows["patch_size"], strict=True))
-    limits = {grid: uniform_px(*grid) / 2 for grid in set(grids)}
-    limit = [limits[grid] for grid in grids]
+    limits = [uniform_px(*grid) / 2 for grid in zip(rows["image_size"], rows["patch_size"], strict=True)]
     columns = [*_HEADS, "samples", "block", "head", "distance_px", "prefix_mass"]
-    return rows[columns].assign(local=rows["distance_px"] < limit)
+    return rows[columns].assign(local=rows["distance_px"] < limits)
 
 
+@functools.cache
 def uniform_px(image_size: int, patch_size: int) -> float:
     """Distance in pixels of a head that attends to all patches of a square image equally.
 
@@ -295,11 +288,7 @@ def low_shares(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def onset(samples: pd.Series, local: pd.Series) -> float | None:
-    """Samples seen at the first evaluation from which on some head is always local; None where there is none.
-
-    >>> onset(pd.Series([0, 100, 200, 300]), pd.Series([0.0, 0.1, 0.0, 0.2]))
-    300.0
-    """
+    """Samples seen at the first evaluation from which on some head is always local; None where there is none."""
     ordered = sorted(zip(samples, local, strict=True), reverse=True)
     found = [seen for seen, _ in itertools.takewhile(lambda pair: pair[1] > 0, ordered)]
     return float(found[-1]) if found else None
