@@ -1,6 +1,7 @@
 """Claims: headline numbers of the evidence, rules by hand, what a page and the report keep."""
 
-import matplotlib.figure
+import re
+
 import pandas as pd
 import pytest
 
@@ -81,16 +82,20 @@ def test_a_seed_that_never_started_leaves_no_interval():
 def test_a_page_keeps_figures_verdicts_and_numbers_of_this_run(figures, capsys):
     page = claims.begin("04_data_scaling", "smoke", 0)
     with pytest.raises(ValueError, match="no alt text"):
-        page.save(matplotlib.figure.Figure((1, 1)), "blank", " ")
-    page.save(matplotlib.figure.Figure((1, 1)), "blank", "An empty square.")
+        page.save(b"", "blank", " ")
+    page.save(b"\x89PNG", "drawn", "An empty square.")
+    page.save(b"\xff\xd8", "taken", "A photograph.")
     claims.show(page, "C03", live={"ViT − ResNet": claims.Estimate.of([1.0, 2.0, 3.0], "points")})
     said = capsys.readouterr().out
     assert "**C03: not reproduced.**" in said and "This run (smoke): ViT − ResNet: +2.0 points" in said
     result = paths.read_json(page.folder / "result.json")
-    assert result["claims"]["C03"]["verdict"] == "not reproduced" and result["figures"]["blank"]["png"] == "blank.png"
+    assert result["claims"]["C03"]["verdict"] == "not reproduced" and result["figures"]["drawn"]["file"] == "drawn.png"
     assert result["live"]["C03, ViT − ResNet"]["n"] == 3
-    text = report.write("smoke").read_text()
-    assert "![An empty square.](04_data_scaling/blank.png)" in text and "no reference" in text
+    written = report.write("smoke")
+    text = written.read_text()
+    links = re.findall(r"\]\(([^)]+\.ipynb)\)", text)
+    assert links and all((written.parent / link).is_file() for link in links)
+    assert "![A photograph.](04_data_scaling/taken.jpg)" in text and "no reference" in text
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_each_part_draws_its_own_weights():
 
 
 def test_a_hybrid_has_no_rgb_filters():
-    with pytest.raises(ValueError, match="Hybrid's patch embedding is a ResNetEmbed: it projects features, not pixels"):
+    with pytest.raises(ValueError, match="Hybrid's patch embedding is a ResNetEmbed that projects features"):
         filters.embedding_filters(zoo.create("R+Lab-Ti/8"))
 
 

@@ -73,14 +73,6 @@ def test_a_cell_shows_the_film_and_its_last_frame_as_a_picture_with_words(film):
     assert data["text/plain"] == "Film('One & all', 3 frames)"
 
 
-@pytest.mark.parametrize(
-    "rows, message", [(8, r"2 evaluations given, without a position map at \[100\]"), (0, "0 eval")]
-)
-def test_an_evaluation_without_a_map_is_refused(rows, message):
-    with pytest.raises(ValueError, match=message):
-        training_film(heads((16.0,) * 4, (16.0,) * 4).iloc[:rows], maps(0), **SCALE)
-
-
 def shapes(*rows):
     table = pd.DataFrame(rows, columns=["dimension", "flops", "mean"])
     return table.assign(low=table["mean"] - 0.01, high=table["mean"])
@@ -95,9 +87,3 @@ def test_the_film_of_shapes_names_the_best_that_the_flops_pay_for():
         "With up to 4.0 times the FLOPs of base, width is best: 60.0%, 10.0 points above base.",
     ]
     assert len({Image.open(io.BytesIO(frame.png)).size for frame in film.frames}) == 1
-
-
-@pytest.mark.parametrize("rows", [[], [("depth", 2e6, 0.5)], [("base", 1e6, 0.5)], [("base", 1e6, 0.5)] * 2])
-def test_a_film_of_shapes_takes_one_base_and_others(rows):
-    with pytest.raises(ValueError, match="expected one, and other shapes"):
-        shapes_film(shapes(*rows))

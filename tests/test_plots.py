@@ -16,7 +16,7 @@ from vitlab import plots
 from vitlab.claims import verdicts
 from vitlab.models import zoo
 from vitlab.plots import curves, pictures
-from vitlab.plots.style import FAMILIES, as_png, in_notebook
+from vitlab.plots.style import FAMILIES, drawn, encode, in_notebook, still
 
 MODELS = ("Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8")
 IMAGE = np.arange(24 * 24 * 3).reshape(24, 24, 3).astype(np.uint8)
@@ -63,9 +63,8 @@ def ticks(axis):
 
 def test_the_style_ends_with_its_block_and_what_fails_is_not_saved(tmp_path):
     class Folder:
-        def save(self, fig, name, alt):
-            fig.savefig(tmp_path / f"{name}.png")
-            return tmp_path / f"{name}.png"
+        def save(self, picture, name, alt):
+            (tmp_path / name).write_bytes(picture)
 
     before = dict(mpl.rcParams)
     with plots.figure(Folder(), "lines", alt="A line.", mosaic=[["a", "b"]]) as axes:
@@ -74,7 +73,9 @@ def test_the_style_ends_with_its_block_and_what_fails_is_not_saved(tmp_path):
     with pytest.raises(ZeroDivisionError), plots.figure(Folder(), "broken", 1, 2, alt="Nothing."):
         raise ZeroDivisionError
     assert dict(mpl.rcParams) == before and not plt.get_fignums() and not in_notebook()
-    assert [path.name for path in tmp_path.iterdir()] == ["lines.png"]
+    assert [path.name for path in tmp_path.iterdir()] == ["lines"]
+    saved = Image.open(io.BytesIO((tmp_path / "lines").read_bytes()))
+    assert saved.size == (768, 480)  # 6.4 × 4 inches: a quarter denser than it is shown
 
 
 def test_families_and_their_names():
@@ -251,16 +252,15 @@ def test_attention_distances_have_a_dot_per_head_in_pixels(heads):
     np.testing.assert_allclose(dots[:, 1], heads["distance_px"][:6])
     assert len(set(np.round(dots[:, 0], 6))) == 6 and np.abs(dots[:, 0] - [1, 1, 2, 2, 3, 3]).max() < 0.3
     assert ax.get_ylim()[0] == 0 and ax.get_ylim()[1] > 116.5
-    other = plots.plot_attention_distances(heads, new(), column="renormalized_px")
+    other = plots.plot_attention_distances(heads, new(), column="renormalized_px", image_px=64)
     assert len(other.collections) == 2  # dots of two models, no intervals of another column
-    with pytest.raises(ValueError, match=r"data is of model \['deit', 'untrained'\], expected trained or untrained"):
-        plots.plot_attention_distances(heads.replace("trained", "deit"), new())
 
 
 def test_axes_that_are_shared_show_what_both_need_under_one_legend(heads):
     figure, (left, right) = plt.subplots(1, 2, sharey=True, layout="constrained", figsize=(10, 4))
-    plots.plot_attention_distances(heads, left, local=20.0, legend=False)
-    plots.plot_attention_distances(heads.assign(distance_px=140.0, low=139.0, high=141.0), right, legend=False)
+    options = {"image_px": 224, "legend": False}
+    plots.plot_attention_distances(heads, left, local=20.0, **options)
+    plots.plot_attention_distances(heads.assign(distance_px=140.0, low=139.0, high=141.0), right, **options)
     plots.legend_below([left, right])
     assert left.get_ylim() == right.get_ylim() and left.get_ylim()[0] == 0 and left.get_ylim()[1] > 141
     named = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -323,8 +323,6 @@ def test_maps_compared_and_mass_against_area_and_head_maps():
 
 
 def test_filters_and_similarities_are_tiled_in_order():
-    with pytest.raises(ValueError, match="the channels last"):
-        plots.plot_filter_grid(np.zeros((10, 3, 8, 8)), new())
     ax = plots.plot_filter_grid(np.zeros((10, 8, 8, 3)), new())
     assert ax.get_xlabel() == "Components 1–10, row by row" and ax.images[0].get_array().shape == (17, 62, 3)
     ax = plots.plot_similarity_grid(np.arange(36.0).reshape(2, 3, 2, 3) / 36, new())
@@ -417,17 +415,27 @@ def test_saved_pictures_stand_side_by_side_or_under_each_other(tmp_path, monkeyp
     monkeypatch.setattr(pictures, "in_notebook", lambda: True)
     monkeypatch.setattr(pictures, "show_still", lambda *still: shown.append(still))
     for name, colour in (("a", "red"), ("b", "blue")):
-        Image.new("RGB", (40, 30), colour).save(tmp_path / f"{name}.png")
+        Image.new("RGB", (400, 300), colour).save(tmp_path / f"{name}.png")
     plots.show_pictures({name: tmp_path / f"{name}.png" for name in ("a", "b")}, under)
-    ((png, words),) = shown
-    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
-    red, blue = (np.argwhere((pixels - np.array(rgb) == 0).all(-1)).mean(0) for rgb in ((255, 0, 0), (0, 0, 255)))
+    ((picture, words),) = shown
+    pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
+    red, blue = (np.argwhere((pixels == rgb).all(-1)).mean(0) for rgb in ((255, 0, 0), (0, 0, 255)))
     assert (blue - red > 100).tolist() == [under, not under]  # down, across
     assert words == f"{'Above and below' if under else 'Left and right'}: a, and b."
 
 
-def test_a_palette_makes_a_png_smaller():
-    figure, ax = plt.subplots(figsize=(2, 1))
+def test_a_drawing_has_a_palette_and_photographs_are_a_jpeg_no_denser_than_shown():
+    figure, ax = plt.subplots(figsize=(4, 2))
     ax.plot([0, 1])
-    png = as_png(figure, colours=16)
-    assert png.startswith(b"\x89PNG") and len(png) < len(as_png(figure))
+    drawing = drawn(figure)
+    file = Image.open(io.BytesIO(encode(drawing, 200)))
+    assert (file.format, file.mode, file.size) == ("PNG", "P", drawing.size)
+    np.testing.assert_allclose(np.asarray(file.convert("RGB"), int), np.asarray(drawing, int), atol=5)
+    smooth = np.random.default_rng(0).integers(0, 256, (8, 10, 3), np.uint8)
+    photograph = Image.fromarray(smooth).resize((400, 320), Image.Resampling.BICUBIC)
+    file = Image.open(io.BytesIO(encode(photograph, 200)))
+    assert (file.format, file.size) == ("JPEG", (200, 160))
+    assert np.abs(np.asarray(file, int) - np.asarray(photograph.resize((200, 160)), int)).mean() < 3
+    few = Image.fromarray(smooth).resize((20, 16))  # whole, for no JPEG is smaller
+    np.testing.assert_array_equal(Image.open(io.BytesIO(encode(few))), few)
+    assert still(encode(photograph), "A garden.")[1] == {"image/jpeg": {"alt": "A garden."}}

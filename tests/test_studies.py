@@ -214,7 +214,8 @@ def test_processes_give_the_rows_of_one_process(figures):
     name, size = "local_heads", "smoke"
     one = runner.run(name, size, jobs=1)
     (paths.out_dir(size) / "local_heads.jsonl").unlink()
-    pd.testing.assert_frame_equal(one, runner.run(name, size, jobs=2))
+    two = runner.run(name, size, jobs=2)
+    pd.testing.assert_frame_equal(one.drop(columns="seconds"), two.drop(columns="seconds"))
 
 
 # ---- evidence --------------------------------------------------------------------------------------------------------

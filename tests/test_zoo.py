@@ -192,7 +192,9 @@ RESNET = {"width": 8, "layers": (1, 1), "stem_stride": 2, "image_size": 32, "n_c
     [
         ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "mlp_dim": 10**30}),
         ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "image_size": 8 * 10**6}),
+        ("ViT", "Lab-Ti/8", GIANT | {"depth": 10**9}),
         ("ViT", "Lab-Ti/8", GIANT | {"depth": "many"}),
+        ("BiT", "BiT-Lab-Ti/8", RESNET | {"layers": (1, 10**9)}),
         ("BiT", "BiT-Lab-Ti/8", RESNET | {"width": 8 * 10**6}),
         ("timm", "vit_gigantic_patch14_clip_224", {"n_classes": 10}),
         ("timm", "test_vit", {"n_classes": 10, "image_size": (160_000, 160_000)}),

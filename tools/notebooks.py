@@ -151,7 +151,7 @@ def reference(folder: Path = FOLDER) -> list[Path]:
         if "widgets" in done.metadata:
             notebook.metadata["widgets"] = done.metadata["widgets"]
         with paths.writing(paths.ROOT / "figures" / "reference" / source.stem, folder=True) as target:
-            for path in [*results.glob("*.png"), results / "result.json"]:
+            for path in [*results.glob("*.png"), *results.glob("*.jpg"), results / "result.json"]:
                 shutil.copyfile(path, target / path.name)
         made.append(write(notebook, folder / f"{source.stem}.ipynb"))
     return made

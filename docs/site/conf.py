@@ -81,9 +81,10 @@ def words_for_pictures(app, document):
     if not path.endswith(".ipynb"):
         return
     outputs = [each for cell in json.loads(Path(path).read_text())["cells"] for each in cell.get("outputs", ())]
-    shown = [each for each in outputs if "image/png" in each.get("data", {})]
-    words = [each["metadata"].get("image/png", {}).get("alt", "A figure of this notebook.") for each in shown]
-    pictures = [node for node in document.findall(nodes.container) if node.get("mime_type") == "image/png"]
+    kinds = ("image/png", "image/jpeg")
+    shown = [each["metadata"].get(kind, {}) for each in outputs for kind in kinds if kind in each.get("data", {})]
+    words = [about.get("alt", "A figure of this notebook.") for about in shown]
+    pictures = [node for node in document.findall(nodes.container) if node.get("mime_type") in kinds]
     for picture, alt in zip(pictures, words, strict=True):
         for image in picture.findall(nodes.image):
             image["alt"] = alt

@@ -1,6 +1,5 @@
 """Notebooks as people use them: explorers, viewer and a live training in a real JupyterLab."""
 
-import ast
 import re
 
 import nbformat
@@ -27,7 +26,7 @@ def test_a_chapter_runs_to_the_end(open_notebook):
     notebook.run()
     outputs = [output for cell in notebook.outputs() for output in cell]
     assert [it for it in outputs if it["output_type"] == "error" or it.get("name") == "stderr"] == []
-    assert sum("image/png" in output.get("data", {}) for output in outputs) > 3
+    assert sum(any("image/" in kind for kind in output.get("data", {})) for output in outputs) > 3
     notebook.show("widgets.masking(")
     turned(notebook, "widgets.masking(")
 
@@ -74,34 +73,8 @@ import torch
 from vitlab.widgets.viewer import attention_view
 rng = torch.Generator().manual_seed(0)
 maps = list(torch.randn(4, 1, 3, 26, 26, generator=rng).softmax(-1))
-w = attention_view(maps, torch.rand(3, 80, 80, generator=rng), (5, 5), 16, blocks=[0, 2, 3]).widget()
-w
+attention_view(maps, torch.rand(3, 80, 80, generator=rng), (5, 5), 16)
 """.strip()
-READ = "print((w.show, w.block, w.head, w.query, round(w.distance_px, 3)))"
-SET = "w.block, w.head, w.query = 2, 1, 'class token'"
-
-
-def test_python_reads_and_sets_the_selection(open_notebook):
-    """The widget: point, click and type in the browser, read it in Python; set it in Python, see it in the browser."""
-    notebook = open_notebook(notebook_of(MADE, READ, SET), "widget.ipynb")
-    notebook.run(cell=0)
-    page = notebook.page
-    viewer = page.locator(".vitlab-viewer")
-    picture = viewer.locator("canvas.picture")
-    picture.wait_for()
-    box = picture.bounding_box()
-    picture.hover(position={"x": 3.5 * box["width"] / 5, "y": 1.5 * box["height"] / 5})
-    viewer.locator("button.map").nth(2 * 3 + 2).click()
-    page.keyboard.press("v")  # in JupyterLab's command mode V pastes a cell
-    page.wait_for_timeout(500)  # ipywidgets sends one message at a time, and a cell may overtake the next
-    notebook.run(cell=1)
-    found = ast.literal_eval(notebook.outputs()[1][0]["text"])
-    shown = viewer.locator(".readout strong").nth(1).inner_text()
-    assert found[:4] == ("block", 3, 2, (1, 3))
-    assert float(shown.removesuffix(" px")) == pytest.approx(found[4], abs=0.5)
-    notebook.run(cell=2)
-    viewer.get_by_text("Block 3, head 2 from class token").wait_for()
-    assert len(notebook.outputs()) == 3, "a key typed into the viewer reached the notebook"
 
 
 def test_a_viewer_that_is_not_trusted_is_a_still(open_notebook):
@@ -109,7 +82,7 @@ def test_a_viewer_that_is_not_trusted_is_a_still(open_notebook):
     maps = list(torch.randn(2, 1, 2, 10, 10).softmax(-1))
     data, metadata = attention_view(maps, torch.rand(3, 48, 48), (3, 3), 16)._repr_mimebundle_()
     output = nbformat.v4.new_output("display_data", data, metadata=metadata)
-    notebook = open_notebook(notebook_of(MADE.replace(".widget()", ""), outputs=[output]), "theirs.ipynb")
+    notebook = open_notebook(notebook_of(MADE, outputs=[output]), "theirs.ipynb")
     still, frame = (notebook.page.locator(what) for what in (".jp-OutputArea-output img", "iframe[title^=Attention]"))
     still.wait_for()
     assert still.evaluate("image => image.naturalWidth") > 200 and frame.count() == 0

@@ -42,7 +42,9 @@ def address(tmp_path_factory):
     maps[2][0, 1, 1:] = torch.eye(197)[there + 1]
     image = torch.rand(3, 224, 224, generator=torch.Generator().manual_seed(1))
     made = attention_view(maps, image, GRID, PATCH, title="a page for tests")
-    return made.save(tmp_path_factory.mktemp("view") / "view.html").as_uri()
+    path = tmp_path_factory.mktemp("view") / "view.html"
+    path.write_text(made.page(), encoding="utf-8")
+    return path.as_uri()
 
 
 @pytest.fixture
@@ -164,7 +166,9 @@ def test_a_film_is_moved_by_keys_and_plays_to_its_end(open_page, tmp_path):
         frames.append(Frame(f"{100 * k} images", file.getvalue(), f"Red is {60 * k}."))
     page = open_page()
     page.clock.install(time=0)
-    offline(page, Film("Four reds", "training images seen", frames).save(tmp_path / "film.html").as_uri())
+    path = tmp_path / "film.html"
+    path.write_text(Film("Four reds", "training images seen", frames).page(), encoding="utf-8")
+    offline(page, path.as_uri())
     page.clock.pause_at(3600)  # from here on its timers go when a test says so
     slider, play, picture = page.get_by_label("training images seen"), page.get_by_role("button"), page.locator("img")
 

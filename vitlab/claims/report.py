@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import sys
 import time
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitlab import paths
 from vitlab.claims import rules
@@ -18,9 +19,6 @@ from vitlab.claims.claims import ALL, CLAIMS, Claim
 from vitlab.claims.estimate import Estimate
 from vitlab.claims.verdicts import Verdict, line
 from vitlab.studies import store, table, tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass
@@ -37,18 +35,18 @@ class Page:
     live: dict[str, dict[str, Any]] = field(default_factory=dict)
     figures: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def save(self, fig: Figure, name: str, alt: str) -> Path:
-        """Write a figure as name.png into the folder and note its `alt`, what can be seen in it; returns the path.
+    def save(self, picture: bytes, name: str, alt: str) -> Path:
+        """Write a figure, a PNG or JPEG, into the folder and note its `alt`, what can be seen in it; returns the path.
 
         Raises ValueError where `alt` is empty.
         """
         if not alt.strip():
             raise ValueError(f"figure {name!r} has no alt text: say in one sentence what can be seen")
-        path = self.folder / f"{name}.png"
+        path = self.folder / (f"{name}.png" if picture.startswith(b"\x89PNG") else f"{name}.jpg")
         with paths.writing(path) as temporary:
-            fig.savefig(temporary, format="png", dpi=120, metadata={"Software": None})
-            digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
-        self.figures[name] = {"png": path.name, "alt": alt.strip(), "sha256": digest}
+            temporary.write_bytes(picture)
+        digest = hashlib.sha256(picture).hexdigest()
+        self.figures[name] = {"file": path.name, "alt": alt.strip(), "sha256": digest}
         finish(self)
         return path
 
@@ -111,8 +109,8 @@ def finish(page: Page) -> None:
     result["provenance"] = store.made_by() | {"versions": versions, "threads": torch.get_num_threads()}
     result["provenance"]["seconds"] = seconds
     paths.write_json(page.folder / "result.json", result)
-    kept = {figure["png"] for figure in page.figures.values()}
-    for path in page.folder.glob("*.png"):
+    kept = {figure["file"] for figure in page.figures.values()}
+    for path in [*page.folder.glob("*.png"), *page.folder.glob("*.jpg")]:
         if path.name not in kept and path.stat().st_mtime < time.time() - seconds - 1:
             path.unlink(missing_ok=True)
 
@@ -122,11 +120,8 @@ def imagenet(page: Page, figure: str) -> dict[str, Path]:
     folder = paths.reference_dir("imagenet") / page.notebook
     there = paths.read_json(folder / "result.json")["weights"]["name"]
     weights = str(page.parameters.get("weights", "")).partition("@")[0]
-    found = {
-        f"this run: {weights}": page.folder / f"{figure}.png",
-        f"{there}, trained on ImageNet": folder / f"{figure}.png",
-    }
-    return {title: path for title, path in found.items() if path.is_file()}
+    titles = {f"this run: {weights}": page.folder, f"{there}, trained on ImageNet": folder}
+    return {title: path for title, place in titles.items() for path in place.glob(f"{figure}.*")}
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
@@ -137,7 +132,8 @@ def write(preset: str) -> Path:
     found = {name: result for name, result in found.items() if "live" in result}  # not of an earlier version
     lines = [f"# Report: {preset}", "", f"{table.PRESETS[preset].capitalize()}. {findings()}", ""]
     lines += ["Verdicts are of the committed evidence, whatever this run has found; its own numbers stand next to"]
-    lines += ["those of our committed run.", "", readme_table(), ""]
+    to_notebooks = os.path.relpath(paths.home(), folder)  # where the links of a folder elsewhere lead as well
+    lines += ["those of our committed run.", "", readme_table(f"{Path(to_notebooks).as_posix()}/"), ""]
     for name, result in found.items():
         reference = paths.reference_dir(name) / "result.json"
         theirs = paths.read_json(reference).get("live", {}) if reference.exists() else {}
@@ -151,7 +147,7 @@ def write(preset: str) -> Path:
             lines.append("")
         for figure in result["figures"].values():
             alt = figure["alt"].replace("[", "(").replace("]", ")")
-            lines += [f"![{alt}]({name}/{figure['png']})", ""]
+            lines += [f"![{alt}]({name}/{figure['file']})", ""]
         about = result["provenance"]
         lines += [f"{about['seconds']} s on {about['device']}, torch {about['torch']}, commit {about['commit']}.", ""]
     with paths.writing(folder / "REPORT.md") as temporary:

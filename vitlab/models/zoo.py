@@ -266,7 +266,7 @@ def load_file(path: Path, untrained: bool, seed: int) -> Pretrained:
     if "vitlab" in metadata:
         try:
             record = json.loads(metadata["vitlab"])
-            name, about, source, make = record["model"], record["about"], str(path), maker(record, seed)
+            name, about, source, make = record["model"], record["about"], str(path), maker(record, seed, len(state))
             shapes = make_shapes(make)
         except (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(
@@ -290,10 +290,14 @@ def load_file(path: Path, untrained: bool, seed: int) -> Pretrained:
     return Pretrained.of(model, name, source, about)
 
 
-def maker(record: Mapping[str, Any], seed: int) -> Callable[[], nn.Module]:
+def maker(record: Mapping[str, Any], seed: int, n_tensors: int) -> Callable[[], nn.Module]:
     """Give what makes the model that a file of `save` describes; raises many errors for a damaged description."""
     settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record["config"].items()}
     settings.pop("drop_path", None)  # of stochastic depth: in files of version 0.1, without effect on the logits
+    for key in ("depth", "depths", "layers"):
+        value = settings.get(key, 0)
+        if (sum(value) if isinstance(value, tuple) else value) > n_tensors:  # to build them takes for ever
+            raise ValueError(f"{key} is {value}, but there are {n_tensors} tensors: it was made up")
     kind = record["class"]
     if kind == "timm":
         return partial(build_timm, spell(record["model"]), settings, seed)

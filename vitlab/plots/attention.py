@@ -22,6 +22,8 @@ MODELS = {  # model → colour, marker, offset from the block's number, order of
     "untrained": (MUTED, "x", 0.24, 2),
 }
 OBJECTIVES = {"masked": (COLOURS["blue"], "o"), "labels": (COLOURS["vermilion"], "s")}
+Picture = Float[np.ndarray, "height width 3"]  # 0…1
+Patch = tuple[int, int]  # row and column
 
 
 def plot_attention_distances(
@@ -29,21 +31,16 @@ def plot_attention_distances(
     ax: Axes,
     *,
     column: str = "distance_px",
+    image_px: int,
     uniform: float | None = None,
-    image_px: int | None = None,
     local: float | None = None,
     legend: bool = True,
 ) -> Axes:
-    """Draw a dot per head, its mean attention distance in pixels over the number of its block (Fig. 7 right).
+    """Draw a dot per head, its mean attention distance in pixels (of `image_px`), over its block (Fig. 7 right).
 
-    The axis begins at 0, unless all distances lie in the upper half of what it would show; then it shows where they
-    lie. Axes that share it show what all of them need.
-
-    Args:
-        data: a row per `model` ("trained", "untrained"), `block` and `head`; with `low` and `high` the trained dots
-            of "distance_px" carry their interval.
-        uniform: distance of a head that looks everywhere alike; `local`: below which a head is called local.
-        image_px: side of the images, for the label of the axis.
+    A row for each `model` ("trained", "untrained"), `block` and `head`; `low` and `high` are intervals of the trained
+    dots of "distance_px". Lines: the distance of `uniform` attention, and that below which a head is called `local`.
+    The axis begins at 0, unless all distances lie in the upper half; axes that share it show what all of them need.
     """
     shown = [*data[column], *(line for line in (uniform, local) if line is not None)]
     if uniform is not None:
@@ -56,9 +53,8 @@ def plot_attention_distances(
         ax.vlines(_places(trained), trained["low"], trained["high"], colour, linewidth=1, alpha=0.6)
     _dots(data, column, ax)
     means = trained.groupby("block")[column].mean()
-    if len(means) > 1:
-        ax.plot(means.index + offset, means, color=colour, linewidth=1.2, alpha=0.5, label="mean of the trained heads")
-    ax.set_ylabel("mean attention distance" + (" (px)" if image_px is None else f" (px of {image_px})"))
+    ax.plot(means.index + offset, means, color=colour, linewidth=1.2, alpha=0.5, label="mean of the trained heads")
+    ax.set_ylabel(f"mean attention distance (px of {image_px})")
     low, high = min(shown), max(shown)
     bottom = 0.0 if low < high / 2 else max(0.0, low - 0.2 * (high - low) - 0.01 * high)
     top = high + 0.08 * (high - bottom)
@@ -80,8 +76,6 @@ def plot_prefix_mass(data: pd.DataFrame, ax: Axes, *, legend: bool = True) -> Ax
 
 
 def _dots(data: pd.DataFrame, column: str, ax: Axes) -> None:
-    if not set(data["model"]) <= set(MODELS):
-        raise ValueError(f"data is of model {sorted(set(data['model']))}, expected {' or '.join(MODELS)}")
     for model, group in data.groupby("model", sort=False):
         colour, marker, _, order = MODELS[model]
         look = {"color": colour, "marker": marker, "linewidth": 1, "s": 26, "zorder": order}
@@ -103,29 +97,26 @@ def _places(group: pd.DataFrame) -> pd.Series:
 def plot_heads(
     heads: pd.DataFrame, ax: Axes, *, uniform: float, limit: float, image_px: int, at: float | None = None
 ) -> Axes:
-    """Draw heads by their `distance_px`: over the number of their block, or over the images of the training.
+    """Draw heads by their `distance_px`, a colour for each block: a dot over the block's number, as in Fig. 7 right.
 
-    With several values of samples there is a line for each head, and `at` marks a moment (images); else a dot for
-    each head, as in Fig. 7 right. A block has one colour. `uniform` attention's distance, and the `limit` below which
-    a head is local, are in pixels.
+    With several values of samples it is a line over the images seen, where `at` marks a moment. Lines show `uniform`
+    attention's distance and the `limit` below which a head is local (px).
     """
     paper_line(ax, uniform, "uniform attention")
     ax.axhline(limit, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
     ax.set(ylabel=f"attention distance (px of {image_px})", ylim=(0, 1.25 * uniform))
-    over_time = "samples" in heads and heads["samples"].nunique() > 1
-    for (block, rows), (colour, marker) in zip(heads.groupby("block"), cycle(LOOKS)):
-        if not over_time:
+    blocks = list(zip(heads.groupby("block"), cycle(LOOKS)))
+    if "samples" not in heads or heads["samples"].nunique() == 1:
+        for (block, rows), (colour, marker) in blocks:
             spread = np.linspace(-0.12, 0.12, len(rows)) if len(rows) > 1 else 0.0
             ax.scatter(block + spread, rows["distance_px"], s=26, color=colour, marker=marker, zorder=3)
-            continue
-        look = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1.2, "label": f"block {block:.0f}"}
-        for _, line in rows.groupby("head"):
-            ax.plot(line["samples"] / 1000, line["distance_px"], **look)
-            look["label"] = None
-    if not over_time:
         ax.set(xlabel="block (1 = first)", xlim=(0.5, heads["block"].max() + 0.5))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         return ax
+    for (block, rows), (colour, marker) in blocks:
+        lines = rows.pivot(index="samples", columns="head", values="distance_px")
+        look = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1.2}
+        ax.plot(lines.index / 1000, lines, **look, label=[f"block {block:.0f}"] + [None] * (lines.shape[1] - 1))
     if at is not None:
         ax.axvline(at / 1000, color=COLOURS["black"], linewidth=1)
     ax.set(xlabel="training images seen (thousands)", xlim=(0, heads["samples"].max() / 1000))
@@ -136,9 +127,8 @@ def plot_heads(
 def plot_by_samples(
     table: pd.DataFrame, ax: Axes, y: str = "local", by: str = "objective", known: dict[str, float] | None = None
 ) -> Axes:
-    """Draw a measure of trainings by images seen (samples): the share of local heads, or the held-out loss (§4.6).
+    """Draw the share of "local" heads (0…1), or held-out "loss", by images seen (samples), a line for each `by` (§4.6).
 
-    A row for each samples and seed: `y` ("local", 0…1, or "loss") and `by`, which has a line for each of its values.
     `known` values are drawn in grey.
     """
     for (name, value), line in zip((known or {}).items(), cycle(("--", ":", "-."))):
@@ -166,37 +156,32 @@ def plot_mass_and_distance(heads: pd.DataFrame, column: str, ax: Axes) -> Axes:
     return ax
 
 
-def mark_patch(ax: Axes, patch: tuple[int, int], size=(1.0, 1.0), origin=(-0.5, -0.5)) -> None:
-    """Frame a patch (row, column), `size` wide and high, in white and red; the image begins at `origin`."""
+def mark_patch(ax: Axes, patch: Patch, size=(1.0, 1.0), origin=(-0.5, -0.5)) -> None:
+    """Frame a patch, `size` wide and high, in white and red; the image begins at `origin`."""
     corner = (origin[0] + patch[1] * size[0], origin[1] + patch[0] * size[1])
     for colour, width in (("white", 3.6), (COLOURS["vermilion"], 1.8)):
         ax.add_patch(Rectangle(corner, *size, fill=False, color=colour, linewidth=width, clip_on=False, zorder=4))
 
 
 def plot_query_attention(
-    image: Float[np.ndarray, "height width 3"],
-    attention: Float[np.ndarray, "rows cols"] | None,
-    query: tuple[int, int],
-    ax: Axes,
-    *,
-    grid: tuple[int, int] = (1, 1),
+    image: Picture, attention: Float[np.ndarray, "rows cols"] | None, query: Patch, ax: Axes, *, grid: Patch = (1, 1)
 ) -> Axes:
-    """Draw one head's attention of one query patch (row, column) as a glow over the dark grey image; it is framed.
+    """Draw one head's attention from one patch, which is framed, as a glow over the dark grey image.
 
-    The glow's opacity is the square root of attention over its maximum, so that weak attention shows too. `image` is
-    0…1. Without `attention` the image itself is shown, cut by `grid`.
+    The glow's opacity is the square root of attention over its maximum, so that weak attention shows too. Without
+    `attention` it is the image itself, of `grid` patches.
     """
     height, width = image.shape[:2]
-    rows, cols = grid if attention is None else attention.shape
     if attention is None:
         ax.imshow(image)
     else:
+        grid = attention.shape
         ax.imshow(0.45 * image.mean(-1), cmap="gray", vmin=0, vmax=1)  # dark: over a bright sky no glow could be seen
-        glow = np.empty((rows, cols, 4))
+        glow = np.empty((*grid, 4))
         glow[..., :3] = to_rgb("#F0E442")  # the palette's yellow: too light for lines, good over grey
         glow[..., 3] = np.sqrt(attention / max(float(attention.max()), 1e-12))
-        ax.imshow(glow, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
-    mark_patch(ax, query, (width / cols, height / rows))
+        ax.imshow(glow, extent=(-0.5, width - 0.5, height - 0.5, -0.5))
+    mark_patch(ax, query, (width / grid[1], height / grid[0]))
     ax.set_axis_off()
     return ax
 
@@ -205,20 +190,20 @@ def plot_head_maps(
     maps: Float[np.ndarray, "heads blocks rows cols"],
     ax: Axes,
     *,
-    query: tuple[int, int] | None = None,
+    query: Patch | None = None,
     blocks: Sequence[int] = (),
-    linear: bool = False,
     aspect: float = 1.0,
 ) -> Axes:
-    """Draw the attention of one query in every head: blocks from left to right, heads from the top down (Fig. 6).
+    """Draw the attention from `query`, which is framed, in every head: blocks across, heads down (Fig. 6).
 
-    Every map has its own maximum; colours follow the square root of attention, or attention itself (`linear`). `query`
-    (row, column) is framed in all; `blocks` are numbers, from 1, for ticks; `aspect` is a patch's height over width.
+    Every map has its own maximum; colours follow the square root of attention, without a query attention itself.
+    `blocks` are numbers, from 1, for ticks; `aspect` is a patch's height over width.
     """
     n_heads, n_blocks, rows, cols = maps.shape
     gap = max(1, min(rows, cols) // 8)
     shares = maps / maps.max(axis=(2, 3), keepdims=True).clip(1e-12)
-    ax.imshow(tile(shares if linear else np.sqrt(shares), gap, np.nan), vmin=0, vmax=1, cmap="viridis", aspect=aspect)
+    colours = shares if query is None else np.sqrt(shares)
+    ax.imshow(tile(colours, gap, np.nan), vmin=0, vmax=1, cmap="viridis", aspect=aspect)
     if query is not None:
         for head, block in np.ndindex(n_heads, n_blocks):
             corner = (block * (cols + gap) + query[1] - 0.5, head * (rows + gap) + query[0] - 0.5)
@@ -232,14 +217,11 @@ def plot_head_maps(
 
 
 def plot_overlay(
-    image: Float[np.ndarray, "height width 3"],
-    weight: Float[np.ndarray, "height width"] | None,
-    ax: Axes,
-    floor: float = 0.0,
+    image: Picture, weight: Float[np.ndarray, "height width"] | None, ax: Axes, floor: float = 0.0
 ) -> Axes:
     """Draw the image multiplied by a weight 0…1 per pixel; what is not attended to is dark, at `floor` (Fig. 6)."""
     lit = image if weight is None else image * (floor + (1 - floor) * weight[..., None])
-    ax.imshow(np.clip(lit, 0, 1), interpolation="nearest")
+    ax.imshow(np.clip(lit, 0, 1), interpolation="bicubic")
     ax.set_axis_off()
     return ax
 
@@ -288,17 +270,14 @@ def plot_maps_compared(
 
 
 def plot_mass_against_area(data: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw a map's `mass` on the object over the object's `area` (0…1), a dot for each `model` and image.
-
-    On the dashed line lie maps that know nothing of the object.
-    """
+    """Draw a map's `mass` on the object by the object's `area` (0…1); on the line are maps that know nothing of it."""
     right, top = 1.05 * data["area"].max(), 1.05 * max(data["mass"].max(), data["area"].max())
     ax.plot([0, right], [0, right], color=MUTED, linestyle="--", linewidth=1.2, label="mass = area")
     for model, group in list(data.groupby("model", sort=False))[::-1]:
         colour, marker, _, order = MODELS[model]
         look = {"color": colour, "marker": marker, "linewidth": 0.8, "alpha": 0.6, "s": 14, "zorder": order}
         ax.scatter(group["area"], group["mass"], label=model, **look)
-    ax.set(xlabel="share of the image that is object", ylabel="share of rollout mass on it")
-    ax.set(xlim=(0, right), ylim=(0, top))
+    ax.set(xlabel="share of the image that is object", ylabel="share of rollout mass on it", xlim=(0, right))
+    ax.set_ylim(0, top)
     legend_above(ax)
     return ax

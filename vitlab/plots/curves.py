@@ -45,10 +45,10 @@ def plot_curves(
     bounds: tuple[float, float] = (-math.inf, math.inf),
     **options,
 ) -> Axes:
-    """Draw the mean of `y` over the rows (seeds) at each `x`, a line for each `hue`, in the order of the table.
+    """Draw the mean of `y` over the rows (seeds) at each `x`, a line for each `hue` (`seaborn.lineplot`, `options`).
 
     From five rows on, a band is the 95 % t interval of the mean, cut at `bounds`; of fewer each row is a dot. `looks`
-    are colour, marker and, where the line is not solid, dashes of each `hue`. `options` are of `seaborn.lineplot`.
+    are colour, marker and, where the line is not solid, dashes of each `hue`.
     """
     groups = list(dict.fromkeys(data[hue]))
     named = labels(groups) if hue == "model" else {group: str(group) for group in groups}
@@ -221,10 +221,9 @@ def plot_who_wins(table: pd.DataFrame, ax: Axes, by: str = "world") -> Axes:
 def plot_compute_scaling(
     table: pd.DataFrame, frontiers: Mapping[str, Sequence[Frontier]], ax: Axes, y: str = "few_shot"
 ) -> Axes:
-    """Draw accuracy against training compute: runs small, means of the seeds large, a band for each frontier (Fig. 5).
+    """Draw accuracy against training compute: runs small, means large, filled for the largest model (Fig. 5).
 
-    `table` has a row per run: model, seed, steps, flops, and `y`. `frontiers` has one per seed for each family: their
-    mean is the line, the band goes from lowest to highest. Of a family's models the largest has filled marks.
+    `frontiers` has one per seed for each family: their mean is the line, the band goes from lowest to highest.
     """
     named = labels(table["model"])
     for name, fits in frontiers.items():
@@ -268,10 +267,7 @@ def plot_speeds(table: pd.DataFrame, ax: Axes, y: str = "images_per_second") -> 
 
 
 def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes, patch_size: int) -> Axes:
-    """Draw accuracy by side of the image (§3.2): a thin line for every seed, the mean with its interval next to it.
-
-    `runs` has a row per run: model, seed, image_size (pixels), test_accuracy; `means` one per model and image_size.
-    """
+    """Draw accuracy by image_size, px (§3.2): a thin line for every seed, the mean with its interval next to it."""
     named = labels(means["model"])
     for (_, model), rows in runs.sort_values("image_size").groupby(["seed", "model"]):
         colour, marker = FAMILIES[family(model)]
@@ -351,10 +347,7 @@ def plot_cases(means: pd.DataFrame, ax: Axes, x: str = "case", hue: str = "optim
 
 
 def plot_heads_by_length(means: pd.DataFrame, panels: np.ndarray, at: float | None = None) -> None:
-    """Draw accuracy by learning_rate, a line for each arm, in a panel for each number of steps (Fig. 9).
-
-    The rate that is `chosen` on validation images is ringed. `at`: a learning rate to mark.
-    """
+    """Draw accuracy by learning_rate, for each arm, steps by steps, the `chosen` ringed, `at` marked (Fig. 9)."""
     for ax, (steps, of_length) in zip(panels, means.groupby("steps"), strict=True):
         middle = (of_length["arm"].nunique() - 1) / 2
         for i, ((arm, rows), look) in enumerate(zip(of_length.groupby("arm", sort=False), cycle(LOOKS))):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,13 +10,24 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int, UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from PIL import Image
 
 from vitlab.plots.curves import log_ticks, plot_curves
-from vitlab.plots.style import COLOURS, MUTED, as_png, bare, in_notebook, legend_above, paper_line, show_still, style
+from vitlab.plots.style import (
+    COLOURS,
+    MUTED,
+    bare,
+    drawn,
+    encode,
+    in_notebook,
+    legend_above,
+    paper_line,
+    show_still,
+    style,
+)
 
+Picture = UInt8[np.ndarray, "height width 3"]
 # verdict → colour and marker: the shape says it too
 VERDICTS = {
     "reproduced": (COLOURS["green"], "o"),
@@ -38,17 +48,17 @@ def tile(tiles: np.ndarray, gap: int, fill: float = 255) -> np.ndarray:
     return whole[: rows * height - gap, : columns * width - gap]
 
 
-def spread_patches(image: UInt8[np.ndarray, "H W 3"], patch_size: int, gap: int) -> UInt8[np.ndarray, "H2 W2 3"]:
+def spread_patches(image: Picture, patch_size: int, gap: int) -> Picture:
     """Return the image with `gap` white pixels between its patches; what does not fill a patch is cut off."""
     rows, cols = (side // patch_size for side in image.shape[:2])
     whole = image[: rows * patch_size, : cols * patch_size]
     return tile(whole.reshape(rows, patch_size, cols, patch_size, 3).swapaxes(1, 2), gap)
 
 
-def plot_patches(image: UInt8[np.ndarray, "H W 3"], patch_size: int, ax: Axes) -> Axes:
+def plot_patches(image: Picture, patch_size: int, ax: Axes) -> Axes:
     """Draw the image cut into patches, each with its place in the sequence: row by row (§3.1)."""
     gap = max(1, patch_size // 8)
-    ax.imshow(spread_patches(image, patch_size, gap), interpolation="nearest")
+    ax.imshow(spread_patches(image, patch_size, gap))
     rows, cols = (side // patch_size for side in image.shape[:2])
     for n in range(rows * cols):
         x, y = (k * (patch_size + gap) for k in (n % cols, n // cols))
@@ -58,7 +68,7 @@ def plot_patches(image: UInt8[np.ndarray, "H W 3"], patch_size: int, ax: Axes) -
     return ax
 
 
-def plot_grid(image: UInt8[np.ndarray, "H W 3"], n_patches: int, ax: Axes) -> Axes:
+def plot_grid(image: Picture, n_patches: int, ax: Axes) -> Axes:
     """Draw the image under the lines along which it is cut, `n_patches` patches a side (§3.1)."""
     height, width = image.shape[:2]
     ax.imshow(image, extent=(0, width, height, 0))
@@ -69,9 +79,7 @@ def plot_grid(image: UInt8[np.ndarray, "H W 3"], n_patches: int, ax: Axes) -> Ax
     return ax
 
 
-def plot_corruption(
-    picture: UInt8[np.ndarray, "H W 3"], plan: Int[np.ndarray, " N"], ax: Axes, legend: bool = False
-) -> Axes:
+def plot_corruption(picture: Picture, plan: Int[np.ndarray, " N"], ax: Axes, legend: bool = False) -> Axes:
     """Draw a picture whose patches that were corrupted, but not by the mask, are framed (App. B.1.2).
 
     `plan` has a number for each patch, row by row: −1 where it is kept, N for the mask, else of the patch in its place.
@@ -86,17 +94,15 @@ def plot_corruption(
             corner = (column * side - 0.5, row * side - 0.5)
             ax.add_patch(Rectangle(corner, side, side, fill=False, color=colour, linewidth=2))
     if legend:
-        marks = [Line2D([], [], color=MUTED, marker="s", linestyle="", markersize=9, label="mask")]
-        marks += [Line2D([], [], color=COLOURS["vermilion"], label="another patch")]
-        marks += [Line2D([], [], color=COLOURS["sky"], label="itself")]
-        ax.legend(handles=marks, loc="upper center", bbox_to_anchor=(0.5, -0.02), fontsize=9)
+        ax.plot([], [], color=MUTED, marker="s", linestyle="", markersize=9, label="mask")
+        ax.plot([], [], color=COLOURS["vermilion"], label="another patch")
+        ax.plot([], [], color=COLOURS["sky"], label="itself")
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), fontsize=9)
     ax.set_axis_off()
     return ax
 
 
-def plot_pictures(
-    rows: Mapping[str, Sequence[UInt8[np.ndarray, "H W 3"]]], ax: Axes, captions: Sequence[str] = ()
-) -> Axes:
+def plot_pictures(rows: Mapping[str, Sequence[Picture]], ax: Axes, captions: Sequence[str] = ()) -> Axes:
     """Draw rows of small pictures of one size in one axes, each row with its name at the left, captions below."""
     side, across = next(iter(rows.values()))[0].shape[0], max(map(len, rows.values()))
     gap = max(1, side // 8)
@@ -115,7 +121,7 @@ def plot_scenes(
 ) -> Axes:
     """Draw rows of images, the labelled object of each outlined by its mask."""
     gap = max(1, images.shape[2] // 16)
-    ax.imshow(tile(images, gap), interpolation="nearest")
+    ax.imshow(tile(images, gap))
     outlines = tile(masks.astype(np.uint8), gap, 0)
     ax.contour(outlines, levels=[0.5], colors="white", linewidths=2.2)
     ax.contour(outlines, levels=[0.5], colors="black", linewidths=0.9)
@@ -125,13 +131,8 @@ def plot_scenes(
     return ax
 
 
-def plot_model(
-    image: UInt8[np.ndarray, "H W 3"], patch_size: int, tokens: Float[np.ndarray, "T d"], answer: str, ax: Axes
-) -> Axes:
-    """Draw the whole model, after Fig. 1: image, patches, tokens (class token first, as colours), encoder, answer.
-
-    `tokens` are what enters the encoder; the first `d` of their dimensions are drawn. Room for ≤ 16 patches.
-    """
+def plot_model(image: Picture, patch_size: int, tokens: Float[np.ndarray, "T d"], answer: str, ax: Axes) -> Axes:
+    """Draw the whole model, after Fig. 1: image, ≤ 16 patches, what enters the encoder as colours, answer."""
     count = len(tokens) - 1
     at = 4.6 + 0.95 * np.arange(count + 1)  # the places of the tokens along the x axis
 
@@ -142,17 +143,17 @@ def plot_model(
         shape = "round,pad=0,rounding_size=0.15"
         ax.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=shape, facecolor=colour, edgecolor="#888888"))
 
-    ax.imshow(image, extent=(0, 2.4, 3.1, 5.5), interpolation="nearest")
+    ax.imshow(image, extent=(0, 2.4, 3.1, 5.5))
     ax.text(2.55, 5.5, "image", va="top")
     arrow((1.2, 3.0), (1.2, 2.65))
     spread = spread_patches(image, patch_size, gap=max(1, patch_size // 6))
-    ax.imshow(spread, extent=(0, 2.5, 0.05, 2.55), interpolation="nearest")
+    ax.imshow(spread, extent=(0, 2.5, 0.05, 2.55))
     ax.text(1.25, -0.15, f"{count} patches", ha="center", va="top")
     arrow((2.65, 0.55), (4.9, 0.55))
     for n in range(count):
         y, x = (k * patch_size for k in divmod(n, image.shape[1] // patch_size))
         extent = (at[n + 1] - 0.39, at[n + 1] + 0.39, 0.15, 0.93)
-        ax.imshow(image[y : y + patch_size, x : x + patch_size], extent=extent, interpolation="nearest")
+        ax.imshow(image[y : y + patch_size, x : x + patch_size], extent=extent)
         arrow((at[n + 1], 1.0), (at[n + 1], 1.45))
     limit = np.abs(tokens).max()
     for n, token in enumerate(tokens):
@@ -301,11 +302,12 @@ def plot_verdicts(data: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def show_pictures(pictures: Mapping[str, Path], under: bool = False) -> None:
-    """Show PNG files in a notebook, each under its title: equally high, or `under` each other, equally wide."""
+    """Show picture files in a notebook, each under its title: equally high, or `under` each other, equally wide."""
     if not pictures or not in_notebook():
         return
     arrays = {title: np.asarray(Image.open(path).convert("RGB")) for title, path in pictures.items()}
-    width, ratios = 9.0 if under else 12.0, [array.shape[1] / array.shape[0] for array in arrays.values()]
+    ratios = [array.shape[1] / array.shape[0] for array in arrays.values()]
+    width = min(9.0, *(array.shape[1] / 120 for array in arrays.values())) if under else 12.0  # inches
     heights = [width / ratio for ratio in ratios] if under else [width / sum(ratios)]
     ratio, shape = ("height_ratios", (len(ratios), 1)) if under else ("width_ratios", (1, len(ratios)))
     with style():
@@ -315,9 +317,5 @@ def show_pictures(pictures: Mapping[str, Path], under: bool = False) -> None:
             ax.imshow(array, interpolation="lanczos")
             ax.set_title(title, fontweight="bold")
             ax.set_axis_off()
-        image = Image.open(io.BytesIO(as_png(figure)))
-    few = image.copy()  # to choose a palette from all pixels of a large picture takes seconds
-    few.thumbnail((400, 400), Image.Resampling.NEAREST)
-    palette, file = few.quantize(256, method=Image.Quantize.MAXCOVERAGE), io.BytesIO()
-    image.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(file, "PNG", optimize=True)
-    show_still(file.getvalue(), f"{'Above and below' if under else 'Left and right'}: {', and '.join(pictures)}.")
+        picture = encode(drawn(figure))
+    show_still(picture, f"{'Above and below' if under else 'Left and right'}: {', and '.join(pictures)}.")

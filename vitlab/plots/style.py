@@ -39,7 +39,6 @@ _SETTINGS = {
     "figure.figsize": (6.4, 4.0),
     "figure.constrained_layout.use": True,
     "figure.dpi": 96,
-    "savefig.dpi": 120,
     "axes.prop_cycle": cycler(color=list(COLOURS.values())),
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -74,7 +73,7 @@ def style() -> Iterator[None]:
 def figure(
     study: Any, name: str, *shape: int, alt: str, mosaic: Sequence[Sequence[str]] = (), **options: Any
 ) -> Iterator[Any]:
-    """Yield the axes of a figure in the one style, then save it as `study.save(fig, name, alt)` and show it.
+    """Yield the axes of a figure in the one style, then save it as `study.save(picture, name, alt)` and show it.
 
     `shape` (rows, columns) and `options` are those of `plt.subplots`; a `mosaic` of names gives axes by their names.
     What fails inside is neither saved nor shown. A notebook's cell shows the file that was saved, and has `alt`.
@@ -83,9 +82,12 @@ def figure(
         fig, axes = plt.subplot_mosaic(mosaic, **options) if mosaic else plt.subplots(*shape, **options)
         try:
             yield axes
-            path = study.save(fig, name, alt)
+            width = round(fig.dpi * fig.get_figwidth())  # pixels, as it is shown
+            fig.savefig(file := io.BytesIO(), dpi=120, pil_kwargs={"compress_level": 1})
+            picture = encode(Image.open(file).convert("RGB"), width)
+            study.save(picture, name, alt)
             if in_notebook():  # the picture that was saved: to draw it once more takes as long as to save it
-                show_still(path.read_bytes(), alt, round(fig.dpi * fig.get_figwidth()))
+                show_still(picture, alt, width)
             elif mpl.get_backend().lower() != "agg":  # a program without a screen
                 plt.show()
         finally:
@@ -104,9 +106,7 @@ def family(model: str) -> str:
 
 
 def labels(models: Iterable[str]) -> dict[str, str]:
-    """Name lab models for a legend: model → label; other names stay as they are.
-
-    A family with one model goes by its own name, but for the ViTs; one with several adds their sizes.
+    """Name lab models for a legend, with their sizes but where a ResNet or hybrid is alone; other names stay.
 
     >>> labels(["Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8"])
     {'Lab-Ti/8': 'ViT-Ti/8', 'BiT-Lab-Ti/8': 'ResNet', 'R+Lab-Ti/8': 'hybrid'}
@@ -120,10 +120,7 @@ def labels(models: Iterable[str]) -> dict[str, str]:
 
 
 def sizes_table(sizes: Sequence[Any]) -> str:
-    """Write models' sizes (`zoo.size_of`) with their names in legends, as Markdown; a hybrid's ResNet comes first.
-
-    A ResNet's width is that of its first and last stage, its depth the number of residual blocks.
-    """
+    """Write models' sizes (`zoo.size_of`) with their names in legends, as Markdown; of ResNets first and last width."""
     lines = ["| name | in legends | width | depth | heads | parameters | FLOPs |", "|---|---|--:|--:|--:|--:|--:|"]
     names = labels(size.model for size in sizes)
     for size in sizes:
@@ -174,14 +171,35 @@ def legend_below(axes: Sequence[Axes] | np.ndarray) -> None:
     panels[0].figure.legend(list(entries.values()), list(entries), **options)
 
 
-def as_png(figure: Figure, colours: int | None = None) -> bytes:
-    """Draw a figure as the bytes of a PNG file; with a palette of so many `colours` it is a third as large."""
-    canvas, file = FigureCanvasAgg(figure), io.BytesIO()
-    canvas.draw()  # once; savefig draws twice where the layout is constrained, and a control is not to wait
-    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    if colours is not None:
-        image = image.quantize(colours)
-    image.save(file, "PNG", compress_level=3 if colours is None else 9)
+def drawn(figure: Figure) -> Image.Image:
+    """Draw a figure, once: savefig draws twice where the layout is constrained, and a control is not to wait."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def as_png(figure: Figure, colours: int = 256) -> bytes:
+    """Draw a figure as the bytes of a PNG file with a palette of so many `colours`."""
+    return written(drawn(figure).quantize(colours), "PNG", optimize=True)
+
+
+def encode(image: Image.Image, width: int | None = None) -> bytes:
+    """Write a picture as a PNG file, with a palette where that hardly changes its colours, or as a JPEG if smaller.
+
+    A JPEG, of photographs as a rule, has no more pixels than are shown: `width`, where that is given.
+    """
+    few = image.quantize(256)
+    if np.abs(np.asarray(few.convert("RGB"), dtype=int) - np.asarray(image)).mean() < 0.2:
+        return written(few, "PNG", optimize=True)
+    size = (width, round(image.height * width / image.width)) if width else image.size
+    jpeg = written(image.resize(size, Image.Resampling.LANCZOS), "JPEG", quality=70, progressive=True, optimize=True)
+    return min(written(image, "PNG", compress_level=3), jpeg, key=len)
+
+
+def written(image: Image.Image, kind: str, **options: Any) -> bytes:
+    """Write a picture as the bytes of a file of this kind."""
+    file = io.BytesIO()
+    image.save(file, kind, **options)
     return file.getvalue()
 
 
@@ -191,14 +209,15 @@ def in_notebook() -> bool:
     return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
-def still(png: bytes, alt: str, width: int | None = None) -> tuple[dict, dict]:
-    """Return what a cell shows of a picture, `width` pixels wide: data and metadata; `alt` says what is seen."""
+def still(picture: bytes, alt: str, width: int | None = None) -> tuple[dict, dict]:
+    """Return what a cell shows of a PNG or JPEG, `width` pixels wide: data and metadata; `alt` says what is seen."""
+    kind = "image/png" if picture.startswith(b"\x89PNG") else "image/jpeg"
     about = {"alt": alt} if width is None else {"alt": alt, "width": width}
-    return {"image/png": base64.b64encode(png).decode(), "text/plain": alt}, {"image/png": about}
+    return {kind: base64.b64encode(picture).decode(), "text/plain": alt}, {kind: about}
 
 
-def show_still(png: bytes, alt: str, width: int | None = None) -> None:
+def show_still(picture: bytes, alt: str, width: int | None = None) -> None:
     """Show a picture with its words in the cell that runs; see `still` and `in_notebook`."""
     from IPython.display import publish_display_data
 
-    publish_display_data(*still(png, alt, width))
+    publish_display_data(*still(picture, alt, width))

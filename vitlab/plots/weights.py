@@ -17,11 +17,6 @@ from vitlab.plots.style import COLOURS, MUTED, bare, legend_above
 
 def plot_filter_grid(tiles: Float[np.ndarray, "n P Q channels"], ax: Axes) -> Axes:
     """Draw colour tiles (0…1) in rows of seven, as Fig. 7 left has 28; each row begins with its first's number."""
-    if tiles.ndim != 4 or tiles.shape[3] != 3:
-        raise ValueError(
-            f"tiles are {list(tiles.shape)}, expected [n, height, width, 3]: "
-            "filter_tiles(…).permute(0, 2, 3, 1).numpy() has the channels last"
-        )
     count, height, width = tiles.shape[:3]
     rows, gap = -(-count // 7), max(1, height // 12)
     padded = np.ones((rows * 7, height, width, 3))
@@ -37,8 +32,7 @@ def plot_filter_grid(tiles: Float[np.ndarray, "n P Q channels"], ax: Axes) -> Ax
 def plot_components(table: pd.DataFrame, column: str, ax: Axes, white_noise: float | None = None) -> Axes:
     """Draw the trained weights' principal components over the range of the untrained models', in per cent.
 
-    A row for each model, replicate and component; `column`, 0…1, is "explained", the variance, drawn cumulatively, or
-    "low_frequency", the share of energy in low spatial frequencies, with that of white noise.
+    `column`, 0…1, is "explained", the variance, drawn cumulatively, or "low_frequency", the share of energy there.
     """
     cumulative = column == "explained"
     values = 100 * table.pivot(index="component", columns=["model", "replicate"], values=column)
@@ -78,10 +72,7 @@ def plot_similarity_grid(
 
 
 def plot_similarity_curves(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw mean similarity (value) by distance of two patches, in one row, one column, or neither (quantity).
-
-    A row for each model, replicate, quantity and distance (in patches); grey is the range of all untrained.
-    """
+    """Draw mean similarity (value) by distance of two patches, in one row, one column, or neither (quantity)."""
     looks = {"same row": ("blue", "o"), "same column": ("vermilion", "s"), "neither": ("green", "^")}
     table = table[table["quantity"].isin(looks)]
     control = table[table["model"] == "untrained"].groupby("distance")["value"].agg(["min", "max"])
@@ -99,10 +90,7 @@ def plot_similarity_curves(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def plot_measures(measures: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw each measure's value, low and high, next to the range of its controls, control_low to control_high.
-
-    `measures` is indexed by name; the whole interval has to lie above `limit`.
-    """
+    """Draw each measure's value, low and high, next to control_low to control_high and the `limit` it has to pass."""
     heights = np.arange(len(measures))[::-1]
     span = measures["control_high"] - measures["control_low"]
     ax.barh(heights, span, 0.5, measures["control_low"], color=MUTED, alpha=0.35, label="controls' range")
@@ -123,10 +111,7 @@ def plot_measures(measures: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def plot_measure_by_photographs(trainings: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw one measure of position maps by number of training photographs: a dot for each training, and the means.
-
-    Columns objective, n_train, value, control_low and control_high; grey is the range of the controls.
-    """
+    """Draw one measure (value) by n_train: a dot for each training, the means; grey is the controls' range."""
     counts = sorted(trainings["n_train"].unique())
     for number, (objective, (colour, marker)) in enumerate(OBJECTIVES.items()):
         mine = trainings[trainings["objective"] == objective]

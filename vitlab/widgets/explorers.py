@@ -23,28 +23,13 @@ from vitlab.data.loader import to_float
 from vitlab.models import zoo
 from vitlab.models.adapt import CONVENTIONS, resize_positions
 from vitlab.models.vit import ViTConfig
-from vitlab.training.masked import (
-    GREY,
-    KEPT,
-    SIDE,
-    Target,
-    colour_codes,
-    colours_of,
-    corrupted,
-    filled,
-    patches_of,
-    plans,
-)
+from vitlab.training import masked
+from vitlab.training.masked import KEPT, Target
 from vitlab.widgets.controls import Explorer, choice, read_picture
-
-NO_RUNS = "no {} given, expected a row for each; run the experiment first"
 
 
 def patch_sizes(picture: UInt8[Tensor, "3 H W"]) -> Explorer:
-    """Choose a model, the size of the image and of its patches → the patches, their number, the work (§3.1, Table 1).
-
-    `picture` is drawn as it is, whatever the size of the image that is reckoned with.
-    """
+    """Choose a model, the size of the image and of its patches → the patches, their number, the work (Table 1)."""
     models, sizes = ("ViT-B", "ViT-L", "ViT-H"), (7, 8, 14, 16, 28, 32, 56)
 
     def draw(model: str, image_size: int, patch_size: int) -> tuple[Figure, str]:
@@ -85,12 +70,8 @@ def cost(config: ViTConfig) -> dict[str, int]:
 def data_sizes(runs: pd.DataFrame, histories: pd.DataFrame) -> Explorer:
     """Choose a number of training images, and what is drawn over the steps → all models' curves there (Fig. 3, 4).
 
-    Args:
-        runs: a row per run: model, n_train, seed, test_accuracy and train_accuracy (0…1).
-        histories: a row per evaluation of a run: model, n_train, seed, step, val_accuracy (0…1), train_loss (nats).
+    `runs` have test_accuracy and train_accuracy, `histories` val_accuracy (0…1) and train_loss (nats) by step.
     """
-    if runs.empty:
-        raise ValueError(NO_RUNS.format("runs"))
     shown = {"validation accuracy": "val_accuracy", "training loss": "train_loss"}
 
     def draw(n_train: int, over_steps: str) -> tuple[Figure, str]:
@@ -118,14 +99,7 @@ def data_sizes(runs: pd.DataFrame, histories: pd.DataFrame) -> Explorer:
 
 
 def worlds(runs: pd.DataFrame, differences: pd.DataFrame) -> Explorer:
-    """Choose what tells the classes and how many there are → both families' curves there, and who is ahead.
-
-    Args:
-        runs: a row per run: world (plain words), model (a ViT and a ResNet), n_train, seed, test_accuracy (0…1).
-        differences: ViT − ResNet, a row per world, n_train and seed: difference (0…1).
-    """
-    if runs.empty:
-        raise ValueError(NO_RUNS.format("runs"))
+    """Choose what tells the classes and how many there are, a `world` → both families' curves, and who is ahead."""
 
     def draw(world: str) -> tuple[Figure, str]:
         figure = Figure(figsize=(10, 3.8))
@@ -141,10 +115,7 @@ def worlds(runs: pd.DataFrame, differences: pd.DataFrame) -> Explorer:
 
 
 def position_resizing(tables: Mapping[str, Float[Tensor, "N D"]], grid: tuple[int, int]) -> Explorer:
-    """Choose table, convention, new rows → the table's strongest direction resized, and the paper's (§3.2).
-
-    `tables` are position embeddings of the patches by name, row by row of `grid`; a new grid keeps the proportion.
-    """
+    """Choose table (of patches of `grid`), convention, new rows → its strongest direction resized, and the paper's."""
     centre = {name: pos.mean(dim=0) for name, pos in tables.items()}
     strongest = {name: torch.linalg.svd(pos - centre[name], full_matrices=False)[2][0] for name, pos in tables.items()}
 
@@ -176,8 +147,7 @@ def position_resizing(tables: Mapping[str, Float[Tensor, "N D"]], grid: tuple[in
 def distance_modes(heads: pd.DataFrame, image_px: int) -> Explorer:
     """Choose mode and block → the dots of Fig. 7 right, with one block's heads told apart.
 
-    `heads` has a row for each `model` ("trained", "untrained"), `block` and `head`, counted from 1, with
-    `distance_px`, `renormalized_px` and `prefix_mass` (0…1); images have a side of `image_px`.
+    `heads` are as for `plots.plot_attention_distances`, with `renormalized_px` and `prefix_mass` (0…1).
     """
     modes = {"paper": "distance_px", "renormalized": "renormalized_px"}
     trained = heads[heads["model"] == "trained"]
@@ -216,10 +186,9 @@ def rollout_variants(
     *,
     class_token: bool | None = None,
 ) -> Explorer:
-    """Choose picture, head fusion, share discarded → the rollout next to the paper's; no forward, the maps are there.
+    """Choose picture, head fusion, share discarded → the rollout (`rollout_from_maps`) next to the paper's.
 
-    `pictures` are 0…1, `maps` are of every block; `masks` are true on the object, and the words say how much of the
-    rollout lies on it; the rest is as for `rollout_from_maps`.
+    `pictures` are 0…1; `masks` are true on the object, and the words say how much of the rollout lies on it.
     """
 
     def draw(number: int, head_fusion: str, discard_ratio: float) -> tuple[Figure, str]:
@@ -315,20 +284,17 @@ def masking(
     share: float = 0.5,
     target: str = Target.MEAN_COLOUR.value,
 ) -> Explorer:
-    """Choose picture, share corrupted, target → what the encoder gets, and what is to be predicted (§4.6, App. B.1.2).
-
-    `share` and `target` are those at first.
-    """
+    """Choose picture, share corrupted, target → what the encoder gets, and what is to be predicted (App. B.1.2)."""
     n_patches = pictures.shape[2] * pictures.shape[3] // patch_size**2
     asked = {
         Target.MEAN_COLOUR: "1 number of 512 values is",
         Target.PIXELS: f"{3 * patch_size**2} values of pixels are",
-        Target.DOWNSIZED: f"{SIDE**2} numbers of 512 values are",
+        Target.DOWNSIZED: f"{masked.SIDE**2} numbers of 512 values are",
     }
 
     def draw(number: int, share: float, target: str) -> tuple[Figure, str]:
         one = pictures[number - 1 : number]
-        plan = plans(1, n_patches, share, np.random.default_rng(0))
+        plan = masked.plans(1, n_patches, share, np.random.default_rng(0))
         figure = Figure(figsize=(9, 3.4))
         axes = figure.subplots(1, 3)
         shown = {"picture": one, "to be predicted": wanted(one, plan, Target(target), patch_size)}
@@ -336,7 +302,7 @@ def masking(
             ax.imshow(image[0].permute(1, 2, 0).numpy())
             ax.set_title(title)
             ax.set_axis_off()
-        pixels = corrupted(one, plan)[0].permute(1, 2, 0).numpy()
+        pixels = masked.corrupted(one, plan)[0].permute(1, 2, 0).numpy()
         plots.plot_corruption(pixels, plan[0].numpy(), axes[1], legend=True).set_title(f"{share:.0%} corrupted")
         return figure, (
             f"Picture {number}: {(plan != KEPT).sum()} of {n_patches} patches are corrupted, and of each "
@@ -356,30 +322,23 @@ def wanted(
     pictures: UInt8[Tensor, "B 3 H W"], plan: Tensor, target: Target, patch_size: int
 ) -> UInt8[Tensor, "B 3 H W"]:
     """Draw what is to be predicted of the corrupted patches, on grey."""
-    patches = patches_of(to_float(pictures), patch_size)[plan != KEPT]  # [n 3 P P]
+    patches = masked.patches_of(to_float(pictures), patch_size)[plan != KEPT]  # [n 3 P P]
     if target is Target.PIXELS:
         colours = ((patches.permute(0, 2, 3, 1) + 1) * 127.5).round().to(torch.uint8)
     else:
-        side = SIDE if target is Target.DOWNSIZED else 1
-        codes = colour_codes(F.adaptive_avg_pool2d(patches, side), 1)
-        colours = colours_of(codes).reshape(-1, side, side, 3)
-    return filled(torch.full_like(pictures, GREY), plan, colours)
+        side = masked.SIDE if target is Target.DOWNSIZED else 1
+        codes = masked.colour_codes(F.adaptive_avg_pool2d(patches, side), 1)
+        colours = masked.colours_of(codes).reshape(-1, side, side, 3)
+    return masked.filled(torch.full_like(pictures, masked.GREY), plan, colours)
 
 
 def position_kinds(maps: Mapping[tuple[str, float], Float[np.ndarray, "rows cols rows2 cols2"]]) -> Explorer:
-    """Choose position embeddings and the learning rate of the training → their similarity map (App. D.4, Fig. 10).
-
-    `maps`: (kind and place, plain words; learning rate) → cosine similarities.
-    """
-    if not maps:
-        raise ValueError("no similarity map given, expected one for each kind of position embeddings")
+    """Choose position embeddings and the learning rate of the training → their similarity map (App. D.4, Fig. 10)."""
 
     def draw(kind: str, rate: float) -> tuple[Figure, str]:
         if (kind, rate) not in maps:
             there = ", ".join(f"{other:g}" for name, other in maps if name == kind)
-            raise ValueError(
-                f"{kind} was trained with the learning rates {there}, not with {rate:g}; take one of those"
-            )
+            raise ValueError(f"{kind} was trained with the learning rates {there}, not with {rate:g}")
         similarity = torch.tensor(maps[kind, rate])
         figure = Figure(figsize=(6.4, 4.8))
         plots.plot_similarity_grid(maps[kind, rate], figure.subplots()).set_title(f"{kind}, learning rate {rate:g}")
@@ -399,13 +358,7 @@ def position_kinds(maps: Mapping[tuple[str, float], Float[np.ndarray, "rows cols
 
 
 def head_rates(means: pd.DataFrame) -> Explorer:
-    """Choose a learning rate → both heads' accuracy there, in the curves over all learning rates (App. D.3, Fig. 9).
-
-    `means` has a row for each head (arm), steps of its training and learning_rate: mean, low, high (0…1), of the
-    seeds, and chosen, whether it is the best rate on validation images.
-    """
-    if means.empty:
-        raise ValueError(NO_RUNS.format("accuracies"))
+    """Choose a learning rate → both heads' accuracy there, in the curves of `plots.plot_heads_by_length` (Fig. 9)."""
 
     def draw(rate: float) -> tuple[Figure, str]:
         n_lengths = means["steps"].nunique()

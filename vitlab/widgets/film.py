@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from string import Template
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
 from numpy import ndarray
 
-from vitlab import paths, plots
+from vitlab import plots
 from vitlab.plots.style import as_png, still
 
 COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
@@ -32,14 +31,8 @@ class Page:
     css: str
     height: int
     hint: str
-
-    def body(self) -> str:
-        """Return what stands in the page, as HTML."""
-        raise NotImplementedError
-
-    def still(self) -> tuple[bytes, str]:
-        """Return a picture of the page, as PNG, and its words."""
-        raise NotImplementedError
+    body: Callable[[], str]
+    still: Callable[[], tuple[bytes, str]]
 
     def page(self) -> str:
         """Return the page; its own policy forbids it to load anything."""
@@ -52,12 +45,6 @@ class Page:
             f"<style>\nhtml {{ background: #fff }}\nbody {{ margin: 0 }}\n{self.css}\n</style>\n</head>\n"
             f"<body>\n{self.body()}\n</body>\n</html>\n"
         )
-
-    def save(self, path: Path | str) -> Path:
-        """Write the page to a file, whole or not at all; opens in any browser. Returns the path."""
-        with paths.writing(path) as temporary:
-            temporary.write_text(self.page(), encoding="utf-8")
-        return Path(path)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
         """Return the page in a frame, and a still of it where scripts do not run.
@@ -155,17 +142,11 @@ def training_film(
     pictures: Mapping[int, Sequence[UInt8[ndarray, "H W 3"]]] | None = None,
     title: str = "A training",
 ) -> Film:
-    """Draw every head's attention distance and the position map of one training, at every evaluation.
+    """Draw every head's attention distance (`plots.plot_heads`) and the position map of one training, by samples.
 
-    Args:
-        heads: a row for each evaluation and head: samples, block, head, distance_px; see `plot_heads` for the scale.
-        maps: samples → position map, for each evaluation.
-        pictures: samples → what the model makes of some pictures, shown in a column.
+    `pictures` are what the model makes of some pictures, by samples, shown in a column.
     """
     moments = sorted(heads["samples"].unique().tolist())
-    if not moments or set(moments) - set(maps):
-        missing = sorted(set(moments) - set(maps))
-        raise ValueError(f"{len(moments)} evaluations given, without a position map at {missing}; give one for each")
     scale: dict[str, Any] = {"uniform": uniform, "limit": limit, "image_px": image_px}
     widths = [3.0, 3.3, 4.0, *([1.1] if pictures else [])]
     frames = []
@@ -205,24 +186,21 @@ def training_film(
 def shapes_film(means: pd.DataFrame) -> Film:
     """Draw Fig. 8 as a film: with ever more FLOPs allowed, the shapes that they pay for and the best of them.
 
-    `means` are as for `plot_shapes`, of one shape "base" and others.
+    `means` are as for `plots.plot_shapes`, of one shape "base" and others.
     """
-    base = "base"
-    start = means[means["dimension"] == base]
-    if len(start) != 1 or len(means) < 2:
-        raise ValueError(f"{len(start)} rows for {base!r} among {len(means)}: expected one, and other shapes")
-    least, at_base = start["flops"].iloc[0], start["mean"].iloc[0]
-    whole = plots.plot_shapes(means, Figure(figsize=(6.4, 4.0)).subplots(), base)
+    base = means[means["dimension"] == "base"].iloc[0]
+    least = base["flops"]
+    whole = plots.plot_shapes(means, Figure(figsize=(6.4, 4.0)).subplots())
     frames = []
     for most in sorted({flops for flops in means["flops"] if flops >= least}):
         paid = means[means["flops"] <= most]
         best = paid.loc[paid["mean"].idxmax()]
         allowed = f"{most / least:.1f} times"
-        above = f", {100 * (best['mean'] - at_base):.1f} points above {base}" * (best["dimension"] != base)
-        words = f"With up to {allowed} the FLOPs of {base}, {best['dimension']} is best: {best['mean']:.1%}{above}."
+        words = f"With up to {allowed} the FLOPs of base, {best['dimension']} is best: {best['mean']:.1%}"
+        words += "." if best.equals(base) else f", {100 * (best['mean'] - base['mean']):.1f} points above base."
         with plots.style():
             figure = Figure(figsize=(6.4, 4.0), dpi=80, layout="constrained")
-            ax = plots.plot_shapes(paid, figure.subplots(), base)
+            ax = plots.plot_shapes(paid, figure.subplots())
             ax.set(xlim=whole.get_xlim(), ylim=whole.get_ylim(), title=f"up to {allowed} the FLOPs")
             ax.legend(loc="lower left", fontsize=9)
             frames.append(Frame(f"{allowed} the FLOPs", as_png(figure, COLOURS), words))

@@ -25,8 +25,8 @@ from vitlab.widgets.controls import somebody_is_there
 class StopButton(anywidget.AnyWidget):
     """A line of text, the trait `says`, and a button that interrupts the kernel, as the notebook's own does.
 
-    A kernel that trains reads no message of a widget, an ipywidgets button's for one: so the browser asks the server,
-    and the server signals the kernel. A front end that does not let a widget ask says where its own button is.
+    A kernel that trains reads no message of an ipywidgets button: so the browser asks the server, which signals the
+    kernel. A front end that does not let a widget ask says where its own button is.
     """
 
     _esm = """
@@ -65,12 +65,10 @@ def watch(
 ) -> list[dict]:
     """Train (`loop.train`, with its `options`) with something to look at; returns its rows, all so far where stopped.
 
-    In a notebook with a person before it a chart follows the rows, with the speed, the time left and a button that
-    stops; its last state stays as a picture. Under papermill, nbconvert or in a script there is a plain line for every
-    `epoch` images instead (None: for every row).
-
-    The button, the notebook's own stop button and Ctrl-C are one: the step that runs is ended, its checkpoint is
-    written to `folder`, and this returns. The same call again resumes there, to the same bits.
+    In a notebook with a person before it a chart follows the rows, with the time left and a button that stops. Under
+    papermill, nbconvert or in a script there is a plain line for every `epoch` images instead (None: for every row).
+    Where the button, the notebook's own or Ctrl-C stops it, the step that runs is ended and its checkpoint is written
+    to `folder`: the same call again resumes there, to the same bits.
     """
     if epoch is not None and epoch < 1:
         raise ValueError(f"epoch is {epoch}; expected the number of training images, 1 or more, or None")
@@ -82,17 +80,18 @@ def watch(
 
     def say(line: str, last: bool = False) -> None:
         nonlocal due, drawn, said
+        words = f"Loss and accuracy while training. {line}"
         if button is None:
             count = rows[-1]["samples"] // epoch if rows and epoch else len(rows)
             if last or count > said:
                 print(line, flush=True)
             said = count
             if last and rows and in_notebook():
-                show_still(draw_png(rows, recipe.steps), f"Loss and accuracy while training. {line}")
+                show_still(draw_png(rows, recipe.steps), words)
             return
         button.says, start = line, time.perf_counter()
         if rows and (last or start >= due):
-            data, metadata = still(draw_png(rows, recipe.steps), f"Loss and accuracy while training. {line}")
+            data, metadata = still(draw_png(rows, recipe.steps), words)
             (below.update if drawn else below.display)(data, raw=True, metadata=metadata)
             now, drawn = time.perf_counter(), True
             due = now + max(0.5, 10 * (now - start))  # seconds; the training has ten times what a drawing takes

@@ -1,7 +1,6 @@
 /* The attention viewer: one query patch, and where every head of every block looks from there.
  *
- * One file for both homes. In a page `openPage` starts it; as an anywidget `renderWidget` does. Nothing is
- * loaded from anywhere: the maps come as deflated bytes, which viewer.py describes.
+ * `openPage` starts it. Nothing is loaded from anywhere: the maps come as deflated bytes, which viewer.py describes.
  *
  * State is {show, block, head, query}: positions in the tables, from 0. A query is a token (below `tokens.length`) or,
  * after those, a patch, row by row. Rollout is one more map, behind those of all heads.
@@ -47,18 +46,17 @@ const percent = (share) => `${share > 0.0995 ? Math.round(100 * share) : Number(
 const pixels = (distance) => `${distance < 10 ? distance.toFixed(1) : Math.round(distance)} px`;
 
 class AttentionViewer {
-  constructor(root, meta, arrays, image, start) {
+  constructor(root, meta, arrays, image) {
     Object.assign(this, { root, meta, arrays, image });
     [this.rows, this.cols] = meta.grid;
     this.patches = this.rows * this.cols;
     this.queries = meta.tokens.length + this.patches;
     const middle = Math.floor(this.rows / 2) * this.cols + Math.floor(this.cols / 2);
     const query = meta.show === "rollout" ? 0 : meta.tokens.length + middle;
-    this.state = { show: meta.show, block: 0, head: 0, query, ...start };
+    this.state = { show: meta.show, block: 0, head: 0, query };
     this.held = false; // a held patch does not follow the pointer
     this.overlay = true; // the chosen map lies on the picture
     this.shared = false; // one colour scale for all maps shown, in place of each its own
-    this.onselect = () => {};
     this.palette = new Uint32Array(256);
     const rgba = new Uint8Array(this.palette.buffer);
     for (let level = 0; level < 256; level++) {
@@ -84,7 +82,6 @@ class AttentionViewer {
     this.state = next;
     if (next.show !== before.show) this.layOut();
     else this.draw();
-    this.onselect(next);
   }
 
   /** The map on the picture: its place in the tables. */
@@ -166,7 +163,6 @@ class AttentionViewer {
     this.maps = element("div", { class: "maps", role: "group" });
     this.live = element("div", { class: "unseen", "aria-live": "polite" });
     this.root.classList.add("vitlab-viewer");
-    this.root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab's own keys: V would paste a cell
     this.root.replaceChildren(
       element("div", { class: "controls" },
         group("View", ...this.showButtons),
@@ -431,64 +427,24 @@ class AttentionViewer {
   }
 }
 
-/** Unpack and show; what goes wrong is said in the viewer's place. */
-async function mountViewer(root, meta, packed, start = {}) {
-  try {
-    const image = new Image();
-    image.src = meta.picture;
-    const [buffer] = await Promise.all([inflate(packed), image.decode()]);
-    root.viewer = new AttentionViewer(root, meta, arraysOf(buffer, meta.arrays), image, start);
-    return root.viewer;
-  } catch (error) {
-    root.textContent = `The attention viewer cannot be shown: ${error.message}`;
-    return null;
-  }
-}
-
-/** In a page of its own, or an iframe whose height then follows its content. */
+/** Unpack and show, in a page of its own or an iframe whose height follows; what goes wrong is said in its place. */
 async function openPage() {
   const root = document.getElementById("viewer");
   const letters = atob(document.getElementById("packed").textContent);
   const packed = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
   const meta = JSON.parse(document.getElementById("meta").textContent);
   root.before(element("h1", { class: "vitlab-title" }, meta.title));
-  await mountViewer(root, meta, packed);
+  try {
+    const image = new Image();
+    image.src = meta.picture;
+    const [buffer] = await Promise.all([inflate(packed), image.decode()]);
+    root.viewer = new AttentionViewer(root, meta, arraysOf(buffer, meta.arrays), image);
+  } catch (error) {
+    root.textContent = `The attention viewer cannot be shown: ${error.message}`;
+  }
   const frame = window.frameElement;
   if (frame) {
     new ResizeObserver(() => { frame.style.height = `${Math.ceil(document.body.getBoundingClientRect().height)}px`; })
       .observe(document.body);
   }
-}
-
-/** As a widget: traits count blocks in the model, and name a query (row, column) or the token. */
-async function renderWidget({ model, el }) {
-  const meta = model.get("_meta");
-  const { tokens, blocks, grid } = meta;
-  const fromTraits = () => {
-    const query = model.get("query");
-    return {
-      show: model.get("show"), head: model.get("head"), block: blocks.indexOf(model.get("block")),
-      query: typeof query === "string" ? tokens.indexOf(query) : tokens.length + query[0] * grid[1] + query[1],
-    };
-  };
-  const bytes = model.get("_packed"); // a DataView
-  const root = element("div");
-  el.append(root);
-  const packed = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const viewer = await mountViewer(root, meta, packed, fromTraits());
-  if (!viewer) return undefined;
-  let telling = false; // traits are set one by one: half a selection must not come back
-  viewer.onselect = ({ show, block, head, query }) => {
-    telling = true;
-    model.set("show", show);
-    model.set("block", blocks[block]);
-    model.set("head", head);
-    model.set("query", viewer.place() ?? tokens[query]);
-    telling = false;
-    model.save_changes();
-  };
-  const follow = () => { if (!telling) viewer.select(fromTraits()); };
-  const traits = ["show", "block", "head", "query"].map((name) => `change:${name}`).join(" ");
-  model.on(traits, follow);
-  return () => model.off(traits, follow);
 }

@@ -1,9 +1,9 @@
 """The attention viewer: point at a patch and see where every head of every block looks (§4.5, Fig. 6, 7 right, 11).
 
-Every row of attention to patches is coded in 8 bits by the square root of its share of the row's maximum, which is
-kept in full: a value comes back within 1/255 of that maximum, small ones far closer. Attention to prefix tokens is
-kept apart, as a sum per row: one class token that takes nearly all would leave no levels for the patches. All arrays
-together are deflated, which browsers undo by themselves.
+Every row of attention to patches is coded in 24 levels by the square root of its share of the row's maximum, which is
+kept apart: a value comes back within 1/20 of that maximum, small ones far closer. More levels no eye could tell apart,
+and they deflate badly; browsers undo that by themselves. All other numbers are rounded to half precision. Attention to
+prefix tokens is a sum per row: one class token that takes nearly all would leave no levels for the patches.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-import anywidget
 import numpy as np
 import torch
-import traitlets
 from jaxtyping import Float, Shaped, UInt8
 from matplotlib import colormaps
 from matplotlib.figure import Figure
@@ -40,7 +38,6 @@ from vitlab.analysis.rollout import rollout_matrix
 from vitlab.plots.style import as_png
 from vitlab.widgets.film import Page, script_json
 
-SHOWS = ("heads", "block", "head", "rollout")  # all heads of all blocks, one block's, one head, rollout
 MAX_BYTES = 2_000_000  # of a page: a notebook with two of them still opens at once
 JS, CSS = ((resources.files("vitlab.widgets") / f"viewer.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
 
@@ -79,14 +76,7 @@ class View(Page):
         """Draw what the viewer shows at first, as (PNG, words): the picture with its query, and the maps from there."""
         with plots.style():
             figure, words = draw_still(self.meta, self.arrays)
-            return as_png(figure, colours=256), words
-
-    def widget(self, **selection: Any) -> AttentionWidget:
-        """Return the same viewer with a kernel behind it: what is selected can be read and set in Python."""
-        (rows, cols), rolled = self.meta["grid"], self.meta["show"] == "rollout"
-        query = self.meta["tokens"][0] if rolled else (rows // 2, cols // 2)
-        start = {"show": self.meta["show"], "query": query, "block": self.meta["blocks"][0], "head": 0}
-        return AttentionWidget(self.arrays, _meta=self.meta, _packed=self.packed, **(start | selection))
+            return as_png(figure), words
 
     def __repr__(self) -> str:
         rows, cols = self.meta["grid"]
@@ -94,57 +84,14 @@ class View(Page):
         return f"View({self.meta['title']!r}, {shown})"
 
 
-class AttentionWidget(anywidget.AnyWidget):
-    """A `View` whose selection can be read, set and observed; blocks, heads and patches count from 0, as in Python.
-
-    `query` is (row, column) of a patch, or the name of a token ("class token"); `show` is one of `SHOWS`.
-    """
-
-    _esm = JS + "\nexport default { render: renderWidget };\n"
-    _css = CSS
-    _meta = traitlets.Dict().tag(sync=True)
-    _packed = traitlets.Bytes().tag(sync=True)
-    query = traitlets.Union([traitlets.Tuple(traitlets.Int(), traitlets.Int()), traitlets.Unicode()]).tag(sync=True)
-    block = traitlets.Int().tag(sync=True)
-    head = traitlets.Int().tag(sync=True)
-    show = traitlets.Enum(SHOWS, "heads").tag(sync=True)
-
-    def __init__(self, arrays: Mapping[str, np.ndarray], **traits: Any) -> None:
-        self._arrays = arrays
-        super().__init__(**traits)
-
-    @property
-    def distance_px(self) -> float:
-        """Mean distance from the chosen patch by the chosen head, or rollout, in pixels; NaN from a token."""
-        meta, query = self._meta, self.query
-        tokens, of_head = meta["tokens"], meta["blocks"].index(self.block) * meta["heads"] + self.head
-        place = tokens.index(query) if isinstance(query, str) else len(tokens) + query[0] * meta["grid"][1] + query[1]
-        return float(self._arrays["distance"][-1 if self.show == "rollout" else of_head, place])
-
-    @traitlets.validate("query", "block", "head")
-    def _check(self, proposal: Any) -> Any:
-        name, value, meta = proposal["trait"].name, proposal["value"], self._meta
-        rows, cols = meta["grid"]
-        if name == "query":
-            known = [*meta["tokens"], *((row, col) for row in range(rows) for col in range(cols))]
-            expected = f"(row, column) in 0…{rows - 1}, 0…{cols - 1} or one of {meta['tokens']}"
-        else:
-            known = meta["blocks"] if name == "block" else list(range(meta["heads"]))
-            expected = f"one of {known}"
-        if value not in known:
-            raise traitlets.TraitError(f"{name} {value!r} given, expected {expected}")
-        return value
-
-
 def view(
     model: Any, image: Shaped[Tensor, "..."], *, title: str | None = None, fit: bool = False, **options: Any
 ) -> View:
     """Make the viewer of a model's attention on an image: one forward, then `attention_view` with the same options.
 
-    Args:
-        model: what `zoo.load` gives, with a picture of bytes [3 H W]; or any ViT that `attention_maps` sees into, with
-            an image normalised as it expects, shown from its darkest to its brightest value.
-        fit: show fewer blocks, or merge patches, where the page would be too large (`fit_size`).
+    `model` is what `zoo.load` gives, with a picture of bytes [3 H W]; or any ViT that `attention_maps` sees into, with
+    an image normalised as it expects, shown from its darkest to its brightest value. To `fit` a page that would be too
+    large, it shows fewer blocks or merges patches (`fit_size`).
 
     >>> import timm
     >>> view(timm.create_model("test_vit"), torch.zeros(3, 160, 160))
@@ -162,13 +109,13 @@ def view(
     grid, n_prefix = grid_size(network, x), n_prefix_tokens(network)
     options = {"class_token": reads_class_token(network), "title": name if title is None else title, **options}
     if fit:
-        options = fit_size(maps, grid, n_prefix, options.get("max_bytes", MAX_BYTES)) | options
+        options = fit_size(maps, grid, n_prefix) | options
     return attention_view(maps, shown[0].float(), grid, patch_stride(network), n_prefix, **options)
 
 
 def attention_view(
-    maps: Sequence[Float[Tensor, "B H T T"]],
-    image: Shaped[Tensor, "..."],
+    maps: Sequence[Float[Tensor, "1 H T T"]],
+    image: Float[Tensor, "C height width"],
     grid: tuple[int, int],
     stride: int | tuple[int, int],
     n_prefix: int = 1,
@@ -178,24 +125,20 @@ def attention_view(
     pool: int = 1,
     show: str = "heads",
     title: str = "attention",
-    max_bytes: int = MAX_BYTES,
 ) -> View:
-    """Make the viewer of attention that was captured of one image (`attention_maps`).
+    """Make the viewer of attention that was captured of one image; ValueError for a page of more than 2 MB.
 
     Args:
-        maps: one per block, first block first; any floating point.
-        image: what the model saw, to look at, in colour or grey: bytes, or 0…1 (normalisation undone).
+        maps: one per block, first block first.
+        image: what the model saw, 0…1, in colour or grey.
         grid, stride: rows and columns of patches, and pixels from one to the next, as for `pixel_distances`.
         n_prefix: tokens before the patches.
         class_token: whether token 0 is a class token that the head reads: else rollout is the mean over all patches,
             and token 0 one prefix token among others. None takes any prefix token for one.
         blocks: those to show, from 0; None shows all. Rollout goes through all blocks either way.
         pool: merge pool × pool patches into one, for large grids.
-        show: what is seen first, one of `SHOWS`: every head from the middle patch, or "rollout" from the class token.
-        max_bytes: largest size of the page, as UTF-8; ValueError for a larger one, and for what does not fit.
+        show: what is seen first: "heads", every head from the middle patch, or "rollout" from the class token.
     """
-    if len(maps) == 0:
-        raise ValueError("no attention maps given, expected one per block")
     for attn in maps:
         check_attention(attn, grid, n_prefix)
     shapes = {tuple(attn.shape[:2]) for attn in maps}
@@ -204,16 +147,14 @@ def attention_view(
             f"blocks have (images, heads) {sorted(shapes)}, expected the same in all: the viewer is one table of "
             "blocks and heads; give blocks that are alike"
         )
-    (count, n_heads), depth = shapes.pop(), len(maps)
-    if count != 1:
-        raise ValueError(f"maps of {count} images given, expected those of one: [attn[:1] for attn in maps]")
+    (_, n_heads), depth = shapes.pop(), len(maps)
     chosen = list(range(depth) if blocks is None else blocks)
     if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= block < depth for block in chosen):
         raise ValueError(f"blocks {chosen} given, expected different numbers from 0 to {depth - 1}")
     if pool < 1 or grid[0] % pool or grid[1] % pool:
         raise ValueError(f"pool {pool} given, expected a number that divides both sides of the grid {grid}")
-    if show not in SHOWS:
-        raise ValueError(f"show {show!r} given, expected one of {', '.join(SHOWS)}")
+    if show not in ("heads", "rollout"):
+        raise ValueError(f"show {show!r} given, expected heads or rollout")
     has_class = n_prefix > 0 if class_token is None else class_token
     own = torch.stack([attn[0].detach().cpu().float() for attn in maps])  # [L H T T]
     arrays = tables(own, grid, stride, n_prefix, has_class, chosen, pool)
@@ -234,29 +175,27 @@ def attention_view(
         "prefix": names[min(n_prefix, 2)],
     }
     made = View(meta, arrays)
-    if (size := len(made.page().encode())) > max_bytes:
+    if (size := len(made.page().encode())) > MAX_BYTES:
         raise ValueError(
             f"the viewer of {len(chosen)} blocks × {n_heads} heads on {meta['grid'][0]} × {meta['grid'][1]} patches "
-            f"has {size:,} bytes, expected at most {max_bytes:,}; choose blocks (blocks=[0, 5, 11]), merge patches "
-            "(pool=2), do both (**fit_size(maps, grid)), or raise max_bytes"
+            f"has {size:,} bytes, expected at most {MAX_BYTES:,}; choose blocks (blocks=[0, 5, 11]), merge patches "
+            "(pool=2), or do both (fit=True)"
         )
     return made
 
 
-def fit_size(
-    maps: Sequence[Float[Tensor, "B H T T"]], grid: tuple[int, int], n_prefix: int = 1, max_bytes: int = MAX_BYTES
-) -> dict[str, Any]:
+def fit_size(maps: Sequence[Float[Tensor, "B H T T"]], grid: tuple[int, int], n_prefix: int = 1) -> dict[str, Any]:
     """Choose `blocks` and `pool` with which a viewer fits: patches merge only if not even three blocks would.
 
     >>> fit_size([torch.zeros(1, 12, 197, 197)] * 12, (14, 14))
-    {'blocks': [0, 6, 11], 'pool': 1}
+    {'blocks': [0, 4, 7, 11], 'pool': 1}
     """
     depth, n_heads, common = len(maps), maps[0].shape[1], math.gcd(*grid)
     for pool in (pool for pool in range(1, common + 1) if common % pool == 0):
         n_cells = grid[0] * grid[1] // pool**2
-        # Maps deflate to 0.92 of their size at the most, whatever the model: softmax leaves no white noise.
-        block_bytes = n_heads * (n_prefix + 1 + n_cells) * n_cells * 0.92 * 4 / 3
-        count = min(depth, int((max_bytes - 250_000) / block_bytes))  # the rest is for script, picture, distances
+        # 24 levels deflate to 0.62 of a byte at the most, whatever the model.
+        block_bytes = n_heads * (n_prefix + 1 + n_cells) * n_cells * 0.62 * 4 / 3
+        count = min(depth, int((MAX_BYTES - 250_000) / block_bytes))  # the rest is for script, picture, distances
         if count >= min(depth, 3):
             break
     return {"blocks": sorted({round(block) for block in np.linspace(0, depth - 1, max(count, 1))}), "pool": pool}
@@ -303,27 +242,25 @@ def tables(
         "head_distance": distance.mean(1),
         "code": code,
     }
-    return {name: values.numpy() for name, values in arrays.items()}
+    return {name: (values.half().float() if name != "code" else values).numpy() for name, values in arrays.items()}
 
 
 def encode(rows: Float[Tensor, "... N"]) -> tuple[UInt8[Tensor, "... N"], Float[Tensor, "..."]]:
-    """Code each row as bytes, round(255 · sqrt(value / row's maximum)), and its maximum."""
+    """Code each row as bytes, 255 · sqrt(value / row's maximum) in 24 levels, and its maximum."""
     peak = rows.amax(-1)
     share = rows / peak.clamp_min(torch.finfo(rows.dtype).tiny)[..., None]
-    return (255 * share.clamp_min(0).sqrt()).round().to(torch.uint8), peak
+    level = (23 * share.clamp_min(0).sqrt()).round()
+    return (level * 255 / 23).round().to(torch.uint8), peak
 
 
 def draw_still(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[Figure, str]:
     """Draw the figure of `View.still`, and say its numbers for those who do not see it."""
-    (rows, cols), (height, width), rolled = meta["grid"], meta["size"], meta["show"] == "rollout"
-    query, blocks, n_heads = (rows // 2, cols // 2), meta["blocks"], meta["heads"]
+    (rows, cols), (height, width), blocks, n_heads = meta["grid"], meta["size"], meta["blocks"], meta["heads"]
+    rolled, query = meta["show"] == "rollout", (rows // 2, cols // 2)
     place = 0 if rolled else len(meta["tokens"]) + query[0] * cols + query[1]
     these = slice(-1, None) if rolled else slice(-1)
     values = (arrays["code"][these, place] / np.float32(255)) ** 2 * arrays["peak"][these, place, None]
     maps = values.reshape(1 if rolled else len(blocks), -1, rows, cols).swapaxes(0, 1)  # [heads blocks rows cols]
-    if meta["show"] in ("block", "head"):
-        maps = maps[: 1 if meta["show"] == "head" else None, :1]
-    name = f"from {meta['tokens'][0]}" if rolled else f"patch row {query[0] + 1}, column {query[1] + 1}"
 
     tall, wide = 0.7 * maps.shape[0] * height / width, 0.7 * maps.shape[1]  # inches of all maps: 7.5 at the most
     scale = min(1.0, 7.5 / max(tall, wide))
@@ -332,48 +269,33 @@ def draw_still(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tup
     left, right = figure.subplots(1, 2, width_ratios=[2.6, wide])
     data = base64.b64decode(meta["picture"].partition(",")[2])
     picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) / 255
-    options: dict[str, Any] = {"linear": rolled, "aspect": height * cols / (width * rows)}
-    if rolled:
-        plots.plot_overlay(picture, None, left)
-        plots.plot_head_maps(maps, right, blocks=(), query=None, **options)
-        right.set_xlabel("rollout through all blocks")
-    else:
-        plots.plot_query_attention(picture, None, query, left, grid=(rows, cols))
-        numbers = [block + 1 for block in blocks[: maps.shape[1]]]
-        plots.plot_head_maps(maps, right, blocks=numbers, query=query, **options)
-    left.set_title(name, fontsize=10)
-
+    aspect = height * cols / (width * rows)
     words = f"Attention viewer, a still: {meta['title']}. The picture "
     if rolled:
+        left.set_title(f"from {meta['tokens'][0]}", fontsize=10)
+        plots.plot_overlay(picture, None, left)
+        plots.plot_head_maps(maps, right, aspect=aspect).set_xlabel("rollout through all blocks")
         row, col = divmod(int(maps.argmax()), cols)
         return figure, words + (
             f"and, next to it, attention rollout from {meta['tokens'][0]} to the {rows} × {cols} patches; it is "
             f"highest at row {row + 1}, column {col + 1}."
         )
-    distances = arrays["distance"][:-1, place].reshape(len(blocks), n_heads)[: maps.shape[1], : maps.shape[0]]
-    near, far = (np.unravel_index(at, distances.shape) for at in (distances.argmin(), distances.argmax()))
-    ends = [f"block {blocks[b] + 1}, head {h + 1} ({distances[b, h]:.1f} px)" for b, h in (near, far)]
+    name = f"patch row {query[0] + 1}, column {query[1] + 1}"
+    plots.plot_query_attention(picture, None, query, left, grid=(rows, cols)).set_title(name, fontsize=10)
+    plots.plot_head_maps(maps, right, blocks=[block + 1 for block in blocks], query=query, aspect=aspect)
+    distances = arrays["distance"][:-1, place]  # of all maps
+    ends = []
+    for at in (int(distances.argmin()), int(distances.argmax())):
+        ends.append(f"block {blocks[at // n_heads] + 1}, head {at % n_heads + 1} ({distances[at]:.1f} px)")
     return figure, words + (
         f"with {name} of {rows} × {cols} framed, and the attention from there in every head shown. "
         f"Mean distance is shortest in {ends[0]} and longest in {ends[1]}."
     )
 
 
-def picture_address(image: Shaped[Tensor, "..."]) -> str:
-    """Write a picture, bytes or 0…1, as an address that contains it (data:), at most 512 pixels wide or high."""
-    if image.ndim != 3 or image.shape[0] not in (1, 3):
-        raise ValueError(f"image is {list(image.shape)}, expected one picture [3, height, width], or [1, …] for grey")
-    pixels = image.detach().cpu().expand(3, -1, -1)
-    if pixels.is_floating_point():
-        low, high = pixels.amin().item(), pixels.amax().item()
-        if not -1e-3 <= low <= high <= 1 + 1e-3:  # also true of NaN
-            raise ValueError(
-                f"image holds values {low:.3g}…{high:.3g}, expected 0…1 (or bytes): undo the normalisation, "
-                "image * std + mean"
-            )
-        pixels = (255 * pixels.float().clamp(0, 1)).round().to(torch.uint8)
-    if pixels.dtype != torch.uint8:
-        raise ValueError(f"image is {pixels.dtype}, expected bytes (uint8) or floating point 0…1")
+def picture_address(image: Float[Tensor, "C height width"]) -> str:
+    """Write a picture, 0…1, as an address that contains it (data:), at most 512 pixels wide or high."""
+    pixels = (255 * image.detach().cpu().expand(3, -1, -1).clamp(0, 1)).round().to(torch.uint8)
     picture, file = Image.fromarray(pixels.permute(1, 2, 0).numpy()), io.BytesIO()
     picture.thumbnail((512, 512))
     small = max(picture.size) <= 128  # drawn so large that one would see JPEG's traces
