@@ -48,7 +48,7 @@ def tile(tiles: np.ndarray, gap: int, fill: float = 255) -> np.ndarray:
     return whole[: rows * height - gap, : columns * width - gap]
 
 
-def spread_patches(image: Picture, patch_size: int, gap: int) -> Picture:
+def spread_patches(image: Picture, patch_size: int, gap: int) -> UInt8[np.ndarray, "H2 W2 3"]:
     """Return the image with `gap` white pixels between its patches; what does not fill a patch is cut off."""
     rows, cols = (side // patch_size for side in image.shape[:2])
     whole = image[: rows * patch_size, : cols * patch_size]
