@@ -136,7 +136,7 @@ class TestPayload:
         upper = [1, 2, 3, 4]  # tokens of the upper cell, after the class token
         share = attn[0, 0, upper][:, upper].sum(1).mean().item()
         from_class = attn[0, 0, 0, upper].sum().item()
-        found, within = shown_values(arrays)[0, :2, 0], arrays["peak"].max() / 20
+        found, within = shown_values(arrays)[0, :2, 0], float(arrays["peak"].max()) / 20
         assert found == pytest.approx([from_class, share], abs=within)
         distance = made_view([attn], grid).arrays["distance"][0, upper].mean()
         assert arrays["distance"][0, 1] == pytest.approx(distance, rel=1e-3)
