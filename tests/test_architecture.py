@@ -11,8 +11,7 @@ from vitlab import paths
 
 PACKAGE = paths.ROOT / "vitlab"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MOST_MODULES, MOST_LINES = 65, 11_000
-BUDGET_HOLDS = False  # set when the old packages have gone
+MOST_MODULES, MOST_LINES = 65, 13_600  # lower it with what goes: 11,000 is the aim
 
 BASE = {"paths", "settings"}
 SCIENCE = {"data", "models", "training", "probes", "analysis"}
@@ -59,7 +58,7 @@ def test_the_package_stays_small_and_every_module_says_what_it_is_for():
         text = path.read_text(encoding="utf-8")
         assert not text.strip() or ast.get_docstring(ast.parse(text)), f"{path} does not open with a docstring"
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES)
-    assert not BUDGET_HOLDS or (len(MODULES) <= MOST_MODULES and lines <= MOST_LINES), (len(MODULES), lines)
+    assert len(MODULES) <= MOST_MODULES and lines <= MOST_LINES, (len(MODULES), lines)
 
 
 def test_what_the_science_imports_is_declared():
