@@ -156,7 +156,7 @@ BELOW += "by an untrained model's rollout."
 # %%
 pictures = measure.view(of_world, list(world.images)).numpy()  # [images height width 3]
 alt = f"Six images of the world, the labelled object outlined; {BELOW}"
-size = {"figsize": (11, 7.4), "squeeze": False}
+size = {"figsize": (10, 6.75), "squeeze": False}
 with plots.figure(study, "world", 4, len(x), alt=alt, **size) as axes:
     lit = lit_by(of_world, x, pictures.shape[1:3])
     plots.plot_overlays(pictures, lit, axes, world.masks.numpy(), FLOOR)
@@ -248,7 +248,7 @@ count = len(of_four[paper])
 alt = "Images of the world and photographs, one a row; beside each the image lit by the paper's "
 alt += "rollout, smooth and patch by patch, and by variants: maximum and minimum over heads, "
 alt += "discarding, raw attention of the last block, gradient-weighted."
-options = {"figsize": (1.45 * (1 + len(both)), 1.45 * (2 + count) + 0.4), "squeeze": False}
+options = {"figsize": (1.35 * (1 + len(both)), 1.35 * (2 + count) + 0.4), "squeeze": False}
 with plots.figure(study, "variants", 2 + count, 1 + len(both), alt=alt, **options) as axes:
     plots.plot_overlays(pictures[:2], {n: of_two[n] for n in both}, axes[:2], floor=FLOOR, across=True)
     plots.plot_overlays(views[:count], {n: of_four[n] for n in both}, axes[2:], floor=FLOOR, across=True)
