@@ -8,7 +8,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,8 +214,7 @@ def _read_all(read: Callable[[int], np.ndarray], names: Sequence[str]) -> UInt8[
             )
         images[i] = picture.transpose(2, 0, 1)
 
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(fill, range(len(names))))
+    mapped(fill, range(len(names)))
     return torch.from_numpy(images)
 
 

@@ -139,10 +139,7 @@ class FolderSet:
         Raises ValueError naming a file that cannot be read.
         """
         for i in range(0, len(self), batch_size):
-            with ThreadPoolExecutor() as pool:  # the decoders leave the interpreter free
-                pictures = list(
-                    pool.map(lambda path: read_image(path, self.image_size), self.paths[i : i + batch_size])
-                )
+            pictures = mapped(lambda path: read_image(path, self.image_size), self.paths[i : i + batch_size])
             yield torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous(), self.labels[i : i + batch_size]
 
 
