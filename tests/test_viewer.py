@@ -284,6 +284,9 @@ class TestModels:
         (dict(blocks=[]), "different numbers"),
         (dict(pool=2), r"pool 2 given, expected a number that divides both sides of the grid \(3, 5\)"),
         (dict(show="all"), "show 'all' given, expected heads or rollout"),
+        (dict(image=picture() * 4 - 2), "holds values -2…2, expected 0…1"),
+        (dict(image=picture() * torch.nan), "holds values nan…nan"),
+        (dict(image=picture() * 255), "divide bytes by 255"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(change, message):

@@ -295,6 +295,10 @@ def draw_still(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tup
 
 def picture_address(image: Float[Tensor, "C height width"]) -> str:
     """Write a picture, 0…1, as an address that contains it (data:), at most 512 pixels wide or high."""
+    low, high = image.amin().item(), image.amax().item()
+    if not -1e-3 <= low <= high <= 1 + 1e-3:  # also true of NaN
+        words = "expected 0…1: divide bytes by 255, or undo the normalisation, image * std + mean"
+        raise ValueError(f"image holds values {low:.3g}…{high:.3g}, {words}")
     pixels = (255 * image.detach().cpu().expand(3, -1, -1).clamp(0, 1)).round().to(torch.uint8)
     picture, file = Image.fromarray(pixels.permute(1, 2, 0).numpy()), io.BytesIO()
     picture.thumbnail((512, 512))
