@@ -212,6 +212,14 @@ def test_the_command_plans_and_refuses(tmp_path, capsys):
 
 
 REFUSED = {
+    "learning_rate=-0.1": "learning_rate is -0.1; expected a finite number",
+    "weight_decay=inf": "weight_decay is inf; expected a finite number",
+    "label_smoothing=nan": "label_smoothing is nan; expected a number",
+    "eval_every=-1": "eval_every is -1; expected a whole number",
+    "mixup=inf": "mixup is inf; expected a finite number",
+    "workers=-1": "workers is -1; expected a whole number",
+    "objective=none": "objective is 'none'; expected one of 'labels', 'masked'",
+    "patience=foo": "patience is 'foo'; expected a whole number",
     "learning_rate=nan": "learning_rate is nan; expected a finite number of at least 0",
     "betas=0.9,1": "betas is (0.9, 1); expected a tuple of two numbers, each a number of at least 0, less than 1",
     "momentum=1": "momentum is 1.0; expected a number of at least 0, less than 1",
