@@ -69,7 +69,7 @@ def test_the_hidden_layer_of_the_pretraining_head_goes():
     assert not [key for key in new.state_dict() if key.startswith("pre_logits")] and new.config.head == "linear"
 
 
-def test_larger_images_have_positions_of_the_papers_convention_or_another():
+def test_larger_images_have_positions_of_the_papers_convention():
     ours = randomise(zoo.create("Lab-Ti/8", n_classes=5))
     timms = randomise(timm.create_model("vit_tiny_patch16_224", img_size=64, num_classes=5))
     for model, side in ((ours, 48), (timms, 96)):
@@ -80,8 +80,6 @@ def test_larger_images_have_positions_of_the_papers_convention_or_another():
         found = new.pos_embed[0, 1:].detach().reshape(6, 6, -1)
         torch.testing.assert_close(found, torch.from_numpy(zoomed), atol=1e-5, rtol=0)
         assert new(torch.randn(2, 3, side, side)).equal(torch.zeros(2, 3))
-        other = with_new_head(model, 3, image_size=side, convention="timm")
-        assert not torch.allclose(other.pos_embed, new.pos_embed, atol=1e-4)
     images = torch.randn(1, 3, 48, 48)
     resnet = randomise(zoo.create("BiT-Lab-Ti/8"))
     assert with_new_head(resnet, 3, image_size=48).forward_features(images).equal(resnet.forward_features(images))

@@ -38,13 +38,18 @@ def test_sizes_by_hand():
     """Lab-Ti/8 at 32 px: 16 patches of 192 numbers, D = 64, four blocks with M = 4 D, ten classes."""
     size = zoo.size_of("Lab-Ti/8")
     embedding, positions, norm, head = 192 * 64 + 64, 64 + 17 * 64, 2 * 64, 64 * 10 + 10
-    assert size.parameters == embedding + positions + 4 * (12 * 64**2 + 13 * 64) + norm + head
+    assert size["parameters"] == embedding + positions + 4 * (12 * 64**2 + 13 * 64) + norm + head
     dense, attention = 2 * 17 * 12 * 64**2, 2 * 2 * 17**2 * 64
-    assert size.flops == 2 * 16 * 192 * 64 + 4 * (dense + attention) + 2 * 64 * 10
-    assert (size.dim, size.depth, size.n_heads, size.resnet_widths, size.resnet_depth) == (64, 4, 4, (), 0)
-    resnet, hybrid = zoo.size_of("BiT-Lab-Ti/8"), zoo.size_of("R+Lab-Ti/8")
-    assert (resnet.resnet_widths, resnet.resnet_depth, resnet.dim) == ((16, 32, 64, 128), 4, 0)
-    assert (hybrid.resnet_widths, hybrid.resnet_depth, hybrid.dim) == ((8, 16, 32), 4, 64)
+    assert size["flops"] == 2 * 16 * 192 * 64 + 4 * (dense + attention) + 2 * 64 * 10
+    shapes = {
+        name: tuple(zoo.size_of(name)[key] for key in ("resnet_widths", "resnet_depth", "dim", "depth", "n_heads"))
+        for name in ("Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8")
+    }
+    assert shapes == {
+        "Lab-Ti/8": ((), 0, 64, 4, 4),
+        "BiT-Lab-Ti/8": ((16, 32, 64, 128), 4, 0, 0, 0),
+        "R+Lab-Ti/8": ((8, 16, 32), 4, 64, 4, 4),
+    }
 
 
 @pytest.mark.parametrize(
@@ -93,7 +98,8 @@ def test_an_unknown_name_is_told_its_neighbours(name, nearest):
     ("name", "settings", "message"),
     [
         ("Lab-Ti/8", {"image_size": 30}, "image_size 30 is not divisible by patch_size 8"),
-        ("BiT-Lab-Ti/5", {}, "no stem to match a ViT's patch of 5"),
+        ("BiT-Lab-Ti/5", {}, "no ResNet here goes with a patch of 5; use 2, 4, 8, 12, 16"),
+        ("R+Lab-Ti/6", {}, "no ResNet here goes with a patch of 6"),
         ("BiT-Lab-Ti/8", {"image_size": 8}, "too small for a total stride of 16"),
         ("BiT-Lab-Ti/8", {"dropout": 0.1}, "dropout=0.1 is not for BiT-Lab-Ti/8, which takes image_size, n_classes"),
         ("test_vit", {"head": "tanh"}, "head='tanh' is not for test_vit, which takes dropout, image_size, n_classes"),

@@ -32,13 +32,8 @@ def resize_positions(
 ) -> Float[Tensor, "M D"]:
     """Interpolate position embeddings in two dimensions for another grid (§3.2: fine-tuning at higher resolution).
 
-    Args:
-        pos: row by row; the first n_prefix rows are of prefix tokens and are kept as they are.
-        old, new: rows and columns.
-        convention: "paper" is bilinear with aligned corners, equal to the authors' spline zoom of order 1. The others
-            are named after the library that resizes so: "timm", "timm-npz", "hf", "torchvision".
-
-    Raises ValueError for an unknown convention, or when pos does not fit the old grid.
+    `pos` is row by row; its first `n_prefix` rows are of prefix tokens and are kept as they are. `old` and `new` are
+    (rows, columns). `convention` "paper" is the authors'; the others of `CONVENTIONS` are named after libraries.
 
     >>> resize_positions(torch.tensor([[0.0], [2.0]]), (1, 2), (1, 3)).T
     tensor([[0., 1., 2.]])
@@ -70,17 +65,13 @@ def check_fit(pos: Tensor, grid: tuple[int, int]) -> None:
         )
 
 
-def with_new_head(
-    model: nn.Module, n_classes: int, image_size: int | None = None, convention: str = "paper"
-) -> nn.Module:
+def with_new_head(model: nn.Module, n_classes: int, image_size: int | None = None) -> nn.Module:
     """Copy a model of ours or timm's, with a linear head for `n_classes` that starts at zero.
 
     `image_size` (pixels; None: as before) makes the grid of patches larger or smaller, P stays; position embeddings are
-    resized by `convention`, see `resize_positions`, those of columns and of rows along their axis. `model` is left as
-    it is.
+    resized as by the paper, those of columns and of rows along their axis.
 
-    Raises ValueError for fewer than 1 class, an image size that the patches do not divide, an unknown convention,
-    relative positions and another grid, or a model that is neither ours nor timm's, such as one in a wrapper.
+    Raises ValueError for relative positions and another grid, or a model that is neither ours nor timm's.
 
     >>> from vitlab.models import zoo
     >>> larger = with_new_head(zoo.create("Lab-Ti/8", head="tanh"), n_classes=3, image_size=48)
@@ -97,7 +88,7 @@ def with_new_head(
         state = new.state_dict()
         for name, value in model.state_dict().items():
             if not name.startswith(HEAD):
-                state[name] = resize_weight(name, value, model, new, convention)
+                state[name] = resize_weight(name, value, model, new)
         new.load_state_dict(state)
         return new.train(model.training)
     if not hasattr(model, "reset_classifier"):
@@ -115,23 +106,24 @@ def with_new_head(
         new.set_input_size(img_size=(image_size, image_size))
         if isinstance(getattr(new, "pos_embed", None), Tensor) and new.pos_embed.ndim == 3:
             with torch.no_grad():  # timm has resized them too, by its own convention
-                new.pos_embed.copy_(resize_weight("pos_embed", model.pos_embed.detach(), model, new, convention))
+                new.pos_embed.copy_(resize_weight("pos_embed", model.pos_embed.detach(), model, new))
     return new
 
 
-def resize_weight(name: str, value: Tensor, before: nn.Module, after: nn.Module, convention: str) -> Tensor:
+def resize_weight(name: str, value: Tensor, before: nn.Module, after: nn.Module) -> Tensor:
     """Fit a weight to the new model's grid: position embeddings [1 N D] resized, all others as they are."""
     kind = name.rpartition(".")[2]
     if not kind.startswith("pos_embed"):
         return value
     (rows, cols), (new_rows, new_cols) = (map(int, each.patch_embed.grid_size) for each in (before, after))
-    if kind == "pos_embed":
-        n_prefix = value.shape[1] - rows * cols
-        return resize_positions(value[0], (rows, cols), (new_rows, new_cols), convention, n_prefix)[None]
-    if kind == "pos_embed_x":
-        return resize_positions(value[0], (1, cols), (1, new_cols), convention)[None]
-    if kind == "pos_embed_y":
-        return resize_positions(value[0], (1, rows), (1, new_rows), convention)[None]
+    grids = {
+        "pos_embed": ((rows, cols), (new_rows, new_cols)),
+        "pos_embed_x": ((1, cols), (1, new_cols)),
+        "pos_embed_y": ((1, rows), (1, new_rows)),
+    }
+    if kind in grids:
+        old, new = grids[kind]
+        return resize_positions(value[0], old, new, n_prefix=value.shape[1] - old[0] * old[1])[None]
     if kind == "pos_embed_offsets" and (rows, cols) != (new_rows, new_cols):
         raise ValueError(
             f"relative positions of {rows} x {cols} patches cannot be resized to {new_rows} x {new_cols}: an offset in "

@@ -21,8 +21,6 @@ class BiTConfig:
 
     Stage i has `layers[i]` blocks of `width · 2^i` channels. The stem and every stage but the first reduce
     the resolution, so the last feature map is `image_size / (stem_stride · 2^(stages - 1))` wide.
-
-    Raises ValueError when there are no classes, or the image is too small for the strides.
     """
 
     width: int  # channels of the stem and the first stage, a multiple of 8
@@ -52,10 +50,7 @@ class BiT(nn.Module):
     As in the paper's baseline: GroupNorm in place of BatchNorm, weight-standardised convolutions and
     pre-activation blocks. Unlike BiT, which is made for 224 px: blocks of two 3 × 3 convolutions (narrow
     bottlenecks are slow on a CPU), a stem without max-pooling and, as for the ViT, a head that starts at
-    zero. Any image not smaller than the total stride will do. Activations are kept channels-last: faster.
-
-    Every weight is drawn from a generator seeded with `seed`; the global random state is neither used nor
-    changed.
+    zero. Any image not smaller than the total stride will do. Every weight is drawn from `seed` alone.
     """
 
     def __init__(self, config: BiTConfig, seed: int = 0) -> None:
@@ -116,8 +111,8 @@ class BiT(nn.Module):
 class Conv2d(StdConv2d):
     """timm's weight-standardised convolution; one of 1 × 1 with a stride looks at the pixels that it takes, no others.
 
-    The result is the same. What oneDNN does instead writes beyond its memory: the gradient of a channels-last 1 × 1
-    convolution of few channels with a stride, on a processor with AVX-512, where the threads do not divide the batch.
+    The result is the same. oneDNN writes beyond its memory in the gradient of a channels-last 1 × 1 convolution of few
+    channels with a stride, on a processor with AVX-512, where the threads do not divide the batch.
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, **others) -> None:
@@ -135,30 +130,6 @@ class HybridConfig(ViTConfig):
     width: int  # channels of the stem and the first stage
     layers: tuple[int, ...]  # residual blocks per stage
     stem_stride: int
-
-    @property
-    def resnet(self) -> BiTConfig:
-        """Configure the ResNet alone; its number of classes means nothing, for it has no head here."""
-        return BiTConfig(self.width, self.layers, self.stem_stride, self.image_size)
-
-
-def resnet_of_stride(stride: int) -> tuple[int, tuple[int, ...]]:
-    """Give stem stride and blocks per stage of the lab's ResNet of a total stride, in one of the paper's two kinds.
-
-    The paper's ResNet-50, with a stem of stride 4, has (i) four stages, total stride 32, or (ii) no stage 4, whose
-    layers are put into stage 3: stride 16, and a sequence four times as long. Here kind (i) has the multiples of 16
-    and kind (ii) the other multiples of 4; with a stem of stride 2, half the paper's, they are at 16 and 8. At a
-    total stride of 2 the layers of stage 3 are put into stage 2 as well.
-
-    Raises ValueError for any other stride.
-
-    >>> resnet_of_stride(16), resnet_of_stride(8), resnet_of_stride(2)
-    ((2, (1, 1, 1, 1)), (2, (1, 1, 2)), (1, (1, 3)))
-    """
-    if stride != 2 and (stride < 4 or stride % 4):
-        raise ValueError(f"no ResNet here has a total stride of {stride}; use 2, 4, 8, 12, 16 …")
-    n_stages = 2 if stride == 2 else 3 if stride % 16 else 4
-    return stride // 2 ** (n_stages - 1), (1,) * (n_stages - 1) + (5 - n_stages,)  # four blocks always
 
 
 class ResNetEmbed(nn.Module):
@@ -188,10 +159,8 @@ class ResNetEmbed(nn.Module):
 
 
 class Hybrid(ViT):
-    """R+ViT (§3.1): images [B 3 H W], normalised, to logits [B n_classes], by way of a ResNet (BiT).
-
-    Every weight is drawn from generators seeded by `seed`; the global random state is neither used nor changed.
-    """
+    """R+ViT (§3.1): images [B 3 H W], normalised, to logits [B n_classes], by way of a ResNet (BiT)."""
 
     def __init__(self, config: HybridConfig, seed: int = 0) -> None:
-        super().__init__(config, seed, patch_embed=ResNetEmbed(config.resnet, config.dim, seed))
+        resnet = BiTConfig(config.width, config.layers, config.stem_stride, config.image_size)
+        super().__init__(config, seed, patch_embed=ResNetEmbed(resnet, config.dim, seed))

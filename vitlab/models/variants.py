@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitlab.models.vit import Attention, Block, Queries, ViT, ViTConfig, take
@@ -29,8 +29,6 @@ class VariantConfig(ViTConfig):
     one table that is "shared". Relative embeddings act in every block: with tables of its own, or one shared.
     `attention`: "full", Eq. 5-8, or "axial": two blocks in place of each of `depth`, one within rows, one within
     columns. The paper's is for two-dimensional inputs and says nothing of a class token: there is none here.
-
-    Raises ValueError as `ViTConfig`, for an unknown word, and for words that do not go together.
     """
 
     positions: str = OWN["positions"]  # one of POSITIONS
@@ -109,8 +107,8 @@ class RelativeAttention(Attention):
     """Self-attention with "1-dimensional relative attention" as a bias (App. D.4): softmax((q kᵀ + q rᵀ) / √D_h).
 
     r is the embedding of the offset p_q - p_k between two patches' places in the sequence, see `Offsets`. The paper
-    does not say how a class token takes part; it is at no distance from a patch: in pairs with it the content alone
-    decides. Where the head reads the class token, the last block's own table gets no gradient.
+    does not say how a class token takes part: here the content alone decides in pairs with it. Where the head reads
+    the class token, the last block's own table gets no gradient.
     """
 
     def __init__(self, attention: Attention, offsets: Offsets, *, own: bool) -> None:
@@ -120,36 +118,22 @@ class RelativeAttention(Attention):
         if own:
             self.offsets = offsets
 
-    def bias(self, q: Float[Tensor, "B H T d"]) -> Float[Tensor, "B H T T"]:
-        """Compute what is added to all logits: q rᵀ / √D_h, and 0 in pairs with a class token."""
+    def forward(self, x: Float[Tensor, "B T D"], queries: Queries = None) -> Float[Tensor, "B t D"]:
+        return take(super().forward(x), queries)
+
+    def attend(
+        self, q: Float[Tensor, "B H T d"], k: Float[Tensor, "B H T d"], v: Float[Tensor, "B H T d"]
+    ) -> Float[Tensor, "B H T d"]:
         (offsets,) = self._offsets
         n_patches, n_prefix = offsets.n_patches, q.shape[2] - offsets.n_patches
         of_offsets = (q[:, :, n_prefix:] * self.scale @ offsets().T).contiguous()  # [B heads N 2N - 1]
         # In row i the first key's offset is in column N - 1 - i: one place further to the left in every row.
         strides = (*of_offsets.stride()[:2], 2 * n_patches - 2, 1)
         of_keys = of_offsets.as_strided((*of_offsets.shape[:3], n_patches), strides, n_patches - 1)
-        return F.pad(of_keys, (n_prefix, 0, n_prefix, 0))
-
-    def bias_at(self, q: Float[Tensor, "B H t d"], at: Int64[Tensor, "B t"], n_tokens: int) -> Float[Tensor, "B H t T"]:
-        """Compute the rows of `bias` that are the tokens `at` of every image, from their queries alone."""
-        (offsets,) = self._offsets
-        n_prefix, keys = n_tokens - offsets.n_patches, torch.arange(n_tokens, device=at.device)
-        between_patches = ((at[..., None] >= n_prefix) & (keys >= n_prefix))[:, None]  # [B 1 t T]
-        rows = (keys - at[..., None] + offsets.n_patches - 1).clamp(0, 2 * offsets.n_patches - 2)[:, None]
-        of_keys = (q * self.scale @ offsets().T).gather(-1, rows.expand(-1, q.shape[1], -1, -1))
-        return of_keys * between_patches
-
-    def attend(
-        self, q: Float[Tensor, "B H t d"], k: Float[Tensor, "B H T d"], v: Float[Tensor, "B H T d"], queries: Queries
-    ) -> Float[Tensor, "B H t d"]:
-        if queries is None:
-            bias = self.bias(q)
-        else:
-            at = torch.arange(queries, device=q.device).expand(len(q), -1) if isinstance(queries, int) else queries
-            bias = self.bias_at(q, at, k.shape[2])
+        bias = F.pad(of_keys, (n_prefix, 0, n_prefix, 0))
         in_float32 = q.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
         # a training on a CPU goes without PyTorch's fused kernel, which has no gradient for a mask there and is slower
-        if self.fused_attn and not (self.training and queries is None and in_float32):
+        if self.fused_attn and not (self.training and in_float32):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         return self.attn_drop((q * self.scale @ k.transpose(-2, -1) + bias).softmax(dim=-1)) @ v
 
@@ -263,10 +247,7 @@ class Variant(ViT):
         return self.pos_drop(x if table is None else x + table)
 
     def position_table(self, block: int | None = None) -> Float[Tensor, "1 T D"] | None:
-        """Give the absolute position embeddings of every token, of `block` where each has its own; None where none.
-
-        Raises ValueError where every block has its own and `block` is none of them.
-        """
+        """Give the absolute position embeddings of every token, of `block` where each has its own; None where none."""
         if self.config.positions in ("none", "relative"):
             return None
         if self.config.placed == "every block":

@@ -18,10 +18,7 @@ def nearest_multiples(value: int, unit: int) -> str:
 
 @dataclass(frozen=True)
 class ViTConfig:
-    """Everything that determines a ViT's architecture (Table 1; the default is ViT-B/16 at 224 px).
-
-    Raises ValueError when a value is out of range or the sizes do not divide.
-    """
+    """Everything that determines a ViT's architecture (Table 1; the default is ViT-B/16 at 224 px)."""
 
     image_size: int = 224  # pixels, height = width
     patch_size: int = 16  # pixels, P
@@ -96,8 +93,7 @@ class Attention(nn.Module):
     With `fused_attn` (the default) PyTorch's fused kernel is used, which never forms A. Set it to False to
     compute A in the open: it passes through `attn_drop`, where a hook sees it, [batch, heads, query, key].
 
-    `queries` says which tokens are computed; keys and values are of all. None: every token; a number n: the first n of
-    every image; a tensor [B t]: the tokens at these positions.
+    `queries`: which tokens are computed, from all. None: every; n: the first n; a tensor [B t]: those at its positions.
     """
 
     def __init__(self, dim: int, n_heads: int, dropout: float) -> None:
@@ -120,11 +116,11 @@ class Attention(nn.Module):
             (weight_q, weight_kv), (bias_q, bias_kv) = (p.split([D, 2 * D]) for p in (self.qkv.weight, self.qkv.bias))
             q = F.linear(take(x, queries), weight_q, bias_q).unflatten(2, heads).transpose(1, 2)  # [B heads t D_h]
             k, v = F.linear(x, weight_kv, bias_kv).reshape(B, T, 2, *heads).permute(2, 0, 3, 1, 4)
-        x = self.attend(q, k, v, queries).transpose(1, 2).flatten(2)  # [B heads t D_h] -> [B t D]: heads side by side
+        x = self.attend(q, k, v).transpose(1, 2).flatten(2)  # [B heads t D_h] -> [B t D]: heads side by side
         return self.proj_drop(self.proj(x))  # Eq. 8
 
     def attend(
-        self, q: Float[Tensor, "B H t d"], k: Float[Tensor, "B H T d"], v: Float[Tensor, "B H T d"], queries: Queries
+        self, q: Float[Tensor, "B H t d"], k: Float[Tensor, "B H T d"], v: Float[Tensor, "B H T d"]
     ) -> Float[Tensor, "B H t d"]:
         """Eq. 6 and 7: softmax(q kᵀ / √D_h) v."""
         if self.fused_attn:
@@ -173,9 +169,8 @@ class Block(nn.Module):
 class ViT(nn.Module):
     """The Vision Transformer (§3.1, Fig. 1): images [B 3 H W], normalised, to logits [B n_classes].
 
-    Every weight is drawn from a generator seeded with `seed`; the global random state is neither used nor
-    changed. `patch_embed` replaces the patch embedding: a module from images to tokens [B N D] that has
-    `grid_size` (rows, columns; N = rows · columns) and `patch_size` (pixels), and is initialised already.
+    Every weight is drawn from `seed` alone; the global random state is neither used nor changed. `patch_embed` replaces
+    the patch embedding: a module from images to tokens [B N D], initialised already, with `grid_size` (rows, columns).
     """
 
     def __init__(self, config: ViTConfig, seed: int = 0, patch_embed: nn.Module | None = None) -> None:
@@ -221,12 +216,8 @@ class ViT(nn.Module):
         return self.norm(last(x, queries))
 
     def forward_head(self, tokens: Float[Tensor, "B T D"], pre_logits: bool = False) -> Float[Tensor, "B K"]:
-        """Compute logits from the class token (y of Eq. 4) or, with pool="gap", from the mean over the patches.
-
-        With `pre_logits` return the representation just before the last layer, [B D].
-        """
-        x = tokens[:, 0] if self.config.pool == "class" else tokens.mean(dim=1)
-        x = self.pre_logits(x)
+        """Compute logits from the class token or the mean over patches (Eq. 4); `pre_logits`: what the head reads."""
+        x = self.pre_logits(tokens[:, 0] if self.config.pool == "class" else tokens.mean(dim=1))
         return x if pre_logits else self.head(x)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:

@@ -68,8 +68,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def read_release(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read a ViT of the authors' release (google-research/vision_transformer) by timm's loader, under timm's names.
 
-    timm's models have no hidden layer before the head, which is read here. The metadata are {"n_heads": …}, which no
-    shape of timm's tells.
+    The metadata are {"n_heads": …}, which no shape of timm's tells.
     """
     from timm.models.vision_transformer import VisionTransformer
 
@@ -97,7 +96,7 @@ def read_release(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             )
         model.load_pretrained(str(path))
         state = model.state_dict()
-        if "pre_logits/kernel" in arrays:
+        if "pre_logits/kernel" in arrays:  # timm has no hidden layer before the head
             state["pre_logits.fc.weight"] = torch.from_numpy(arrays["pre_logits/kernel"].T)
             state["pre_logits.fc.bias"] = torch.from_numpy(arrays["pre_logits/bias"])
     except (AttributeError, EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, *DAMAGED) as error:
@@ -141,10 +140,7 @@ def values_hash(state: Mapping[str, Tensor]) -> str:
 
 
 def vit_config(state: Mapping[str, Tensor], path: Path, n_heads: str | None = None) -> ViTConfig:
-    """Tell a timm-keyed ViT's architecture from its shapes; unless `n_heads` is known, heads are taken to be 64 wide.
-
-    Raises ValueError when the file is no plain ViT, or the shapes leave its architecture open.
-    """
+    """Tell a timm-keyed ViT's architecture from its shapes; unless `n_heads` is known, heads are taken to be 64 wide."""
     dimensions = {"patch_embed.proj.weight": 4, "pos_embed": 3, "head.weight": 2}
     dimensions |= {"blocks.0.attn.qkv.weight": 2, "blocks.0.mlp.fc1.weight": 2}
     why, grid = "", grid_side(state)
@@ -219,10 +215,7 @@ def timm_arguments(model: ViT) -> dict[str, Any]:
         raise ValueError(f"a {type(model).__name__} has no counterpart in timm; only the plain ViT can be exported")
     config = model.config
     if config.head != "linear":
-        raise ValueError(
-            "timm's ViT has no hidden layer before its head (head='tanh'); put a new head on with "
-            "models.adapt.with_new_head, or export after fine-tuning"
-        )
+        raise ValueError("timm's ViT has no hidden layer before its head (head='tanh'); export it after fine-tuning")
     return {
         "img_size": config.image_size,
         "patch_size": config.patch_size,
@@ -238,11 +231,7 @@ def timm_arguments(model: ViT) -> dict[str, Any]:
 
 
 def find(name: str) -> tuple[str, Path, str]:
-    """Find the weights of timm's under a name, "hf-hub:OWNER/MODEL" or "local-dir:FOLDER": build name, file, source.
-
-    Raises FileNotFoundError for a folder or file that is not there, ConnectionError as `hub_file`, ValueError for a
-    name without published weights, or a folder that is not timm's.
-    """
+    """Find the weights of timm's under a name, "hf-hub:OWNER/MODEL" or "local-dir:FOLDER": build name, file, source."""
     from timm.models import get_pretrained_cfg, list_pretrained
 
     if name.startswith(PREFIXES):

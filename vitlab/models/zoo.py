@@ -36,9 +36,8 @@ VIT_SIZES: dict[str, dict[str, int]] = {
     "Lab-M": {"dim": 128, "depth": 6, "n_heads": 4, "mlp_dim": 512, "image_size": 32, "n_classes": 10},
     "Lab-B": {"dim": 192, "depth": 8, "n_heads": 6, "mlp_dim": 768, "image_size": 32, "n_classes": 10},
 }
-# One body per size, as for the ViT, whose body stays when its patch changes: with a stem of stride P / 4,
-# "BiT-Lab-Ti/P" does as many FLOPs as "Lab-Ti/P", within 15 %. Of the bodies that do, shallow ones at high
-# resolution learned best in short trainings.
+# One body per size: with a stem of stride P / 4, "BiT-Lab-Ti/P" does as many FLOPs as "Lab-Ti/P", within 15 %. Of the
+# bodies that do, shallow ones at high resolution learned best in short trainings.
 BIT_SIZES: dict[str, dict[str, Any]] = {
     "BiT-Lab-Mu": {"width": 8, "layers": (1, 1)},
     "BiT-Lab-Ti": {"width": 16, "layers": (1, 1, 1, 1)},
@@ -47,8 +46,7 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
     "BiT-Lab-B": {"width": 64, "layers": (1, 1, 1, 1)},
 }
 # Channels of a hybrid's ResNet. As in the paper's R50+ViT-B, the ResNet does about as much as the ViT where the
-# sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8"). R+Lab-Mu has the
-# narrowest ResNet there can be, and does twice the FLOPs of Lab-Mu/8.
+# sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8"); R+Lab-Mu does more.
 HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-M": 16, "R+Lab-B": 32}
 SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
 # Name → file in data/.
@@ -81,10 +79,8 @@ class Pretrained:
     def prepare(self, images: Shaped[Tensor, "..."]) -> Float[Tensor, "B 3 h w"]:
         """Resize, crop and normalise photographs, uint8 [B 3 H W], for this model (§4.1).
 
-        Images of the model's size are left as they are. Others are resized (bicubic, antialiased) until they
-        just cover that size, or 256/224 of it if they are larger than that, and cut to it around the centre.
-
-        Raises ValueError when the images are not uint8 [B, 3, H, W].
+        Images of another size are resized (bicubic, antialiased) until they just cover the model's, or 256/224 of it
+        if they are larger than that, and cut to it around the centre.
         """
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(
@@ -119,12 +115,10 @@ def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
     for a patch of 4), a lab-size hybrid ("R+Lab-Ti/16": the ResNet's total stride, as in the paper's
     "R50+ViT-B/16"), or any name of timm's. Upper and lower case are the same.
 
-    Settings are `n_classes` and `image_size`; of a ViT, hybrid or timm's model `dropout`; of a ViT or hybrid `head`,
-    "linear" or "tanh", and `pool`, "class" or "gap"; of a ViT those of App. D: `positions`, "none", "1d", "2d" or
-    "relative"; `placed`, "stem", "every block" or "shared"; `attention`, "full" or "axial"; see `variants`.
+    Settings are `n_classes` and `image_size`; but for our ResNets `dropout`; of a ViT or hybrid `head`, "linear" or
+    "tanh", and `pool`, "class" or "gap"; of a ViT `positions`, `placed` and `attention`, see `variants.VariantConfig`.
 
-    Raises ValueError for an unknown name (the nearest are named), or a setting the model does not have; also for images
-    larger than `MAX_IMAGE_SIZE`.
+    Raises ValueError for an unknown name (the nearest are named), and a setting that the model does not have.
 
     >>> create("lab-ti/8", n_classes=3).head
     Linear(in_features=64, out_features=3, bias=True)
@@ -145,14 +139,17 @@ def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
         )
     if not size:
         return build_timm(spell(name), settings, seed)
+    if patch != 2 and (patch < 4 or patch % 4):
+        raise ValueError(f"{size}/{patch} cannot be: no ResNet here goes with a patch of {patch}; use 2, 4, 8, 12, 16 …")
     from vitlab.models import convnets  # brings timm, which takes seconds
 
     if size in HYBRID_WIDTHS:
-        stem_stride, layers = convnets.resnet_of_stride(patch)
+        # As the paper's ResNet-50: four stages, or, for a sequence four times as long, no stage 4, whose blocks are put
+        # into stage 3. The stem's stride is 2 at a total of 16 and 8, half the paper's.
+        n_stages = 2 if patch == 2 else 3 if patch % 16 else 4
+        resnet = {"layers": (1,) * (n_stages - 1) + (5 - n_stages,), "stem_stride": patch // 2 ** (n_stages - 1)}
         body = VIT_SIZES[size.removeprefix("R+")] | {"patch_size": patch, "width": HYBRID_WIDTHS[size]} | settings
-        return convnets.Hybrid(convnets.HybridConfig(layers=layers, stem_stride=stem_stride, **body), seed)
-    if patch != 2 and (patch < 4 or patch % 4):
-        raise ValueError(f"{size}/{patch} has no stem to match a ViT's patch of {patch}; use 2, 4, 8, 12, 16 …")
+        return convnets.Hybrid(convnets.HybridConfig(**resnet, **body), seed)
     body = dict(BIT_SIZES[size])
     if patch == 2:  # the stem cannot be finer than a pixel, so twice the width makes up for it
         body["width"] *= 2
@@ -182,10 +179,7 @@ def spell(name: str) -> str:
 
 
 def build_timm(name: str, settings: dict[str, Any], seed: int, **arguments: Any) -> nn.Module:
-    """Make timm's model, its fresh weights drawn from `seed` alone; `arguments` go to timm as they are.
-
-    Raises as `weights.folder_of`, and ValueError for `settings` of `create` that timm's model does not take.
-    """
+    """Make timm's model, its fresh weights drawn from `seed` alone; `arguments` go to timm as they are."""
     import timm
 
     if name.startswith(files.PREFIXES):
@@ -210,9 +204,9 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
 
     `weights` is one of
 
-    - "lab": the weights that come with the project;
-    - "ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32" or "ViT-H/14": the paper's own, pre-trained on ImageNet-21k and
-      published without a head, which is zero here, as at the start of fine-tuning;
+    - "lab" or another of `BUNDLED`: weights that come with the project;
+    - "ViT-B/16" or another of `weights.PAPERS_OWN`: the paper's own, pre-trained on ImageNet-21k and published
+      without a head, which is zero here, as at the start of fine-tuning;
     - a timm name, or a hub name "hf-hub:OWNER/MODEL"; these and the paper's are downloaded, or come from the local
       Hugging Face cache;
     - a path to a safetensors file: one that `save` wrote, or a ViT under timm's names, whose architecture is then read
@@ -222,8 +216,8 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
 
     With `untrained` the same architecture comes with fresh weights drawn from `seed`: the control.
 
-    Raises FileNotFoundError when there is no such file; ConnectionError when weights cannot be downloaded; ValueError
-    for an unknown name, or a file that cannot be read or holds something else.
+    Raises FileNotFoundError, ConnectionError when weights cannot be downloaded, and ValueError for an unknown name, or a
+    file that cannot be read or holds something else.
     """
     text = str(weights)
     path = Path(os.path.expanduser(text))
@@ -348,39 +342,23 @@ def load_named(name: str, path: Path, source: str, untrained: bool, seed: int) -
     return Pretrained.of(model, name, source, {})
 
 
-@dataclass(frozen=True)
-class Size:
-    """A model's size, as Table 1 has it. A ViT has no ResNet, a ResNet has no encoder blocks, a hybrid has both."""
-
-    model: str  # name in the zoo
-    resnet_widths: tuple[int, ...]  # channels of each stage
-    resnet_depth: int  # residual blocks
-    dim: int  # width of the tokens
-    depth: int  # encoder blocks
-    n_heads: int
-    parameters: int
-    flops: int  # of a forward pass for one image; a multiply-add is two
-
-
-def size_of(name: str, image_size: int = 32) -> Size:
-    """Tell the size of a model of ours with ten classes, counted on PyTorch's meta device."""
-    model = make_shapes(partial(create, name, image_size=image_size))
+def size_of(name: str) -> dict[str, Any]:
+    """Tell the size of a lab model at 32 px, as Table 1: its ResNet, its encoder (0 where it has none), FLOPs."""
+    model = make_shapes(partial(create, name))
     config: Any = model.config
     layers = getattr(config, "layers", ())
-    return Size(
-        model=name,
-        resnet_widths=tuple(config.width * 2**stage for stage in range(len(layers))),
-        resnet_depth=sum(layers),
-        dim=getattr(config, "dim", 0),
-        depth=getattr(config, "depth", 0),
-        n_heads=getattr(config, "n_heads", 0),
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        flops=forward_flops(model, torch.empty(1, 3, image_size, image_size, device="meta")),
-    )
+    return {
+        "model": name,
+        "resnet_widths": tuple(config.width * 2**stage for stage in range(len(layers))),  # channels of each stage
+        "resnet_depth": sum(layers),  # residual blocks
+        **{key: getattr(config, key, 0) for key in ("dim", "depth", "n_heads")},
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "flops": forward_flops(model, torch.empty(1, 3, 32, 32, device="meta")),
+    }
 
 
-def lab_sizes() -> list[Size]:
-    """Tell the sizes of all lab models at patch size 8 and 32 px: ViTs, ResNets, hybrids, each from small to large."""
+def lab_sizes() -> list[dict[str, Any]]:
+    """Tell `size_of` all lab models at patch size 8: ViTs, ResNets, hybrids, each from small to large."""
     return [size_of(f"{name}/8") for name in SIZES if not name.startswith("ViT-")]
 
 
@@ -401,5 +379,5 @@ def multiply_adds(name: str, image_size: int, n_classes: int = 10) -> int:
     >>> multiply_adds("Lab-Ti/8", 32)
     3687552
     """
-    model = create(name, n_classes=n_classes, image_size=image_size)
-    return forward_flops(model, torch.zeros(1, 3, image_size, image_size)) // 2
+    model = make_shapes(partial(create, name, n_classes=n_classes, image_size=image_size))
+    return forward_flops(model, torch.empty(1, 3, image_size, image_size, device="meta")) // 2

@@ -122,13 +122,14 @@ def labels(models: Iterable[str]) -> dict[str, str]:
 def sizes_table(sizes: Sequence[Any]) -> str:
     """Write models' sizes (`zoo.size_of`) with their names in legends, as Markdown; of ResNets first and last width."""
     lines = ["| name | in legends | width | depth | heads | parameters | FLOPs |", "|---|---|--:|--:|--:|--:|--:|"]
-    names = labels(size.model for size in sizes)
+    names = labels(size["model"] for size in sizes)
     for size in sizes:
-        resnet = f"{size.resnet_widths[0]}–{size.resnet_widths[-1]}" if size.resnet_widths else ""
-        width = ", then ".join(filter(None, [resnet, f"{size.dim or ''}"]))
-        depth = " + ".join(str(blocks) for blocks in (size.resnet_depth, size.depth) if blocks)
-        counts = f"{size.n_heads or '–'} | {size.parameters:,} | {size.flops / 1e6:.1f} M"
-        lines.append(f"| `{size.model}` | {names[size.model]} | {width} | {depth} | {counts} |")
+        widths, model = size["resnet_widths"], size["model"]
+        resnet = f"{widths[0]}–{widths[-1]}" if widths else ""
+        width = ", then ".join(filter(None, [resnet, f"{size['dim'] or ''}"]))
+        depth = " + ".join(str(blocks) for blocks in (size["resnet_depth"], size["depth"]) if blocks)
+        counts = f"{size['n_heads'] or '–'} | {size['parameters']:,} | {size['flops'] / 1e6:.1f} M"
+        lines.append(f"| `{model}` | {names[model]} | {width} | {depth} | {counts} |")
     return "\n".join(lines)
 
 
