@@ -1,8 +1,6 @@
-"""Cost of few-shot accuracy: every shots, seed and ridge, against scikit-learn's Ridge.
+"""Cost of few-shot accuracy: every shots and seed, against scikit-learn's Ridge(alpha, fit_intercept=False).
 
-scikit-learn's side calls `Ridge(alpha, fit_intercept=False)` for each combination, on features that were drawn,
-z-scored and given the constant feature once for all ridges: what is timed against is its solving alone. Every row
-is a ratio of interleaved pairs in one run, ours, Ridge, Ridge, ours …, and the median of the pairs' ratios.
+Every row is a ratio of interleaved pairs in one run, ours, Ridge, Ridge, ours …, and the median of the pairs' ratios.
 "weights" ends with the weights; "accuracy" goes on to score the test images, the same products for both sides.
 
     OMP_NUM_THREADS=2 python benchmarks/fewshot.py     # 10,000 × 768 features, 100 classes
@@ -18,7 +16,7 @@ import torch
 from sklearn.linear_model import Ridge
 from timing import paired
 
-from vitlab.probes import BIAS, FewShot, classifiers, draw, few_shot
+from vitlab.probes import BIAS, FewShot, classifier, draw, few_shot
 from vitlab.settings import mapped
 
 Sample = tuple[torch.Tensor, torch.Tensor]
@@ -51,22 +49,21 @@ def ridge_each(train: Arrays, test: Arrays | None, n_classes: int, settings: Few
             targets = 2.0 * np.eye(n_classes)[y[drawn]] - 1.0
             if held is not None:
                 held_rows = np.column_stack([(held - mean) / std, np.full(len(held), BIAS)])
-            for ridge in settings.ridges:
-                model = Ridge(alpha=ridge, fit_intercept=False).fit(rows, targets)
-                if held is None:
-                    found.append((mean, std, model.coef_.T))
-                else:
-                    found.append((model.predict(held_rows).argmax(1) == test[1]).mean())
+            model = Ridge(alpha=settings.ridge, fit_intercept=False).fit(rows, targets)
+            if held is None:
+                found.append((mean, std, model.coef_.T))
+            else:
+                found.append((model.predict(held_rows).argmax(1) == test[1]).mean())
     return found
 
 
 def weights_each(train: Arrays, n_classes: int, settings: FewShot) -> list:
-    """Our weights and offsets of every combination, a pair per shots and seed."""
+    """Our weights and offsets, a pair per shots and seed."""
     x, y = train
 
     def solved(which: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         rows = draw(y, n_classes, *which)
-        return classifiers(x[rows], y[rows], n_classes, settings.ridges)
+        return classifier(x[rows], y[rows], n_classes, settings.ridge)
 
     draws = [(shots, seed) for shots in settings.shots for seed in range(settings.n_seeds)]
     return mapped(solved, draws[::-1])[::-1]  # as few_shot does
@@ -75,14 +72,12 @@ def weights_each(train: Arrays, n_classes: int, settings: FewShot) -> list:
 def disagreement(train: Arrays, test: Arrays, n_classes: int, settings: FewShot) -> tuple[float, int]:
     """Largest difference of any score, and the number of predictions that differ, over all combinations."""
     held, largest, differing = test[0], 0.0, 0
-    theirs = iter(ridge_each(train, None, n_classes, settings))
-    for weights, offsets in weights_each(train, n_classes, settings):
-        for i in range(len(settings.ridges)):
-            mean, std, coefficients = next(theirs)
-            wanted = (held - mean) / std @ coefficients[:-1] + BIAS * coefficients[-1]
-            scores = held @ weights[:, i] + offsets[i]
-            largest = max(largest, np.abs(scores - wanted).max())
-            differing += int((scores.argmax(1) != wanted.argmax(1)).sum())
+    ours, theirs = weights_each(train, n_classes, settings), ridge_each(train, None, n_classes, settings)
+    for (weights, offsets), (mean, std, coefficients) in zip(ours, theirs, strict=True):
+        wanted = (held - mean) / std @ coefficients[:-1] + BIAS * coefficients[-1]
+        scores = held @ weights + offsets
+        largest = max(largest, np.abs(scores - wanted).max())
+        differing += int((scores.argmax(1) != wanted.argmax(1)).sum())
     return largest, differing
 
 
@@ -97,20 +92,17 @@ def main() -> None:
     arguments = parser.parse_args()
     n_classes = arguments.classes
     train, test = (sample(n, arguments.dim, n_classes, s) for s, n in enumerate((arguments.images, arguments.test), 1))
-    ridges = tuple(2.0**power for power in range(-2, 18, 2))
-    every = FewShot(ridges=ridges)
+    every = FewShot()
     train_arrays = as_float64(train)
     largest, differing = disagreement(train_arrays, as_float64(test), n_classes, every)
-    scored = len(every.shots) * every.n_seeds * len(ridges) * arguments.test
-    print(f"{arguments.images} × {arguments.dim} features, {n_classes} classes, {len(ridges)} ridges, 3 seeds")
+    scored = len(every.shots) * every.n_seeds * arguments.test
+    print(f"{arguments.images} × {arguments.dim} features, {n_classes} classes, 3 seeds")
     print(f"largest difference of a score {largest:.1e}; {differing} of {scored} predictions differ")
     print(f"\n{'shots':>12}{'':>12}{'ours s':>9}{'Ridge s':>9}{'ratio':>8}")
-    all_images = FewShot(shots=(arguments.images // n_classes,), ridges=ridges, n_seeds=1)
     for name, settings in {
-        **{str(s): FewShot(shots=(s,), ridges=ridges) for s in every.shots},
+        **{str(s): FewShot(shots=(s,)) for s in every.shots},
         "1,5,10,25": every,
-        "all, 1 seed": all_images,
-        "one ridge": FewShot(),
+        "all, 1 seed": FewShot(shots=(arguments.images // n_classes,), n_seeds=1),
     }.items():
         times = paired(
             lambda settings=settings: weights_each(train_arrays, n_classes, settings),

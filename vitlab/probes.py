@@ -29,7 +29,7 @@ class FewShot:
     """Set how few-shot accuracy is measured; the defaults are those of the authors' published evaluator."""
 
     shots: tuple[int, ...] = (1, 5, 10, 25)  # images per class
-    ridges: tuple[float, ...] = (2**10,)  # L2 penalties, on every weight and on the bias's
+    ridge: float = 2**10  # L2 penalty, on every weight and on the bias's
     n_seeds: int = 3  # draws of the images
 
 
@@ -80,7 +80,7 @@ def few_shot(
     settings: FewShot = FewShot(),  # noqa: B008 - frozen
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Measure accuracy (0…1) on every test image, one row per shots, ridge and seed (`seed`, `seed` + 1, …).
+    """Measure accuracy (0…1) on all test images, one row per shots and seed (`seed`, `seed` + 1, …).
 
     As google-research/big_vision's evaluators/fewshot_lsr.py, in float64: `shots` images per class are drawn (the
     authors', where features come in the same order); features are z-scored by their mean and standard deviation (plus
@@ -92,30 +92,22 @@ def few_shot(
     x, y = _as_arrays(train_features, train_labels, "train")
     test_x, test_y = _as_arrays(test_features, test_labels, "test")
 
-    def accuracies(which: tuple[int, int]) -> list[float]:
+    def accuracy(which: tuple[int, int]) -> float:
         drawn = draw(y, n_classes, *which)
-        weights, offsets = classifiers(x[drawn], y[drawn], n_classes, settings.ridges)
-        correct = np.zeros(len(offsets), dtype=int)
+        weights, offsets = classifier(x[drawn], y[drawn], n_classes, settings.ridge)
+        correct = 0
         for start in range(0, len(test_x), _CHUNK):  # scores of all at once may not fit in memory
-            scores = np.tensordot(test_x[start : start + _CHUNK], weights, 1) + offsets
-            correct += (scores.argmax(-1) == test_y[start : start + _CHUNK, None]).sum(0)
-        return (correct / len(test_x)).tolist()
+            scores = test_x[start : start + _CHUNK] @ weights + offsets
+            correct += int((scores.argmax(1) == test_y[start : start + _CHUNK]).sum())
+        return correct / len(test_x)
 
     draws = [(shots, s) for shots in settings.shots for s in range(seed, seed + settings.n_seeds)]
-    scores = mapped(accuracies, draws[::-1])[::-1]  # the last are the largest, which should not come last
-    rows = [
-        (shots, ridge, draw_seed, accuracy)
-        for (shots, draw_seed), of_draw in zip(draws, scores, strict=True)
-        for ridge, accuracy in zip(settings.ridges, of_draw, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=["shots", "ridge", "seed", "accuracy"])
+    accuracies = mapped(accuracy, draws[::-1])[::-1]  # the last are the largest, which should not come last
+    return pd.DataFrame(draws, columns=["shots", "seed"]).assign(accuracy=accuracies)
 
 
 def draw(labels: Int64[ndarray, " N"], n_classes: int, shots: int, seed: int) -> Int64[ndarray, " n"]:
-    """Draw indices of `shots` images of every class, class by class; fewer shots of the same seed are among them.
-
-    Raises ValueError where a label is not one of the `n_classes`, or a class has fewer than `shots` images.
-    """
+    """Draw indices of `shots` images of every class, class by class; fewer shots of the same seed are among them."""
     counts = np.bincount(labels, minlength=n_classes)
     if len(counts) > n_classes:
         raise ValueError(f"labels run from 0 to {labels.max()}, but 0 to {n_classes - 1} is expected")
@@ -130,38 +122,26 @@ def draw(labels: Int64[ndarray, " N"], n_classes: int, shots: int, seed: int) ->
     return np.concatenate([generator.permutation(indices)[:shots] for indices in by_class])
 
 
-def classifiers(
-    features: Float[ndarray, "n D"], labels: Int64[ndarray, " n"], n_classes: int, ridges: Sequence[float]
-) -> tuple[Float[ndarray, "D R K"], Float[ndarray, "R K"]]:
-    """Fit one linear classifier per ridge: `features @ weights[:, r] + offsets[r]` are its scores.
-
-    Normalisation and the constant feature are folded into them, so they take features as the model gives them.
-    """
+def classifier(
+    features: Float[ndarray, "n D"], labels: Int64[ndarray, " n"], n_classes: int, ridge: float
+) -> tuple[Float[ndarray, "D K"], Float[ndarray, " K"]]:
+    """Fit (weights, offsets): `features @ weights + offsets` are the scores of features as the model gives them."""
     x, mean = np.full((features.shape[0], features.shape[1] + 1), BIAS), features.mean(0)
     # In place: with many images these passes over memory cost as much as the solving.
     np.subtract(features, mean, out=x[:, :-1])
     std = np.sqrt(np.einsum("nd,nd->d", x[:, :-1], x[:, :-1]) / len(x)) + 1e-5  # the authors' floor
     x[:, :-1] /= std
-    weights = ridge_weights(x, 2.0 * np.eye(n_classes)[labels] - 1.0, ridges)
-    weights[:-1] /= std[:, None, None]
-    return weights[:-1], BIAS * weights[-1] - np.tensordot(mean, weights[:-1], 1)
+    weights = ridge_weights(x, 2.0 * np.eye(n_classes)[labels] - 1.0, ridge)
+    weights[:-1] /= std[:, None]
+    return weights[:-1], BIAS * weights[-1] - mean @ weights[:-1]
 
 
-def ridge_weights(
-    x: Float[ndarray, "n D"], y: Float[ndarray, "n K"], ridges: Sequence[float]
-) -> Float[ndarray, "D R K"]:
-    """Solve W = (XᵀX + λI)⁻¹XᵀY for every ridge λ, by Xᵀ(XXᵀ + λI)⁻¹Y where there are more features than rows.
-
-    Several ridges share an eigendecomposition QΛQᵀ, in whose basis each costs a product.
-    """
+def ridge_weights(x: Float[ndarray, "n D"], y: Float[ndarray, "n K"], ridge: float) -> Float[ndarray, "D K"]:
+    """Solve W = (XᵀX + λI)⁻¹XᵀY for the ridge λ, by Xᵀ(XXᵀ + λI)⁻¹Y where there are more features than rows."""
     wide = x.shape[0] < x.shape[1]
     gram, right = (x @ x.T, y) if wide else (x.T @ x, x.T @ y)
-    if len(ridges) == 1:
-        solution = np.linalg.solve(gram + ridges[0] * np.eye(len(gram)), right)[:, None]
-        return np.tensordot(x.T, solution, 1) if wide else solution
-    eigenvalues, vectors = np.linalg.eigh(gram)
-    shares = (vectors.T @ right)[:, None] / (eigenvalues[:, None] + np.asarray(ridges))[..., None]
-    return np.tensordot(x.T @ vectors if wide else vectors, shares, 1)
+    solution = np.linalg.solve(gram + ridge * np.eye(len(gram)), right)
+    return x.T @ solution if wide else solution
 
 
 # --- linear probe -----------------------------------------------------------------------------------------------------

@@ -636,7 +636,7 @@ generator = np.random.default_rng(SEED)
 X, Y = generator.normal(size=(10, 300)), 2.0 * np.eye(10) - 1.0
 wanted = np.linalg.solve(X.T @ X + 7.0 * np.eye(300), X.T @ Y)
 assert np.allclose(small_solve(X, Y, 7.0), wanted, atol=1e-10)
-assert np.allclose(small_solve(X, Y, 7.0), probes.ridge_weights(X, Y, [7.0])[:, 0], atol=1e-10)
+assert np.allclose(small_solve(X, Y, 7.0), probes.ridge_weights(X, Y, 7.0), atol=1e-10)
 
 # %% [markdown]
 # ## Summary

@@ -140,7 +140,9 @@ def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
     if not size:
         return build_timm(spell(name), settings, seed)
     if patch != 2 and (patch < 4 or patch % 4):
-        raise ValueError(f"{size}/{patch} cannot be: no ResNet here goes with a patch of {patch}; use 2, 4, 8, 12, 16 …")
+        raise ValueError(
+            f"{size}/{patch} cannot be: no ResNet here goes with a patch of {patch}; use 2, 4, 8, 12, 16 …"
+        )
     from vitlab.models import convnets  # brings timm, which takes seconds
 
     if size in HYBRID_WIDTHS:
