@@ -29,14 +29,7 @@ def attention_maps(model: nn.Module, images: Tensor) -> list[Float[Tensor, "B H 
 
     `model` is any ViT with `.blocks`: ours, or timm's vit, deit, beit, eva, CLIP, SigLIP, DINO, hybrids …; `images`
     [B 3 H W] are normalised as it expects. 128 images through ViT-B/16 at 224 px are 2.9 GB: for more than a few use
-    `reduce_attention`.
-
-    Raises ValueError, saying why, for a model or images whose attention cannot be had.
-
-    >>> import timm
-    >>> model = timm.create_model("test_vit", num_classes=10)
-    >>> [tuple(a.shape) for a in attention_maps(model, torch.zeros(1, 3, 160, 160))][:2]
-    [(1, 2, 101, 101), (1, 2, 101, 101)]
+    `reduce_attention`. Raises ValueError, saying why, for a model or images whose attention cannot be had.
     """
     return reduce_attention(model, images, {"maps": lambda block, attn: attn})["maps"]
 
@@ -50,8 +43,6 @@ def reduce_attention(
     attn is float32 (float64 in a float64 model). One that works in place changes what those after it see, never the
     model. `by_heads` gives a few heads at a time, [B h T T], small enough for the cache; faster. What a reducer
     returns, a tensor or None, is then joined along dimension 1. The lists over blocks come back, by name.
-
-    Raises ValueError as `attention_maps`. Whatever a reducer raises comes through; the model is restored.
     """
     n_tokens = count_tokens(model, images)
     found: dict[str, list] = {name: [] for name in reducers}
@@ -82,8 +73,6 @@ def attention_gradients(
     The gradient needs the matrix inside the computation, so fused calls are replaced by open-coded ones; logits then
     agree to rounding only. All blocks and the graph are kept: for a few images. No parameter's `.grad` is touched.
     `targets` [B] are classes; None takes the class with the largest logit.
-
-    Raises ValueError as `attention_maps`, and for a model that checkpoints its activations or returns no logits.
     """
     n_tokens = count_tokens(model, images)
     if getattr(model, "grad_checkpointing", False):
@@ -134,18 +123,17 @@ def _run(model: nn.Module, images: Tensor, n_tokens: int, see: Callable[..., Ten
 
 
 class _Tap(TorchFunctionMode):
-    """See every torch call; show the attention of the block that is running.
+    """See every torch call; show the attention of the block that is running, once, to `see(block, n_heads, rows)`.
 
-    `see(block, n_heads, rows)` is called once a block; `rows(heads=slice)` forms the attention of some heads. What it
-    returns, unless None, multiplies v in the model's place.
+    `rows(heads=slice)` forms the attention of some heads. What `see` returns, unless None, multiplies v in its place.
     """
 
     def __init__(self, batch: int, n_tokens: int, see: Callable[..., Tensor | None]) -> None:
         super().__init__()
         self.batch, self.n_tokens, self.see = batch, n_tokens, see
-        self.block: int | None = None  # the block that is running
+        self.block: int | None = None  # the one that is running
         self.n_done = 0  # blocks that have run
-        self.seen = False  # its attention
+        self.seen = False  # the running block's attention
         self.softmaxes: list[Tensor] = []  # results of softmax in it that no product has used yet
 
     def enter(self, number: int, block: nn.Module, args: tuple) -> None:
@@ -244,8 +232,7 @@ def softmax_rows(
 # --- how a model cuts an image into tokens ----------------------------------------------------------------------------
 def n_prefix_tokens(model: nn.Module) -> int:
     """Count the tokens before the patches: 0, 1 (class), 2 (class and distillation), or more (registers)."""
-    count = getattr(model, "num_prefix_tokens", None)
-    if not isinstance(count, int):
+    if not isinstance(count := getattr(model, "num_prefix_tokens", None), int):
         raise _no_plain_vit(model, "`.num_prefix_tokens`")
     return count
 
@@ -253,8 +240,7 @@ def n_prefix_tokens(model: nn.Module) -> int:
 def reads_class_token(model: nn.Module) -> bool:
     """Tell whether the head reads the class token and not the patches: BEiT, EVA-02 … have one that it ignores.
 
-    timm's `global_pool` says so, and a head without a pooling, as ours, reads it. A distilled DeiT counts as reading
-    the class token, although its head reads the distillation token as well.
+    A head without a pooling, as ours, reads it. So does a distilled DeiT's, and the distillation token as well.
     """
     holders = (model, getattr(model, "embeds", None))  # the latter in timm's NaFlexViT
     has_one = n_prefix_tokens(model) > 0 and any(getattr(each, "cls_token", None) is not None for each in holders)
@@ -293,19 +279,11 @@ def patch_embedding(model: nn.Module) -> nn.Module:
 
 
 def count_tokens(model: nn.Module, images: Tensor) -> int:
-    """Count the tokens of one image; refuse what is no sequence of blocks over patches, and images it cannot take."""
+    """Count the tokens of one image; refuse what is no sequence of blocks over patches, and images not normalised."""
     blocks = getattr(model, "blocks", None)
     if not isinstance(blocks, nn.Sequential | nn.ModuleList) or len(blocks) == 0:
         raise _no_plain_vit(model, "`.blocks`")
-    n_tokens, embed = n_prefix_tokens(model) + math.prod(grid_size(model, images)), patch_embedding(model)
-    channels = next((m.in_channels for m in embed.modules() if isinstance(m, nn.Conv2d)), images.shape[1])
-    fixed = getattr(embed, "img_size", None) is not None and getattr(embed, "strict_img_size", True)
-    expected = (channels, *(embed.img_size if fixed else images.shape[2:]))
-    if tuple(images.shape[1:]) != expected:
-        raise ValueError(
-            f"images are {list(images.shape)}, expected {['batch', *expected]}; convert or resize them, or build the "
-            "model for another size (timm: img_size=…, or dynamic_img_size=True for any)"
-        )
+    n_tokens = n_prefix_tokens(model) + math.prod(grid_size(model, images))
     extreme = images.detach().abs().amax().item()
     if not images.is_floating_point() or not extreme < 64:  # also true of NaN
         raise ValueError(

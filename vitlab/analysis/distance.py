@@ -37,8 +37,7 @@ def attention_distance(
 
     Prefix tokens are dropped as queries and as keys. What happens to the mass that was on them is the mode:
     "paper" leaves the rows as they are, as the authors' code does, so that this mass counts as distance 0;
-    "renormalized" makes each row sum to 1 again (a row with no mass on patches counts 0). Show that mass with it
-    (`distance_and_mass`). Raises ValueError for attn that does not fit grid and n_prefix or whose rows do not sum to 1.
+    "renormalized" makes each row sum to 1 again (a row with no mass on patches counts 0).
     """
     check_attention(attn, grid, n_prefix)
     return distance_reducer(grid, stride, n_prefix, mode)(0, widen(attn))
@@ -73,10 +72,7 @@ def mass_reducer(n_prefix: int) -> Callable[[int, Tensor], Tensor]:
 
 
 def mean_attention_distance(model: nn.Module, images: Tensor, mode: str = "paper") -> Float[Tensor, "B L H"]:
-    """Compute `attention_distance` of every image, block and head, in input pixels; the paper averages 128 images.
-
-    Raises ValueError as `reduce_attention`, and for an unknown mode.
-    """
+    """Compute `attention_distance` of every image, block and head, in input pixels; the paper averages 128 images."""
     return distance_and_mass(model, images, mode)[0]
 
 

@@ -12,10 +12,9 @@ CUTOFF = 0.25  # cycles per pixel up to which a spatial frequency is low; 0.5 is
 
 
 def embedding_filters(model: nn.Module) -> Float[Tensor, "D 3 P Q"]:
-    """Copy the D filters of the patch embedding E, each a small colour image: E of Eq. 1, unflattened.
+    """Copy the D filters of the patch embedding, each a small colour image: E of Eq. 1, unflattened.
 
-    Raises ValueError for a model whose patches are not cut from an RGB image: a hybrid's 1 x 1 patches of a feature
-    map, or stems of several layers, have no RGB filters.
+    Raises ValueError for a model whose patches are not cut from an RGB image: a hybrid, a stem of several layers.
     """
     embed = patch_embedding(model)
     projection = getattr(embed, "proj", None)
@@ -35,10 +34,9 @@ def embedding_filters(model: nn.Module) -> Float[Tensor, "D 3 P Q"]:
 def filter_components(
     filters: Real[Tensor, "D 3 P Q"], n: int = 28
 ) -> tuple[Float[Tensor, "n 3 P Q"], Float[Tensor, " n"]]:
-    """Compute the first principal components of the filters (the D filters are the samples), and their variance.
+    """Compute the first principal components of the D filters, each of norm 1, and their shares of the total variance.
 
-    The mean filter is subtracted. A component's sign is free; here its largest entry in magnitude is positive. Returns
-    (components, each of norm 1, by falling variance; share of the total variance of each).
+    The mean filter is subtracted. A component's sign is free; here its largest entry in magnitude is positive.
     """
     samples = filters.detach().flatten(1).double()
     if not 1 <= n <= min(samples.shape):
@@ -53,20 +51,14 @@ def filter_components(
 
 
 def filter_tiles(components: Float[Tensor, "n 3 P Q"]) -> Float[Tensor, "n 3 P Q"]:
-    """Scale each component to 0…1 for display, its minimum and maximum taken over the three channels together.
-
-    The paper does not say how it scales: this is our choice. A constant component becomes 0.5.
-    """
+    """Scale each component to 0…1 for display, over its channels together (the paper does not say how it scales)."""
     low, high = components.amin((1, 2, 3), keepdim=True), components.amax((1, 2, 3), keepdim=True)
     span = high - low
     return torch.where(span > 0, (components - low) / span.clamp_min(torch.finfo(span.dtype).tiny), 0.5)
 
 
 def low_frequency_share(components: Real[Tensor, "n 3 P Q"]) -> Float[Tensor, " n"]:
-    """Compute the share of each component's spectral energy at spatial frequencies up to `CUTOFF` (C11).
-
-    Channels are taken together. White noise gives `white_noise_share`.
-    """
+    """Compute the share of each component's spectral energy, over its channels, at frequencies up to `CUTOFF` (C11)."""
     energy = torch.fft.fft2(components.double()).abs().square()
     low = _low_frequencies(*components.shape[-2:]).to(energy.device)
     total = energy.sum((1, 2, 3)).clamp_min(torch.finfo(energy.dtype).tiny)

@@ -10,10 +10,7 @@ from vitlab.analysis.attention import widen
 
 
 def patch_coverage(masks: Shaped[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, "B rows cols"]:
-    """Compute the share of each patch's pixels that belong to the object, on which the masks (bool) are True.
-
-    Raises ValueError when the masks are not bool, or their size is not a multiple of the grid.
-    """
+    """Compute the share of each patch's pixels that belong to the object, on which the masks (bool) are True."""
     if masks.dtype != torch.bool:
         raise ValueError(f"masks are {masks.dtype}, expected torch.bool, True on the object; give masks > 0, say")
     height, width = masks.shape[-2:]
@@ -28,8 +25,7 @@ def patch_coverage(masks: Shaped[Tensor, "B height width"], grid: tuple[int, int
 def mass_inside(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B height width"]) -> Float[Tensor, " B"]:
     """Compute the share of a map's mass inside the object, each patch's mass spread evenly over its pixels (C14).
 
-    A uniform map gives exactly `area_share`; a map with no mass at all gives NaN. Raises ValueError as
-    `patch_coverage`, and for maps with values that are negative, infinite or NaN.
+    A uniform map gives exactly `area_share`; a map with no mass at all gives NaN.
     """
     _check(maps)
     maps = widen(maps)  # counts are maps too
@@ -43,10 +39,7 @@ def area_share(masks: Shaped[Tensor, "B height width"]) -> Float[Tensor, " B"]:
 
 
 def pointing_hit(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B height width"]) -> Bool[Tensor, " B"]:
-    """Play the pointing game: is the patch of the largest value mostly object (at least half of its pixels)? (C14)
-
-    Raises ValueError as `mass_inside`.
-    """
+    """Play the pointing game: is the patch of the largest value mostly object (at least half of its pixels)? (C14)"""
     _check(maps)
     coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2]))
     best = maps.flatten(1).argmax(1, keepdim=True)

@@ -36,9 +36,8 @@ def position_grid(model: nn.Module) -> tuple[int, int]:
 def position_embeddings(model: nn.Module, block: int | None = None) -> Float[Tensor, "N D"]:
     """Copy the position embedding of every patch, row by row. Those of prefix tokens, at the front, are dropped.
 
-    Of a table of columns and one of rows (App. D.4) it is the two together. `block` is asked of a model in which every
-    block has embeddings of its own, and of no other. Raises ValueError as `position_grid`, and for a block that is
-    missing or is not there.
+    `block` is asked of a model in which every block has embeddings of its own (App. D.4), and of no other. Raises
+    ValueError as `position_grid`, and for a block that is missing or is not there.
     """
     rows, cols = position_grid(model)
     table = _table(model, block).flatten(1, -2)[0]
@@ -48,8 +47,7 @@ def position_embeddings(model: nn.Module, block: int | None = None) -> Float[Ten
 def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Float[Tensor, "rows cols rows cols"]:
     """Compute the cosine similarity of every patch's position embedding with every other, -1…1; float32 or better.
 
-    Tile [i, j] is the map of similarities to the patch in row i, column j, as in Fig. 7 centre. Raises ValueError when
-    pos does not fit the grid, holds NaN, or has a row of zeros, which has no direction.
+    Tile [i, j] is the map of similarities to the patch in row i, column j, as in Fig. 7 centre.
     """
     rows, cols = grid
     check_fit(pos, grid)
@@ -65,7 +63,7 @@ def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Flo
 def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> float:
     """Compute Spearman's rank correlation of similarity with nearness (minus the distance), over all pairs (C10).
 
-    1: the nearer, the more similar; 0: no relation; NaN: all are equally similar. Of no patch with itself.
+    1: the nearer, the more similar; 0: no relation; NaN: all are equally similar.
     """
     down, across, values = _pairs(similarity)
     return float(stats.spearmanr(-torch.hypot(down.double(), across.double()), values).statistic)
@@ -75,8 +73,7 @@ def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple
     """Compute how much more similar patches of one row, and of one column, are than others equally far apart (C10).
 
     Pairs in a row (column) at distance d are compared with pairs in neither at distances within half a patch of d,
-    and the difference is averaged over d: what nearness alone explains cancels. Returns (row excess, column excess), in
-    units of cosine similarity; NaN for a grid with no pair to compare with.
+    and the difference is averaged over d: what nearness alone explains cancels. NaN where no pair is to compare with.
     """
     down, across, values = _pairs(similarity)
     distance = torch.hypot(down.double(), across.double())

@@ -37,11 +37,11 @@ def attention_rollout(
     """Roll attention out from where the head reads to every patch, in one pass over the images.
 
     That is the row of the class token, as in the paper, or the mean over the rows of all patches for a head that reads
-    those (`reads_class_token`). Values are the row of the product itself: they sum to 1 together with what stays on
-    prefix tokens. For the paper's picture divide by the maximum (`overlay`).
+    those (`reads_class_token`). Values sum to 1 together with what stays on prefix tokens. For the paper's picture
+    divide by the maximum (`overlay`).
 
     `head_fusion`: over heads, "mean" (the paper), "max" or "min". `discard_ratio`: share of each image's smallest fused
-    attention to patches set to 0 in each block; paper: 0. Raises ValueError as `reduce_attention`.
+    attention to patches set to 0 in each block; paper: 0.
     """
     grid, n_prefix, from_class = grid_size(model, images), n_prefix_tokens(model), reads_class_token(model)
     update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)
@@ -61,7 +61,7 @@ def rollout_from_maps(
     """Compute `attention_rollout` of attention maps at hand, first block first.
 
     `class_token`: start from token 0, the class token, and not from all patches alike, for a head that reads it; None
-    does so where there is any prefix token. Raises ValueError for a map that does not fit grid and n_prefix.
+    does so where there is any prefix token.
     """
     from_class = n_prefix > 0 if class_token is None else class_token
     update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)
@@ -141,8 +141,7 @@ def gradient_rollout(model: nn.Module, images: Tensor, targets: Tensor | None = 
     """Compute the gradient-weighted rollout of Chefer et al. (ICCV 2021), specific to a class: not the paper's.
 
     R = (I + Ē_L) ··· (I + Ē_1), where Ē is the mean over heads of the positive part of attention times the gradient
-    of the class's logit, from where the head reads. Rows are not normalised. `targets` and errors are those of
-    `attention_gradients`.
+    of the class's logit, from where the head reads. Rows are not normalised. `targets`: see `attention_gradients`.
     """
     maps, grads = attention_gradients(model, images, targets)
     n_prefix = n_prefix_tokens(model)
@@ -155,9 +154,8 @@ def gradient_rollout(model: nn.Module, images: Tensor, targets: Tensor | None = 
 def overlay(
     rollout: Float[Tensor, "B rows cols"], size: tuple[int, int], smooth: bool = True
 ) -> Float[Tensor, "B height width"]:
-    """Divide rollout by its maximum and enlarge it to (height, width) pixels, to multiply the image with (Fig. 6).
+    """Divide rollout by its maximum, then enlarge it to (height, width) pixels, to multiply the image with (Fig. 6).
 
-    The map is divided before it is enlarged, as by the authors: a lone bright patch loses some height to the blur.
     `smooth`: bilinear, as the paper's picture; False gives the exact patch grid, one value a patch.
     """
     weights = rollout / rollout.amax((1, 2), keepdim=True).clamp_min(torch.finfo(rollout.dtype).tiny)

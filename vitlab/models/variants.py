@@ -99,9 +99,6 @@ class Offsets(nn.Module):
         self.n_patches = n_patches
         self.pos_embed_offsets = nn.Parameter(torch.zeros(2 * n_patches - 1, head_dim))
 
-    def forward(self) -> Float[Tensor, "R d"]:
-        return self.pos_embed_offsets
-
 
 class RelativeAttention(Attention):
     """Self-attention with "1-dimensional relative attention" as a bias (App. D.4): softmax((q kᵀ + q rᵀ) / √D_h).
@@ -126,7 +123,7 @@ class RelativeAttention(Attention):
     ) -> Float[Tensor, "B H T d"]:
         (offsets,) = self._offsets
         n_patches, n_prefix = offsets.n_patches, q.shape[2] - offsets.n_patches
-        of_offsets = (q[:, :, n_prefix:] * self.scale @ offsets().T).contiguous()  # [B heads N 2N - 1]
+        of_offsets = (q[:, :, n_prefix:] * self.scale @ offsets.pos_embed_offsets.T).contiguous()  # [B heads N 2N - 1]
         # In row i the first key's offset is in column N - 1 - i: one place further to the left in every row.
         strides = (*of_offsets.stride()[:2], 2 * n_patches - 2, 1)
         of_keys = of_offsets.as_strided((*of_offsets.shape[:3], n_patches), strides, n_patches - 1)

@@ -125,10 +125,9 @@ def difference(model: nn.Module, state: Mapping[str, Tensor], n_heads: str | Non
     return words
 
 
-def name_some(keys: list[str], count: int = 4) -> str:
-    """Name the first of the keys, and say how many more there are."""
-    more = f" and {len(keys) - count} more" if len(keys) > count else ""
-    return ", ".join(keys[:count]) + more
+def name_some(keys: list[str]) -> str:
+    """Name the first four of the keys, and say how many more there are."""
+    return ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
 
 
 def values_hash(state: Mapping[str, Tensor]) -> str:
@@ -140,7 +139,7 @@ def values_hash(state: Mapping[str, Tensor]) -> str:
 
 
 def vit_config(state: Mapping[str, Tensor], path: Path, n_heads: str | None = None) -> ViTConfig:
-    """Tell a timm-keyed ViT's architecture from its shapes; unless `n_heads` is known, heads are taken to be 64 wide."""
+    """Tell a ViT's architecture from timm's keys and its shapes; heads are taken to be 64 wide unless `n_heads` is known."""
     dimensions = {"patch_embed.proj.weight": 4, "pos_embed": 3, "head.weight": 2}
     dimensions |= {"blocks.0.attn.qkv.weight": 2, "blocks.0.mlp.fc1.weight": 2}
     why, grid = "", grid_side(state)
@@ -293,22 +292,18 @@ def hub_file(repo_id: str, filename: str, revision: str | None = None) -> Path:
     cached = try_to_load_from_cache(repo_id, filename, revision=revision)
     if isinstance(cached, str):
         return Path(cached)
-    if constants.HF_HUB_OFFLINE or not is_reachable(constants.ENDPOINT):
-        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} cannot be reached"
+    why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else ""
+    try:
+        if not why:
+            urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=2).close()
+    except urllib.error.HTTPError:
+        pass  # it refused, so it is there
+    except (OSError, ValueError, HTTPException):  # no answer, no address, no HTTP
+        why = f"{constants.ENDPOINT} cannot be reached"
+    if why:
         raise ConnectionError(
             f"{filename} of {repo_id} is not in the local cache {constants.HF_HUB_CACHE}, and {why}; go online without "
             "HF_HUB_OFFLINE, point HF_HOME at a cache that has it or HF_ENDPOINT at a mirror, or give a local file, as "
             "NAME@FILE, or a local folder with config.json and model.safetensors"
         )
     return Path(hf_hub_download(repo_id, filename, revision=revision))
-
-
-def is_reachable(address: str, seconds: float = 2.0) -> bool:
-    """Tell whether a server answers at all."""
-    try:
-        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=seconds).close()
-    except urllib.error.HTTPError:
-        return True  # it refused, so it is there
-    except (OSError, ValueError, HTTPException):  # no answer, no address, no HTTP
-        return False
-    return True

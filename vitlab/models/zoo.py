@@ -218,8 +218,8 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
 
     With `untrained` the same architecture comes with fresh weights drawn from `seed`: the control.
 
-    Raises FileNotFoundError, ConnectionError when weights cannot be downloaded, and ValueError for an unknown name, or a
-    file that cannot be read or holds something else.
+    Raises FileNotFoundError, ConnectionError when weights cannot be downloaded, and ValueError for an unknown name, or
+    a file that cannot be read or holds something else.
     """
     text = str(weights)
     path = Path(os.path.expanduser(text))

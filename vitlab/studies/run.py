@@ -269,7 +269,7 @@ def similarity_of(model: nn.Module) -> Tensor | None:
         table = positions.position_embeddings(model, 0 if place == "every block" else None)
         return positions.position_similarity(table.float().cpu(), grid)
     offsets, n = next(part for part in model.modules() if isinstance(part, Offsets)), math.prod(grid)
-    table = nn.functional.normalize(offsets().detach().float().cpu(), dim=1)
+    table = nn.functional.normalize(offsets.pos_embed_offsets.detach().float().cpu(), dim=1)
     place_of = torch.arange(n)
     return (table @ table[n - 1])[n - 1 - (place_of[:, None] - place_of)].reshape(*grid, *grid)  # row n - 1: offset 0
 
