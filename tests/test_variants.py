@@ -10,14 +10,7 @@ from weights import randomise
 from vitlab.analysis import attention, positions, rollout
 from vitlab.models import variants, weights, zoo
 from vitlab.models.adapt import resize_positions, with_new_head
-from vitlab.models.variants import (
-    AxialAttention,
-    Offsets,
-    PlacedBlock,
-    PositionTable,
-    RelativeAttention,
-    Variant,
-)
+from vitlab.models.variants import AxialAttention, Offsets, PlacedBlock, PositionTable, RelativeAttention, Variant
 from vitlab.models.vit import Attention, Block, ViT, ViTConfig
 
 BODY = {"image_size": 32, "patch_size": 8, "dim": 16, "depth": 2, "n_heads": 2, "mlp_dim": 24, "n_classes": 5}
@@ -120,7 +113,7 @@ def test_only_without_positions_is_the_order_of_patches_of_no_consequence(option
         torch.testing.assert_close(features[0][:, order], features[1], atol=1e-5, rtol=0)
 
 
-@every
+@some
 def test_flops_are_as_many_as_the_formula_says(options):
     dim, n_patches, mlp = 16, 16, 24
     n_tokens = n_patches + (options.get("pool") != "gap")
@@ -128,11 +121,10 @@ def test_flops_are_as_many_as_the_formula_says(options):
     dense = 2 * n_tokens * (4 * dim * dim + 2 * dim * mlp)
     of_offsets = 2 * n_patches * (2 * n_patches - 1) * dim if options["positions"] == "relative" else 0
     block = dense + 2 * 2 * n_tokens * keys * dim + of_offsets
-    wanted = len(small(**options).blocks) * block + 2 * n_patches * 3 * 64 * dim + 2 * dim * 5
-    for device in ("cpu", "meta"):
-        with torch.device(device):
-            model = variants.build(BODY | options)
-        assert zoo.forward_flops(model, torch.zeros(1, 3, 32, 32, device=device)) == wanted
+    with torch.device("meta"):
+        model = variants.build(BODY | options)
+    wanted = len(model.blocks) * block + 2 * n_patches * 3 * 64 * dim + 2 * dim * 5
+    assert zoo.forward_flops(model, torch.zeros(1, 3, 32, 32, device="meta")) == wanted
 
 
 def test_the_plain_variant_is_the_plain_class_and_its_logits_are_timm_s_to_the_bit():
@@ -321,15 +313,12 @@ def spy_attention(model, x):
     return maps
 
 
-between_all_patches = pytest.mark.parametrize("options", [each for each in ALL if "attention" not in each], ids=name_of)
-
-
 def test_axial_attention_is_not_captured():
     with pytest.raises(ValueError, match=r"block 0 has shape \[12, 2, 4, 4\], expected \[3, heads, 16, 16\]"):
         attention.attention_maps(small(**AXIAL[0]), images())
 
 
-@between_all_patches
+@pytest.mark.parametrize("options", [FULL[0], FULL[5], FULL[8], FULL[7] | {"pool": "gap"}], ids=name_of)
 def test_analyses_capture_attention_exactly(options):
     model = small(**options).eval()
     wanted = spy_attention(model, images())

@@ -80,21 +80,6 @@ def test_the_seed_alone_determines_the_weights(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"),
-    [
-        ("Lab-Ty/8", "Lab-Ti/8"),
-        ("Lab-Ti", "Lab-Ti/8"),
-        ("vit_tinny_patch16_224", "vit_tiny_patch16_224"),
-        ("ViT-B", "ViT-B/"),
-    ],
-)
-def test_an_unknown_name_is_told_its_neighbours(name, nearest):
-    for function in (zoo.create, zoo.load):
-        with pytest.raises(ValueError, match=nearest):
-            function(name)
-
-
-@pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
         ("Lab-Ti/8", {"image_size": 30}, "image_size 30 is not divisible by patch_size 8"),
@@ -112,8 +97,7 @@ def test_settings_a_model_does_not_have(name, settings, message):
         zoo.create(name, **settings)
 
 
-@pytest.mark.parametrize("name", ["Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8", "test_vit"])
-@pytest.mark.parametrize("size", [4104, 99999999999999999999])
+@pytest.mark.parametrize(("name", "size"), [("Lab-Ti/8", 4104), ("test_vit", 99999999999999999999)])
 def test_images_too_large_for_any_model(name, size):
     with pytest.raises(ValueError, match=f"image_size {size} is too large; models here take up to 4096 pixels a side"):
         zoo.create(name, image_size=size)
@@ -122,6 +106,9 @@ def test_images_too_large_for_any_model(name, size):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("Lab-Ty/8", "nearest: .*Lab-Ti/8"),
+        ("Lab-Ti", "nearest: .*Lab-Ti/8"),
+        ("vit_tinny_patch16_224", "nearest: .*vit_tiny_patch16_224"),
         ("Lab-Ti/" + "9" * 5000, "model 'Lab-Ti/999.* is unknown"),
         ("x" * 5000, "model 'xxx.* is unknown"),
         ("hf-hub:a/b/c", "must be in the form 'repo_name' or 'namespace/repo_name': 'a/b/c'"),
@@ -142,6 +129,7 @@ def test_names_that_are_none(name, message):
     [
         ("Lab-Ti/8", {"n_classes": 5, "image_size": 64, "head": "tanh", "dropout": 0.1}),
         ("BiT-Lab-Ti/4", {"n_classes": 5}),
+        ("R+Lab-Mu/8", {"pool": "gap"}),
         ("test_vit", {"n_classes": 5, "image_size": 32}),
     ],
 )
@@ -199,10 +187,8 @@ RESNET = {"width": 8, "layers": (1, 1), "stem_stride": 2, "image_size": 32, "n_c
         ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "mlp_dim": 10**30}),
         ("ViT", "Lab-Ti/8", GIANT | {"depth": 1, "image_size": 8 * 10**6}),
         ("ViT", "Lab-Ti/8", GIANT | {"depth": 10**9}),
-        ("ViT", "Lab-Ti/8", GIANT | {"depth": "many"}),
         ("BiT", "BiT-Lab-Ti/8", RESNET | {"layers": (1, 10**9)}),
-        ("BiT", "BiT-Lab-Ti/8", RESNET | {"width": 8 * 10**6}),
-        ("timm", "vit_gigantic_patch14_clip_224", {"n_classes": 10}),
+        ("timm", "vit_huge_patch14_clip_224", {"n_classes": 10}),
         ("timm", "test_vit", {"n_classes": 10, "image_size": (160_000, 160_000)}),
     ],
 )
@@ -228,7 +214,7 @@ def test_images_of_the_right_size_are_only_scaled():
     assert prepared(images, (20, 30), mean=mean, std=std)[0, 2, 3, 4].item() == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(300, 400), (512, 300), (1000, 260)])
+@pytest.mark.parametrize("shape", [(300, 400), (1000, 260)])
 def test_large_images_are_resized_and_cropped_as_timm_does(shape):
     images = photographs(*shape, count=1)
     picture = Image.fromarray(images[0].permute(1, 2, 0).numpy())
@@ -260,14 +246,8 @@ def test_what_is_cropped():
     assert middle == pytest.approx(125 / 127.5 - 1, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    "images",
-    [
-        torch.zeros(2, 3, 8, 8),
-        torch.zeros(2, 1, 8, 8, dtype=torch.uint8),
-        torch.zeros(3, 8, 8, dtype=torch.uint8),
-    ],
-)
-def test_only_uint8_colour_images_are_taken(images):
-    with pytest.raises(ValueError, match=r"but uint8 \[batch, 3, height, width\] with values 0 to 255 is expected"):
-        prepared(images, (8, 8))
+def test_only_uint8_colour_images_are_taken():
+    grey, single = torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.zeros(3, 8, 8, dtype=torch.uint8)
+    for images in (torch.zeros(2, 3, 8, 8), grey, single):
+        with pytest.raises(ValueError, match=r"but uint8 \[batch, 3, height, width\] with values 0 to 255 is expected"):
+            prepared(images, (8, 8))

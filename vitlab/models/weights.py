@@ -139,7 +139,7 @@ def values_hash(state: Mapping[str, Tensor]) -> str:
 
 
 def vit_config(state: Mapping[str, Tensor], path: Path, n_heads: str | None = None) -> ViTConfig:
-    """Tell a ViT's architecture from timm's keys and its shapes; heads are taken to be 64 wide unless `n_heads` is known."""
+    """Tell a ViT under timm's names from its shapes; heads are 64 wide unless `n_heads` is given."""
     dimensions = {"patch_embed.proj.weight": 4, "pos_embed": 3, "head.weight": 2}
     dimensions |= {"blocks.0.attn.qkv.weight": 2, "blocks.0.mlp.fc1.weight": 2}
     why, grid = "", grid_side(state)
@@ -293,13 +293,13 @@ def hub_file(repo_id: str, filename: str, revision: str | None = None) -> Path:
     if isinstance(cached, str):
         return Path(cached)
     why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else ""
-    try:
-        if not why:
+    if not why:
+        try:
             urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=2).close()
-    except urllib.error.HTTPError:
-        pass  # it refused, so it is there
-    except (OSError, ValueError, HTTPException):  # no answer, no address, no HTTP
-        why = f"{constants.ENDPOINT} cannot be reached"
+        except urllib.error.HTTPError:
+            pass  # it refused, so it is there
+        except (OSError, ValueError, HTTPException):  # no answer, no address, no HTTP
+            why = f"{constants.ENDPOINT} cannot be reached"
     if why:
         raise ConnectionError(
             f"{filename} of {repo_id} is not in the local cache {constants.HF_HUB_CACHE}, and {why}; go online without "
