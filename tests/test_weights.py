@@ -24,8 +24,8 @@ D, HEADS = 12, 3  # heads are 4 wide: no rule of thumb finds them
 SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": D, "num_heads": HEADS, "num_classes": 5, "depth": 2}
 
 
-def vit(**changes) -> VisionTransformer:
-    return randomise(VisionTransformer(**{**SHAPE, "mlp_ratio": 20 / 12, **changes}))
+def vit() -> VisionTransformer:
+    return randomise(VisionTransformer(**SHAPE, mlp_ratio=20 / 12))
 
 
 def saved(path: Path, arrays: dict[str, np.ndarray]) -> Path:
@@ -122,7 +122,7 @@ def test_a_file_without_a_head_has_a_zero_one_in_our_models(tmp_path):
     assert "holds no head: it is zero" in found.source
     assert not found.model(pictures()).any()
     assert torch.equal(found.model.forward_features(pictures()), model.forward_features(pictures()))
-    with pytest.raises(ValueError, match=r"no head.weight.*NAME@"):
+    with pytest.raises(ValueError, match=r"has no head.*NAME@"):
         zoo.load(path)
 
 
@@ -141,42 +141,14 @@ def test_arrays_that_are_no_released_vit(tmp_path, change, message):
         zoo.load(saved(tmp_path / "ViT.npz", arrays))
 
 
-def foreign_vit(**changes) -> VisionTransformer:
-    return vit(**{"embed_dim": 128, "num_heads": 2, "mlp_ratio": 4, "num_classes": 7, **changes})
-
-
 def written(path: Path, model: nn.Module) -> Path:
     save_file(model.state_dict(), path)
     return path
 
 
-def test_a_foreign_vit_is_told_from_its_shapes(tmp_path):
-    theirs = foreign_vit()
-    found = zoo.load(written(tmp_path / "vit.safetensors", theirs))
-    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(found.model(x), theirs(x), atol=1e-5, rtol=0)
-    assert (found.image_size, found.mean, found.std) == ((32, 32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    assert "2 heads of 64 (assumed)" in found.source
-    control = zoo.load(tmp_path / "vit.safetensors", untrained=True)
-    assert not torch.equal(control.model.pos_embed, found.model.pos_embed)
-    assert control.model.config == found.model.config
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"embed_dim": 96}, "dim of 96, no multiple of 64.*NAME@"),
-        ({"reg_tokens": 4}, "21 position embeddings, no square grid.*NAME@"),
-        ({"init_values": 1e-5}, r"not expected: blocks.0.ls1.gamma.*NAME@"),
-        ({"qkv_bias": False}, r"missing: blocks.0.attn.qkv.bias.*NAME@"),
-        ({"img_size": (32, 64)}, "33 position embeddings, no square grid.*NAME@"),
-        ({"num_classes": 0}, "holds no ViT under timm's names: no head.weight.*NAME@"),
-    ],
-)
-def test_a_foreign_vit_that_is_not_the_papers(tmp_path, changes, message):
-    path = written(tmp_path / "vit.safetensors", foreign_vit(**changes))
-    with pytest.raises(ValueError, match=message):
-        zoo.load(path)
+def test_a_file_that_does_not_tell_its_architecture_is_asked_for_it(tmp_path):
+    with pytest.raises(ValueError, match="does not tell its architecture.*NAME@.*vit.safetensors"):
+        zoo.load(written(tmp_path / "vit.safetensors", vit()))
 
 
 @pytest.mark.parametrize("name", ["test_vit", "Lab-Ti/8", "resnet10t"])
@@ -213,7 +185,7 @@ def test_keys_of_another_project_are_translated_where_timm_can(tmp_path):
 
 
 def test_a_named_file_that_does_not_fit(tmp_path):
-    path = written(tmp_path / "vit.safetensors", foreign_vit())
+    path = written(tmp_path / "vit.safetensors", vit())
     with pytest.raises(ValueError, match=r"vit.safetensors does not fit Lab-Ti/8: .*of another shape: cls_token"):
         zoo.load(f"Lab-Ti/8@{path}")
     with pytest.raises(FileNotFoundError, match="there is no file"):

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from vitlab import paths
 from vitlab.models.vit import ViT, ViTConfig
 
-HEAD_DIM = 64  # D_h of every model in Table 1, and of nearly every published ViT
 FOLDER_PREFIX = "local-dir:"
 PREFIXES = ("hf-hub:", FOLDER_PREFIX)
 DAMAGED = (zipfile.BadZipFile, zlib.error)  # what unpacking raises
@@ -138,30 +137,18 @@ def values_hash(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()[:16]
 
 
-def vit_config(state: Mapping[str, Tensor], path: Path, n_heads: str | None = None) -> ViTConfig:
-    """Tell a ViT under timm's names from its shapes; heads are 64 wide unless `n_heads` is given."""
-    dimensions = {"patch_embed.proj.weight": 4, "pos_embed": 3, "head.weight": 2}
-    dimensions |= {"blocks.0.attn.qkv.weight": 2, "blocks.0.mlp.fc1.weight": 2}
-    why, grid = "", grid_side(state)
-    if wrong := [key for key, ndim in dimensions.items() if key not in state or state[key].ndim != ndim]:
-        why = f"holds no ViT under timm's names: no {name_some(wrong)}; found {name_some(list(state))}"
-    elif not grid:
-        why = f"has {state['pos_embed'].shape[1]} position embeddings, no square grid with a class token or without"
-    elif n_heads is None and (dim := state["pos_embed"].shape[2]) % HEAD_DIM:
-        why = f"has a dim of {dim}, no multiple of {HEAD_DIM}, so that its number of heads cannot be told"
-    if why:
-        raise ValueError(f"{path} {why}; name its architecture with NAME@{path}, NAME timm's or this project's")
+def vit_config(state: Mapping[str, Tensor], n_heads: int) -> ViTConfig:
+    """Tell the architecture of a ViT of the authors' release from its shapes."""
     dim, _, patch_size, _ = state["patch_embed.proj.weight"].shape
     return ViTConfig(
-        image_size=grid * patch_size,
+        image_size=grid_side(state) * patch_size,
         patch_size=patch_size,
         dim=dim,
         depth=sum(key.startswith("blocks.") and key.endswith(".attn.qkv.weight") for key in state),
-        n_heads=int(n_heads or dim // HEAD_DIM),
+        n_heads=n_heads,
         mlp_dim=state["blocks.0.mlp.fc1.weight"].shape[0],
         n_classes=state["head.weight"].shape[0],
         head="tanh" if "pre_logits.fc.weight" in state else "linear",
-        pool="class" if "cls_token" in state else "gap",
     )
 
 

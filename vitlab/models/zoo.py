@@ -211,9 +211,9 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
       without a head, which is zero here, as at the start of fine-tuning;
     - a timm name, or a hub name "hf-hub:OWNER/MODEL"; these and the paper's are downloaded, or come from the local
       Hugging Face cache;
-    - a path to a safetensors file: one that `save` wrote, or a ViT under timm's names, whose architecture is then read
-      from the shapes with heads taken to be 64 wide; or to an .npz file of the authors' release, which tells its heads;
-    - "NAME@FILE": either kind of file for any name `create` knows; one without a head gives our models a zero head;
+    - a path to a file that `save` wrote, or to an .npz file of the authors' release;
+    - "NAME@FILE": such a file, or any safetensors file, for any name `create` knows; one without a head gives our
+      models a zero head;
     - a folder that timm's `save_for_hf` wrote (config.json and model.safetensors), also as "local-dir:FOLDER".
 
     With `untrained` the same architecture comes with fresh weights drawn from `seed`: the control.
@@ -257,7 +257,7 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
 
 
 def load_file(path: Path, untrained: bool, seed: int) -> Pretrained:
-    """Load a file whose architecture is its own to tell, by what `save` wrote or by its shapes."""
+    """Load a file whose architecture is its own to tell: one that `save` wrote, or of the authors' release."""
     state, metadata = files.read(path)
     if "vitlab" in metadata:
         try:
@@ -269,17 +269,18 @@ def load_file(path: Path, untrained: bool, seed: int) -> Pretrained:
                 f"{path} says it is vitlab's, but its description cannot be used ({type(error).__name__}: {error}); "
                 "it may be of another version"
             ) from error
-        hint = "it was changed after it was written"
-    else:
-        config = files.vit_config(state, path, metadata.get("n_heads"))
-        name = path.parent.name if path.stem == "model" else path.stem  # as hubs lay folders out
-        make, about = partial(ViT, config, seed), {}
+    elif "n_heads" in metadata and "head.weight" in state:
+        config = files.vit_config(state, int(metadata["n_heads"]))
+        name, about, source = path.stem, {}, f"{path}, read as a ViT with {config.n_heads} heads"
+        make = partial(ViT, config, seed)
         shapes = make_shapes(make)
-        assumed = "" if "n_heads" in metadata else f" of {files.HEAD_DIM} (assumed)"
-        source = f"{path}, read as a ViT with {config.n_heads} heads{assumed}"
-        hint = f"name its architecture with NAME@{path}, where NAME is timm's or this project's"
+    else:
+        raise ValueError(
+            f"{path} does not tell its architecture, or has no head; name it with NAME@{path}, where NAME is timm's or "
+            "this project's"
+        )
     if difference := files.difference(shapes, state):
-        raise ValueError(f"{path} does not fit the model it seems to hold: {difference}; {hint}")
+        raise ValueError(f"{path} does not fit the model that it says it holds: {difference}; it was changed")
     model = make()
     if not untrained:
         model.load_state_dict(state)
