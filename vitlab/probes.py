@@ -36,10 +36,9 @@ class FewShot:
 def features(
     model: nn.Module, images: ImageSet, batch_size: int = 250, prepare: Callable[[Tensor], Tensor] = to_float
 ) -> tuple[Float32[Tensor, "N D"], Int64[Tensor, " N"]]:
-    """Compute the representation just before the logits of every image, in order, and their labels; on the CPU.
+    """Compute the representation that the last layer reads of every image, in order, and their labels; on the CPU.
 
-    For a ViT, ours or timm's, it is the class token (or the mean over patches) after the last norm and, where the head
-    has one, its tanh layer. `prepare` makes bytes [B 3 H W] ready for the model (`Pretrained.prepare`).
+    `prepare` makes bytes [B 3 H W] ready for the model (`Pretrained.prepare`).
     """
     device, parts = next(model.parameters()).device, []
     modes = [(module, module.training) for module in model.modules()]
@@ -86,8 +85,6 @@ def few_shot(
     authors', where features come in the same order); features are z-scored by their mean and standard deviation (plus
     1e-5); a constant feature of 100 is appended; targets are ±1; weights minimise the squared error plus the ridge
     times their squared length, the bias's included.
-
-    Raises ValueError where features are not finite, or a class has fewer than `shots` training images.
     """
     x, y = _as_arrays(train_features, train_labels, "train")
     test_x, test_y = _as_arrays(test_features, test_labels, "test")
@@ -158,8 +155,8 @@ def linear_probe(
     A fifth of the training images, with the classes' shares kept, is held out by `seed`; of `penalties`, scikit-learn's
     C, the one with the best accuracy there (the smallest of equals) is used to fit all training images again.
 
-    Returns accuracy, inverse_penalty (the C chosen) and held_out_accuracy (of that C). Raises ValueError where features
-    are not finite or there are too few images to hold any of a class out, ArithmeticError where a fit does not end.
+    Returns accuracy, inverse_penalty (the C chosen) and held_out_accuracy. Raises ArithmeticError where a fit does not
+    end.
     """
     from sklearn.model_selection import train_test_split
     from sklearn.preprocessing import StandardScaler
@@ -184,8 +181,7 @@ def logistic_regression(
     """Fit scikit-learn's LogisticRegression, C = `inverse_penalty`, to a relative gradient of `GRADIENT`.
 
     scikit-learn stops at an absolute gradient, whose meaning depends on C: where that is not enough, the fit resumes.
-    The penalty alone makes the loss curved, so weights are then off by about as much of their length, or by less.
-    Raises ArithmeticError where `max_steps` steps of Newton's method do not do; a dozen mostly will.
+    Weights are then off by about as much of their length, or by less: the penalty alone makes the loss curved.
     """
     from sklearn.linear_model import LogisticRegression
 

@@ -80,7 +80,7 @@ class BiT(nn.Module):
                 self.stages.append(stage)
             self.norm = GroupNormAct(widths[-1], group_size=GROUP_SIZE)  # followed by ReLU
             self.head: nn.Module = ClassifierHead(widths[-1], config.n_classes)  # mean over positions, then linear
-        if not self.stem.weight.is_meta:  # on the meta device there is nothing to fill: shapes and counts only
+        if not self.stem.weight.is_meta:  # on the meta device there is nothing to fill
             generator = torch.Generator().manual_seed(seed)
             with torch.no_grad():
                 for name, parameter in self.named_parameters():

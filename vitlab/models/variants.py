@@ -116,13 +116,16 @@ class RelativeAttention(Attention):
             self.offsets = offsets
 
     def forward(self, x: Float[Tensor, "B T D"], queries: Queries = None) -> Float[Tensor, "B t D"]:
-        return take(super().forward(x), queries)
+        of_prefix = isinstance(queries, int) and queries <= x.shape[1] - self._offsets[0].n_patches
+        return super().forward(x, queries) if of_prefix else take(super().forward(x), queries)
 
     def attend(
-        self, q: Float[Tensor, "B H T d"], k: Float[Tensor, "B H T d"], v: Float[Tensor, "B H T d"]
-    ) -> Float[Tensor, "B H T d"]:
+        self, q: Float[Tensor, "B H t d"], k: Float[Tensor, "B H T d"], v: Float[Tensor, "B H T d"]
+    ) -> Float[Tensor, "B H t d"]:
         (offsets,) = self._offsets
-        n_patches, n_prefix = offsets.n_patches, q.shape[2] - offsets.n_patches
+        n_patches, n_prefix = offsets.n_patches, k.shape[2] - offsets.n_patches
+        if q.shape[2] <= n_prefix:  # prefix tokens alone, which have no bias; the table's gradient is zero, not missing
+            return super().attend(q, k, v) + 0 * offsets.pos_embed_offsets.sum()
         of_offsets = (q[:, :, n_prefix:] * self.scale @ offsets.pos_embed_offsets.T).contiguous()  # [B heads N 2N - 1]
         # In row i the first key's offset is in column N - 1 - i: one place further to the left in every row.
         strides = (*of_offsets.stride()[:2], 2 * n_patches - 2, 1)

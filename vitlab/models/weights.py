@@ -263,8 +263,8 @@ def file_of(name: str, file: str) -> Path:
     if not os.path.isfile(path):
         raise FileNotFoundError(
             f"there is no {str(path):.300}: a folder has config.json and model.safetensors, as timm writes them by "
-            "save_for_hf(model, FOLDER, safe_serialization=True); give weights alone by their own path, or as "
-            "NAME@FILE with their architecture's name; pickles (.bin) are never opened"
+            "save_for_hf(model, FOLDER, safe_serialization=True); give weights alone as NAME@FILE with their "
+            "architecture's name; pickles (.bin) are never opened"
         )
     return path
 
