@@ -10,6 +10,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from weights import open_attention
 
 from vitlab.analysis.attention import (
     attention_gradients,
@@ -42,30 +43,6 @@ def pictures(batch: int = 2, height: int = 32, width: int = 32) -> Tensor:
     return torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(1))
 
 
-def open_coded(model: ViT, images: Tensor) -> list[Tensor]:
-    """Attention of every block by Eq. 1-7, written out in float64."""
-    state = {name: value.detach().double() for name, value in model.state_dict().items()}
-    x = F.conv2d(images.double(), state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=8)
-    x = torch.cat([state["cls_token"].expand(len(images), -1, -1), x.flatten(2).transpose(1, 2)], 1)
-    x = x + state["pos_embed"]
-    maps = []
-    for i in range(model.config.depth):
-        p = {name.removeprefix(f"blocks.{i}."): v for name, v in state.items() if name.startswith(f"blocks.{i}.")}
-        y = F.layer_norm(x, x.shape[-1:], p["norm1.weight"], p["norm1.bias"], 1e-6)
-        heads, matrices = [], []
-        for h in range(4):
-            rows = [slice(part * 32 + h * 8, part * 32 + h * 8 + 8) for part in range(3)]
-            q, k, v = (y @ p["attn.qkv.weight"][r].T + p["attn.qkv.bias"][r] for r in rows)
-            matrices.append(torch.softmax(q @ k.transpose(1, 2) / 8**0.5, -1))
-            heads.append(matrices[-1] @ v)
-        maps.append(torch.stack(matrices, 1))
-        x = x + torch.cat(heads, -1) @ p["attn.proj.weight"].T + p["attn.proj.bias"]
-        y = F.layer_norm(x, x.shape[-1:], p["norm2.weight"], p["norm2.bias"], 1e-6)
-        y = F.gelu(y @ p["mlp.fc1.weight"].T + p["mlp.fc1.bias"])
-        x = x + y @ p["mlp.fc2.weight"].T + p["mlp.fc2.bias"]
-    return maps
-
-
 def output_during(model: nn.Module, images: Tensor, reducer=lambda block, attn: None, **options) -> Tensor:
     """What the model computes while it is being captured."""
     outputs = []
@@ -91,9 +68,10 @@ class TestKnownAnswers:
         for attn in attention_maps(model, pictures()):
             torch.testing.assert_close(attn, torch.full((2, 4, 17, 17), 1 / 17))
 
-    def test_equals_the_open_coded_float64_forward_known_answers(self):
+    def test_equals_the_attention_in_the_open_in_float64_known_answers(self):
         model, images = lab_vit(depth=12), pictures()
-        maps, expected = attention_maps(model, images), open_coded(model, images)
+        maps = attention_maps(model, images)
+        expected = open_attention(model.double(), images.double())
         assert len(maps) == 12  # in block order, not 0, 1, 10, 11, 2
         for attn, wanted in zip(maps, expected, strict=True):
             torch.testing.assert_close(attn.double(), wanted, atol=1e-5, rtol=0)

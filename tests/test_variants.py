@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from weights import randomise
+from weights import open_attention, randomise
 
 from vitlab.analysis import attention, positions, rollout
 from vitlab.models import variants, weights, zoo
@@ -286,33 +286,6 @@ def test_options_reach_the_model_by_name():
 # ---- analyses: captured, or refused with the reason ----
 
 
-def spy_attention(model, x):
-    """The attention of every block, from q and k of its own projection, written out pair by pair of tokens."""
-    maps, handles = [], []
-
-    def see(attention, args):
-        tokens = args[0]
-        n, n_heads, dim = tokens.shape[1], attention.num_heads, attention.head_dim
-        q, k, _ = attention.qkv(tokens).unflatten(2, (3, n_heads, dim)).permute(2, 0, 3, 1, 4)
-        logits = q @ k.mT
-        place = torch.arange(n) - (n - 16)  # of patches, from 0
-        if isinstance(attention, RelativeAttention):
-            table = attention._offsets[0].pos_embed_offsets
-            for query, key in itertools.product(range(n), range(n)):
-                if place[query] >= 0 and place[key] >= 0:
-                    row = 15 - (place[query] - place[key])
-                    logits[:, :, query, key] += (q[:, :, query] * table[row]).sum(-1)
-        maps.append((logits / dim**0.5).softmax(-1))
-
-    for block in model.blocks:
-        handles.append(block.attn.register_forward_pre_hook(see))
-    with torch.no_grad():
-        model(x)
-    for handle in handles:
-        handle.remove()
-    return maps
-
-
 def test_axial_attention_is_not_captured():
     with pytest.raises(ValueError, match=r"block 0 has shape \[12, 2, 4, 4\], expected \[3, heads, 16, 16\]"):
         attention.attention_maps(small(**AXIAL[0]), images())
@@ -321,7 +294,7 @@ def test_axial_attention_is_not_captured():
 @pytest.mark.parametrize("options", [FULL[0], FULL[5], FULL[8], FULL[7] | {"pool": "gap"}], ids=name_of)
 def test_analyses_capture_attention_exactly(options):
     model = small(**options).eval()
-    wanted = spy_attention(model, images())
+    wanted = open_attention(model, images())
     for fused in (True, False):
         for block in model.blocks:
             block.attn.fused_attn = fused

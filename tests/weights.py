@@ -1,4 +1,4 @@
-"""Weights for tests: random ones, whether what was read of them is a copy, how far those of two models are apart."""
+"""Weights for tests: random ones, their attention in the open, a copy of them or not, how far two models' are apart."""
 
 from collections.abc import Callable
 
@@ -13,6 +13,21 @@ def randomise(model: nn.Module, scale: float = 0.1) -> nn.Module:
         for parameter in model.parameters():
             parameter.add_(scale * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
     return model.eval()
+
+
+def open_attention(model: nn.Module, images: Tensor) -> list[Tensor]:
+    """Every block's attention as the model computes it in the open, where a hook on `attn_drop` sees it."""
+    maps, handles = [], []
+    fused = [block.attn.fused_attn for block in model.blocks]
+    for block in model.blocks:
+        block.attn.fused_attn = False
+        handles.append(block.attn.attn_drop.register_forward_hook(lambda module, inputs, attn: maps.append(attn)))
+    with torch.no_grad():
+        model(images)
+    for block, handle, was in zip(model.blocks, handles, fused, strict=True):
+        handle.remove()
+        block.attn.fused_attn = was
+    return maps
 
 
 def check_a_copy(read: Callable[[nn.Module], Tensor], model: nn.Module) -> None:
