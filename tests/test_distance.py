@@ -84,14 +84,6 @@ def test_class_mass_is_distance_zero_only_in_the_papers_mode():
     torch.testing.assert_close(paper, 0.7 * renormalized)
 
 
-def test_prefix_queries_do_not_count():
-    attn = random_attention(11)
-    changed = attn.clone()
-    changed[:, :, :2] = 1 / 11
-    assert attention_distance(attn, (3, 3), 16, 2).equal(attention_distance(changed, (3, 3), 16, 2))
-    assert mass_reducer(2)(0, attn).equal(mass_reducer(2)(0, changed))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "deit_tiny_distilled_patch16_224", "vit_tiny_r_s16_p8_224"])
 @pytest.mark.parametrize("mode", ["paper", "renormalized"])
@@ -107,16 +99,6 @@ def test_model_equals_its_maps(name, mode):
         torch.testing.assert_close(found[:, block], wanted, rtol=1e-5, atol=1e-4)
         torch.testing.assert_close(mass[:, block], mass_reducer(n_prefix)(0, attn), rtol=1e-5, atol=1e-6)
     assert found.equal(mean_attention_distance(model, images, mode))
-
-
-@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16, torch.float64])
-def test_maps_of_another_precision(stored):
-    attn, dtype = random_attention(197, heads=2), torch.promote_types(stored, torch.float32)
-    given = attn.to(stored)
-    found = attention_distance(given, (14, 14), 16, 1)
-    torch.testing.assert_close(found, attention_distance(attn, (14, 14), 16, 1).to(dtype), rtol=1e-2, atol=0)
-    found, wanted = (rollout_from_maps([maps] * 2, (14, 14)) for maps in (given, attn))
-    torch.testing.assert_close(found, wanted.to(dtype), rtol=2e-2, atol=1e-4)
 
 
 class TestBadInput:
