@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from vitlab import cli, exercises, notebooks, paths
+from vitlab.claims import report
 from vitlab.data import datasets
 from vitlab.models import zoo
 from vitlab.models.vit import ViTConfig
@@ -43,6 +44,7 @@ def test_command_lines(figures, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(notebooks, "run", lambda *_: {})
     monkeypatch.setattr(session, "run", lambda *_, **__: [])
+    monkeypatch.setattr(report, "write", lambda _: "")
     words = {
         "run": ["08", "8", "attention", "99", "--preset", "smoke", "quick", "--set", "SEED=1", "--jobs", "2"],
         "train": ["Lab-Mu/8", "digits", "photographs", "--set", "steps=3", "image_size=8", "--like", "JFT", "--plan"],
