@@ -16,9 +16,6 @@ def pictures(n: int, height: int = 9, width: int = 9) -> torch.Tensor:
     return torch.randint(0, 256, (n, 3, height, width), dtype=torch.uint8, generator=generator)
 
 
-# ---- the random numbers ----
-
-
 def test_neighbouring_seeds_and_steps_do_not_repeat_each_other():
     """seed × 1,000,003 + step, for one, would give (0, 1000003) and (1, 0) the same numbers."""
     kind = Augmentation(crop="pad")
@@ -33,42 +30,29 @@ def test_where_is_cropped_depends_neither_on_flips_nor_on_mixing():
 
 
 def test_mixup_weights_follow_their_beta_distribution():
-    weights = [draw(Augmentation(mixup=0.3), 2, 0, step).weight for step in range(400)]
+    weights = [draw(Augmentation(mixup=0.3), 2, 0, step).weight for step in range(200)]
     assert stats.kstest(weights, stats.beta(0.3, 0.3).cdf).pvalue > 1e-3
     assert draw(Augmentation(), 2, 0, 0).weight == 1.0
 
 
 def test_inception_shapes_cover_the_areas_and_aspects_asked_for():
     kind = Augmentation(crop="inception", area=(0.05, 1.0), aspect=(0.5, 2.0))
-    area, aspect = draw(kind, 20_000, 0, 0).shape[:, 0].unbind(-1)
+    area, aspect = draw(kind, 5000, 0, 0).shape[:, 0].unbind(-1)
     assert stats.kstest(area, stats.uniform(0.05, 0.95).cdf).pvalue > 1e-3
     assert stats.kstest(aspect.log2(), stats.uniform(-1, 2).cdf).pvalue > 1e-3
 
 
-# ---- boxes ----
-
-
-def given(shapes: list[list[tuple[float, float]]], positions: list[tuple[float, float]]) -> Draws:
-    """Numbers chosen by hand."""
-    return Draws(
-        flip=torch.zeros(len(shapes), dtype=torch.bool),
-        position=torch.tensor(positions, dtype=torch.float64),
-        shape=torch.tensor(shapes, dtype=torch.float64),
-        weight=1.0,
-    )
-
-
 def test_known_boxes():
-    drawn = given(
-        [
-            [(0.25, 1.0), (1.0, 1.0)],  # sides √128 = 11.3
-            [(0.5, 1.0), (1.0, 1.0)],
-            [(0.99, 4.0), (0.125, 1.0)],  # the first would be 45 wide
-            [(0.125, 4.0), (1.0, 1.0)],
-            [(1.0, 4.0), (1.0, 0.25)],  # neither fits: the whole image
-        ],
-        [(0.0, 0.0), (0.999, 0.5), (0.999, 0.999), (0.5, 0.25), (0.7, 0.7)],
-    )
+    shapes = [
+        [(0.25, 1.0), (1.0, 1.0)],  # sides √128 = 11.3
+        [(0.5, 1.0), (1.0, 1.0)],
+        [(0.99, 4.0), (0.125, 1.0)],  # the first would be 45 wide
+        [(0.125, 4.0), (1.0, 1.0)],
+        [(1.0, 4.0), (1.0, 0.25)],  # neither fits: the whole image
+    ]
+    positions = [(0.0, 0.0), (0.999, 0.5), (0.999, 0.999), (0.5, 0.25), (0.7, 0.7)]
+    numbers = [torch.tensor(each, dtype=torch.float64) for each in (positions, shapes)]
+    drawn = Draws(torch.zeros(5, dtype=torch.bool), *numbers, weight=1.0)
     wanted = [[0, 0, 11, 11], [0, 8, 16, 16], [8, 24, 8, 8], [6, 4, 4, 16], [0, 0, 16, 32]]
     assert boxes(drawn, 16, 32).tolist() == wanted
     assert torch.cat([boxes(drawn[i : i + 1], 16, 32) for i in range(5)]).tolist() == wanted
@@ -82,13 +66,10 @@ def test_boxes_lie_within_the_image_and_reach_every_edge():
     assert (top == 0).any() and (left == 0).any() and (top + height == 12).any() and (left + width == 20).any()
 
 
-# ---- pixels ----
-
-
-@pytest.mark.parametrize("pad", [1, 4, 8])
+@pytest.mark.parametrize("pad", [1, 8])
 def test_shifts_are_crops_of_the_reflected_image(pad):
-    images = pictures(200)
-    drawn = draw(Augmentation(crop="pad", pad=pad, flip=True), 200, 0, 0)
+    images = pictures(100)
+    drawn = draw(Augmentation(crop="pad", pad=pad, flip=True), 100, 0, 0)
     found = shift_and_flip(images, drawn, pad)
     assert found.dtype == torch.uint8
     corners = (drawn.position * (2 * pad + 1)).long()
@@ -111,31 +92,16 @@ def test_resized_crops_are_each_images_crop_resized(size, new):
         torch.testing.assert_close(result.double(), wanted.flip(-1) if flip else wanted, rtol=0, atol=1e-3)  # of 255
 
 
-# ---- mixup ----
-
-
-def mixture_of(weight: float) -> Draws:
-    """Numbers chosen by hand, of a batch that is only mixed."""
-    return dataclasses.replace(draw(Augmentation(), 1, 0, 0), weight=weight)
-
-
 def test_mixtures_and_their_labels_by_hand():
     images = torch.tensor([0.0, 1.0, -1.0]).reshape(3, 1, 1, 1).expand(3, 3, 1, 1)
-    found, labels = mix(images, torch.tensor([0, 2, 2]), mixture_of(0.75), 3)
+    drawn = dataclasses.replace(draw(Augmentation(), 1, 0, 0), weight=0.75)
+    found, labels = mix(images, torch.tensor([0, 2, 2]), drawn, 3)
     assert found[:, 0, 0, 0].tolist() == [0.25, 0.5]
     assert labels.tolist() == [[0.75, 0.0, 0.25], [0.0, 0.0, 1.0]]
 
-
-def test_mixture_labels_sum_to_one_and_cost_the_mixture_of_losses():
-    images, labels = pictures(9).float(), torch.arange(9) % 4
-    _, mixture = mix(images, labels, mixture_of(0.3), 4)
-    torch.testing.assert_close(mixture.sum(-1), torch.ones(8))
-    logits = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
-    wanted = 0.3 * F.cross_entropy(logits, labels[:-1]) + 0.7 * F.cross_entropy(logits, labels[1:])
-    torch.testing.assert_close(F.cross_entropy(logits, mixture), wanted)
-
-
-# ---- settings ----
+    logits = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
+    wanted = 0.75 * F.cross_entropy(logits, torch.tensor([0, 2])) + 0.25 * F.cross_entropy(logits, torch.tensor([2, 2]))
+    torch.testing.assert_close(F.cross_entropy(logits, labels), wanted)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,11 @@ import secrets
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent  # the checkout, where vitlab runs from one
-_CHOICE = "VITLAB_FIGURES=FOLDER, or the option of the command"
 
 
 def shipped() -> Path:
@@ -28,8 +26,7 @@ def shipped() -> Path:
 def home() -> Path:
     """Return the folder that notebooks are run from: the checkout.
 
-    Where vitlab was installed without one, the copy of the notebooks (`vitlab copy`) that the working directory is
-    in, or the working directory: nothing is written among installed packages.
+    Without one, the copy of the notebooks (`vitlab copy`) that the working directory is in, or the working directory.
     """
     if (ROOT / "pyproject.toml").exists():
         return ROOT
@@ -74,7 +71,7 @@ def writing(path: Path | str, folder: bool = False) -> Iterator[Path]:
     """Write a file, or a `folder` of files, whole or not at all: yields a temporary path, put in its place at the end.
 
     Folders above are made. When the body raises, what it wrote is removed and an older `path` stays as it was. Raises
-    OSError, with what to do, where the disk is full, the folder is closed, or something of another kind is at `path`.
+    OSError where the disk is full (see `explained`) or something of another kind is at `path`.
     """
     path = Path(path)
     temporary, old = (path.with_name(f".partial-{secrets.token_hex(6)}-{path.name}") for _ in range(2))
@@ -82,10 +79,6 @@ def writing(path: Path | str, folder: bool = False) -> Iterator[Path]:
         if path.exists() and path.is_dir() != folder:
             raise OSError(f"{path} is no {'folder' if folder else 'file'}, and one is to be written there")
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(".partial-*"):  # by a writer that was killed
-            with contextlib.suppress(OSError):
-                if time.time() - left.stat().st_mtime > 24 * 3600:
-                    _remove(left)
         try:
             if folder:
                 temporary.mkdir()
@@ -97,25 +90,17 @@ def writing(path: Path | str, folder: bool = False) -> Iterator[Path]:
                 os.replace(path, old)
             os.replace(temporary, path)
         finally:
-            _remove(temporary)
-            _remove(old)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+            for left in (temporary, old):
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what reports a full disk, or a folder that cannot be written into, into one clear error.
-
-    Libraries in C++ report a full disk in their own types, with the system's words.
-    """
-    full = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
-    closed = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+    """Say of any error that comes of a full disk what to do; libraries in C++ report one in types of their own."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     try:
         yield
     except Exception as error:
@@ -125,26 +110,18 @@ def explained(path: Path) -> Iterator[None]:
                 words = f"disk full while writing {path}: free space and run again; finished results are kept"
                 raise OSError(errno.ENOSPC, words) from error
             cause = cause.__cause__ or cause.__context__
-        if isinstance(error, OSError) and error.errno in closed and isinstance(error.filename, str | os.PathLike):
-            name = Path(error.filename)
-            if path.parent in (name, name.parent) or name in path.parents:
-                raise _not_writable(path.parent, error) from error
         raise
 
 
-def _not_writable(folder: Path, error: OSError, choice: str = _CHOICE) -> OSError:
-    why = os.strerror(error.errno or 0)
-    return OSError(error.errno, f"cannot write into {folder} ({why}): choose another folder with {choice}")
-
-
-def check_writable(folder: Path | str, choice: str = _CHOICE) -> None:
+def check_writable(folder: Path | str, choice: str = "VITLAB_FIGURES=FOLDER, or the option of the command") -> None:
     """Raise OSError, with `choice` as what to do, where no file can be written into `folder` or what it would be in."""
     folder = Path(folder).absolute()
     try:
         with tempfile.TemporaryFile(dir=next(each for each in (folder, *folder.parents) if each.exists())):
             pass
     except OSError as error:
-        raise _not_writable(folder, error, choice) from error
+        words = f"cannot write into {folder} ({error.strerror}): choose another folder with {choice}"
+        raise OSError(error.errno, words) from error
 
 
 def write_json(path: Path | str, obj: Any) -> None:
@@ -172,22 +149,20 @@ def file_hash(path: Path | str) -> str:
 def lock(folder: Path | str, name: str = "", wait: bool = True) -> Iterator[bool]:
     """Hold `folder` (or the thing called `name` in it) against other processes; yields whether it is held.
 
-    With `wait`, says once on stderr what is waited for, and yields True in the end; without, yields False at once
-    when it is taken. The operating system lets go of the lock when its holder dies, however it dies.
+    Where it is taken, `wait` says so on stderr and waits; without, False is yielded at once. The operating system lets
+    go of the lock when its holder dies, however it dies.
     """
     import filelock
 
     path = Path(folder) / f".{name or 'vitlab'}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
     guard = filelock.FileLock(path)  # the kernel's lock (flock), not the mere presence of a file
-    with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            guard.acquire(timeout=0)
-        except filelock.Timeout:
-            if wait:
-                what = f"{name} in {folder}" if name else folder
-                print(f"vitlab: waiting for another process that works on {what}", file=sys.stderr, flush=True)
-                guard.acquire(poll_interval=0.2)
+    try:
+        guard.acquire(timeout=0)
+    except filelock.Timeout:
+        if wait:
+            print(f"vitlab: waiting for another process that works on {folder} {name}", file=sys.stderr, flush=True)
+            guard.acquire(poll_interval=0.2)
     try:
         yield guard.is_locked
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -33,25 +33,16 @@ class Augmentation:
     mixup: float = 0.0  # the α of λ ~ Beta(α, α); 0: none
 
     def __post_init__(self):
-        def ascending(values: Any, most: float) -> bool:
-            return pair(values)[0] and 0 < values[0] <= values[1] <= most
-
-        check(
-            self,
-            {
-                "crop": one_of(self.crop, get_args(Crop)),
-                "pad": whole(self.pad, 1),
-                "area": (ascending(self.area, 1.0), "two fractions in a tuple, 0 < smallest ≤ largest ≤ 1"),
-                "aspect": (ascending(self.aspect, math.inf), "two ratios in a tuple, 0 < smallest ≤ largest"),
-                "flip": one_of(self.flip, (True, False)),
-                "mixup": number(self.mixup),
-            },
-        )
-
-    @property
-    def shift(self) -> int:
-        """The largest shift by whole pixels: `pad` where the crop is "pad", else 0."""
-        return self.pad if self.crop == "pad" else 0
+        area, aspect = (pair(each)[0] and 0 < each[0] <= each[1] for each in (self.area, self.aspect))
+        expected = {
+            "crop": one_of(self.crop, get_args(Crop)),
+            "pad": whole(self.pad, 1),
+            "area": (area and self.area[1] <= 1, "two fractions in a tuple, 0 < smallest ≤ largest ≤ 1"),
+            "aspect": (aspect, "two ratios in a tuple, 0 < smallest ≤ largest"),
+            "flip": one_of(self.flip, (True, False)),
+            "mixup": number(self.mixup),
+        }
+        check(self, expected)
 
 
 @dataclass(frozen=True)
@@ -82,19 +73,14 @@ def draw(augmentation: Augmentation, batch_size: int, seed: int, step: int) -> D
         from scipy.special import betaincinv  # here, since few runs mix images and scipy takes its time
 
         weight = float(betaincinv(augmentation.mixup, augmentation.mixup, weight))
-    return Draws(
-        flip=(uniform[:, 0] < 0.5) & augmentation.flip,
-        position=uniform[:, 1:],
-        shape=torch.stack([area, aspect], -1),
-        weight=weight if augmentation.mixup else 1.0,
-    )
+    else:
+        weight = 1.0
+    flip = (uniform[:, 0] < 0.5) & augmentation.flip
+    return Draws(flip, uniform[:, 1:], torch.stack([area, aspect], -1), weight)
 
 
 def boxes(drawn: Draws, height: int, width: int) -> Int64[Tensor, "B 4"]:
-    """Compute top, left, height and width (pixels) of each inception crop from an image of the given size.
-
-    The first shape drawn that fits into the image, at the position drawn; the whole image where none fits.
-    """
+    """Compute top, left, height, width (pixels) of inception crops: of the first shape that fits, or of the image."""
     area, aspect = drawn.shape.unbind(-1)
     sizes = torch.stack([area / aspect, area * aspect], -1).mul_(height * width).sqrt_().round_().long()
     image = torch.tensor([height, width])
@@ -105,10 +91,7 @@ def boxes(drawn: Draws, height: int, width: int) -> Int64[Tensor, "B 4"]:
 
 
 def shift_and_flip(images: UInt8[Tensor, "B 3 H W"], drawn: Draws, shift: int) -> UInt8[Tensor, "B 3 H W"]:
-    """Move images by −shift … shift whole pixels each way, reflected beyond their edges, and flip where drawn so.
-
-    `shift` is less than the images' sides.
-    """
+    """Move images by −shift … shift pixels (less than a side) each way, reflected at their edges; flip if drawn so."""
     height, width = images.shape[-2:]
     if shift == 0 and not drawn.flip.any():
         return images
@@ -148,9 +131,9 @@ def crop_and_resize(
 def mix(
     images: Float[Tensor, "m 3 H W"], labels: Int64[Tensor, " m"], drawn: Draws, n_classes: int
 ) -> tuple[Float[Tensor, "m-1 3 H W"], Float[Tensor, "m-1 K"]]:
-    """Mix every image but the last with the one that follows it, and the labels as probabilities.
+    """Mix every image but the last with the one that follows it, and the labels as probabilities (mixup).
 
-    By mixup (Zhang et al., ICLR 2018): λ is the image's share of every pixel and of the label.
+    Source: Zhang et al., ICLR 2018; λ is the image's share of every pixel and of the label.
     """
 
     def mixture(values: Tensor) -> Tensor:  # not lerp, whose rounding depends on where a slice begins

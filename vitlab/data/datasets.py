@@ -26,7 +26,6 @@ from vitlab.data.loader import (
     FolderSet,
     ImageSet,
     batches,
-    check_batch_size,
     content_hash,
     epoch_order,
     read_image,
@@ -35,21 +34,17 @@ from vitlab.data.loader import (
     to_float,
     to_rgb,
 )
-from vitlab.data.world import HELD_OUT, World, class_names, image_set, scene, stream
+from vitlab.data.world import HELD_OUT, World, image_set, scene, stream
 from vitlab.settings import default_device, mapped
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
-# name → torchvision's class, the folder it keeps its files in, and its spelling of the splits
-TORCHVISION: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
-    "cifar10": ("CIFAR10", "cifar-10-batches-py", {"train": {"train": True}, "test": {"train": False}}),
-    "cifar100": ("CIFAR100", "cifar-100-python", {"train": {"train": True}, "test": {"train": False}}),
-    "flowers102": ("Flowers102", "flowers-102", {"train": {"split": "train"}, "test": {"split": "test"}}),
-    "pets": ("OxfordIIITPet", "oxford-iiit-pet", {"train": {"split": "trainval"}, "test": {"split": "test"}}),
-    "imagenette": (
-        "Imagenette",
-        "imagenette2-160",
-        {"train": {"split": "train", "size": "160px"}, "test": {"split": "val", "size": "160px"}},
-    ),
+# name → torchvision's class, the folder it keeps its files in, the argument that names a split, its train and its test
+TORCHVISION: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "cifar10": ("CIFAR10", "cifar-10-batches-py", "train", {"train": True, "test": False}),
+    "cifar100": ("CIFAR100", "cifar-100-python", "train", {"train": True, "test": False}),
+    "flowers102": ("Flowers102", "flowers-102", "split", {"train": "train", "test": "test"}),
+    "pets": ("OxfordIIITPet", "oxford-iiit-pet", "split", {"train": "trainval", "test": "test"}),
+    "imagenette": ("Imagenette", "imagenette2-160", "split", {"train": "train", "test": "val"}),
 }
 SIDES = {"imagenette": 128}  # pixels, of squares cut from the middle: of sets whose images differ in size
 NAMES = ("digits", *TORCHVISION)
@@ -68,9 +63,9 @@ def load(name: str | Path, split: str = "train", *, image_size: int | None = Non
     resizes the shorter side and crops the centre; sets whose images differ in size need it, but for "imagenette",
     which comes as squares of 128.
 
-    Raises FileNotFoundError where a set or its split is missing (which path was looked at, which variable sets it,
-    what would download it), ValueError for an unknown split, an unreadable image or images of several sizes,
-    MemoryError where the set at `image_size` is larger than the free memory.
+    Raises FileNotFoundError where a set or its split is missing (where it was looked for, what would download it),
+    ValueError for an unknown split, an unreadable image or images of several sizes, MemoryError where the set is
+    larger than the free memory.
 
     >>> digits = load("digits", "test")
     >>> digits.images.shape, digits.classes[3]
@@ -83,8 +78,7 @@ def load(name: str | Path, split: str = "train", *, image_size: int | None = Non
     if name in TORCHVISION and not (_local(name) / split).is_dir():
         return _from_torchvision(str(name), split, image_size, download)
     files, labels, classes = _listing(name, split)
-    images = _read_all(lambda i: read_image(files[i], image_size), [str(file) for file in files])
-    return ImageSet(images, torch.tensor(labels), classes)
+    return ImageSet(_read_all(lambda i: read_image(files[i], image_size), files), labels, classes)
 
 
 def present(name: str) -> bool:
@@ -93,17 +87,16 @@ def present(name: str) -> bool:
 
 
 def _local(name: str | Path) -> Path:
-    """Give the folder <name>/<split>/<class>/<image> of a set under `$VITLAB_DATA`, whether it is there or not."""
+    """Give the folder of a set under `$VITLAB_DATA`, whether it is there or not."""
     usual = paths.data_dir() / name
     other = usual.with_name("imagenette-128") if name == "imagenette" else usual
     return usual if os.path.isdir(usual) or not os.path.isdir(other) else other  # pathlib's fails for long names
 
 
 def _digits(split: str, image_size: int | None) -> ImageSet:
-    """Load 1,797 scans of handwritten digits, 8×8 grey (UCI, bundled with scikit-learn), as RGB bytes.
+    """Load scans of handwritten digits, 8×8 grey (UCI, bundled with scikit-learn), as RGB bytes.
 
-    The split is stratified and fixed. Writers are not told apart in this set, so a test image may be by a writer
-    who is in the training set too.
+    The split is stratified and fixed; a test image may be by a writer who is in the training set too.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -117,14 +110,14 @@ def _digits(split: str, image_size: int | None) -> ImageSet:
 
 
 def _from_torchvision(name: str, split: str, image_size: int | None, download: bool) -> ImageSet:
-    kind, folder, spelling = TORCHVISION[name]
-    root = paths.data_dir()
+    kind, folder, argument, values = TORCHVISION[name]
+    root, options = paths.data_dir(), {"size": "160px"} if name == "imagenette" else {}
     try:
         if not download and not (root / folder).is_dir():
             raise FileNotFoundError("it is not there")  # said before torchvision is imported, which takes seconds
         import torchvision.datasets
 
-        dataset = getattr(torchvision.datasets, kind)(root, download=download, **spelling[split])
+        dataset = getattr(torchvision.datasets, kind)(root, download=download, **{argument: values[split]}, **options)
     except (RuntimeError, OSError) as error:
         raise FileNotFoundError(
             f"no {name} ({split}): looked for {root / name / split} with a folder a class, and for torchvision's "
@@ -163,35 +156,33 @@ def _image_files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and not p.name.startswith("."))
 
 
-def _listing(name: str | Path, split: str) -> tuple[list[Path], list[int], tuple[str, ...]]:
+def _listing(name: str | Path, split: str) -> tuple[tuple[str, ...], Int64[Tensor, " N"], tuple[str, ...]]:
     """List the image files of one split, their labels, and the classes, in alphabetical order."""
-    places = (Path(name), _local(name))
-    root = next((place for place in places if os.path.isdir(place)), None)
+    root = next((place for place in (Path(name), _local(name)) if os.path.isdir(place)), None)
     if root is None:
         raise FileNotFoundError(
             f"there is no data set or folder {str(name):.300}: expected one of {', '.join(NAMES)}, or a folder with "
             f"one sub-folder a class, by its path or its name in {paths.data_dir()}, which VITLAB_DATA sets"
         )
     parts = {part: _class_folders(root / part) for part in ("train", "test")}
-    classes = sorted({*parts["train"], *parts["test"]})
-    folder = root / split if classes else root
+    classes, folder = sorted({*parts["train"], *parts["test"]}), root / split
     if classes and not parts[split]:
         raise FileNotFoundError(
             f"{root} has train/ or test/ with class folders but no such {split}/; add it, or name the other itself"
         )
-    classes = classes or _class_folders(root)
     if not classes:
-        raise ValueError(f"{folder} has no sub-folders; expected one folder a class with images in it")
-    pairs = []
+        classes, folder = _class_folders(root), root
+    files: list[str] = []
+    labels: list[int] = []
     for label, each in enumerate(classes):
-        files = _image_files(folder / each)
-        if not files and (folder / each).is_dir():
-            raise ValueError(
-                f"no image in {folder / each}; expected files ending in {', '.join(ENDINGS)}: add some, or remove the "
-                "folder"
-            )
-        pairs += [(path, label) for path in files]
-    return [path for path, _ in pairs], [label for _, label in pairs], tuple(classes)
+        found = _image_files(folder / each)
+        if not found and (folder / each).is_dir():
+            raise ValueError(f"no image in {folder / each}; expected {', '.join(ENDINGS)}: add some, or remove it")
+        files += map(str, found)
+        labels += [label] * len(found)
+    if not files:
+        raise ValueError(f"{folder} has no sub-folders; expected one folder a class with images in it")
+    return tuple(files), torch.tensor(labels), tuple(classes)
 
 
 def _read_all(read: Callable[[int], np.ndarray], names: Sequence[str]) -> UInt8[Tensor, "N 3 H W"]:
@@ -219,24 +210,16 @@ def _read_all(read: Callable[[int], np.ndarray], names: Sequence[str]) -> UInt8[
 
 
 def open_folder(name: str | Path, split: str = "train", *, image_size: int) -> FolderSet:
-    """List the images of a folder <root>/<split>/<class>/<file>, which are read when asked for.
+    """List the images of a folder <root>/<split>/<class>/<file>, which are decoded when asked for.
 
     `name`: a path, or a name under `$VITLAB_DATA`. A folder without train/ and test/ is one set, whole under any
     `split`; with them, labels count the classes of both, so they mean the same in either.
 
-    Raises FileNotFoundError where the folder or its split is missing, ValueError where a class folder is empty.
+    Raises FileNotFoundError where the folder or its split is missing, ValueError where a class folder is empty or a
+    file's header is no image's. An image that is cut off in the middle is found when it is decoded.
     """
     _check(split, image_size)
-    files, labels, classes = _listing(name, split)
-    return FolderSet(tuple(map(str, files)), torch.tensor(labels), classes, image_size)
-
-
-def check_headers(folder: FolderSet) -> None:
-    """Open every image as far as its header, so that a file that is none is found before a training, not after it.
-
-    Raises ValueError naming the first such file and how many there are. An image that is cut off in the middle has a
-    good header: that is found when it is decoded.
-    """
+    folder = FolderSet(*_listing(name, split), image_size)
 
     def problem(path: str) -> str:
         try:
@@ -248,6 +231,7 @@ def check_headers(folder: FolderSet) -> None:
     if bad := [each for each in mapped(problem, folder.paths) if each]:
         more = f" (and {len(bad) - 1:,} more of {len(folder):,})" if len(bad) > 1 else ""
         raise ValueError(f"{bad[0]}{more}; replace or remove it")
+    return folder
 
 
 # ---- photographs ----
@@ -262,23 +246,16 @@ def photographs(
     $VITLAB_DATA/photos in alphabetical order, and of $VITLAB_DATA/imagenette-sample, whose classes take turns.
     `limit` keeps the first so many; without `sample` those of imagenette-sample are left out.
 
-    Raises ValueError where an image cannot be read; the message names it. Raises ModuleNotFoundError without matplotlib
-    (the extra `lab`).
+    Raises ValueError naming an image that cannot be read.
 
     >>> [name for name, _ in photographs(image_size=32, limit=3)]
     ['china', 'flower', 'grace hopper']
     """
+    import matplotlib.cbook
     from sklearn.datasets import load_sample_images
 
-    try:
-        import matplotlib.cbook
-    except ModuleNotFoundError as error:
-        words = 'a photograph comes with matplotlib, which is not installed: pip install "vitlab[lab]"'
-        raise ModuleNotFoundError(words, name="matplotlib") from error
     scenes = load_sample_images()
-    pictures = [
-        (Path(name).stem, Image.fromarray(image)) for name, image in zip(scenes.filenames, scenes.images, strict=True)
-    ]
+    pictures = [(Path(file).stem, Image.fromarray(scenes.images[i])) for i, file in enumerate(scenes.filenames)]
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as handle:
         pictures.append(("grace hopper", Image.open(handle).convert("RGB")))
     chosen = [(name, resize_and_crop(image, image_size)) for name, image in pictures][:limit]
@@ -300,29 +277,29 @@ def _photograph_parts(split: str, image_size: int) -> tuple[tuple[str, ...], lis
         photograph = Image.fromarray(picture.permute(1, 2, 0).numpy())
         border = round(0.75 * photograph.width)
         left, right = (0, border) if split == "train" else (border, photograph.width)
-        if not 1 <= image_size <= min(right - left, photograph.height):
+        part = photograph.crop((left, 0, right, photograph.height))
+        if not 1 <= image_size <= min(part.size):
             raise ValueError(
-                f"image_size is {image_size}, but the {split} part of the photograph {name} has {right - left} × "
-                f"{photograph.height} pixels; expected at most {min(right - left, photograph.height)}"
+                f"image_size is {image_size}, but the {split} part of the photograph {name} has {part.width} × "
+                f"{part.height} pixels; expected at most {min(part.size)}"
             )
-        parts.append(photograph.crop((left, 0, right, photograph.height)))
+        parts.append(part)
     return tuple(name for name, _ in found), parts
 
 
-def _photograph_crops(split: str, image_size: int, draws: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Cut a crop [3 S S] of bytes for each row of five uniform numbers; give the numbers of their photographs too."""
-    _, parts = _photograph_parts(split, image_size)
-    crops, labels = np.empty((len(draws), image_size, image_size, 3), np.uint8), []
-    for row, (which, size, down, right, flip) in enumerate(draws):
-        label = int(which * len(parts))
-        part = parts[label]
+def _photograph_crops(split: str, image_size: int, draws: np.ndarray) -> ImageSet:
+    """Cut a crop for each row of five uniform numbers, labelled by its photograph."""
+    names, parts = _photograph_parts(split, image_size)
+    crops = np.empty((len(draws), image_size, image_size, 3), np.uint8)
+    labels = (draws[:, 0] * len(parts)).astype(np.int64)
+    for row, (_, size, down, right, flip) in enumerate(draws):
+        part = parts[labels[row]]
         largest = min(3.0 * image_size, *part.size)
         side = image_size * math.exp(size * math.log(largest / image_size))  # uniform in its logarithm
         left, top = right * (part.width - side), down * (part.height - side)
         resized = part.resize((image_size,) * 2, Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
         crops[row] = np.asarray(resized)[:, :: -1 if flip < 0.5 else 1]
-        labels.append(label)
-    return torch.from_numpy(crops).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels, dtype=torch.int64)
+    return ImageSet(torch.from_numpy(crops).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels), names)
 
 
 def photograph_batches(image_size: int, batch_size: int, seed: int = 0, device: torch.device | str = "cpu") -> Batches:
@@ -330,31 +307,26 @@ def photograph_batches(image_size: int, batch_size: int, seed: int = 0, device: 
 
     One image with strong augmentation goes far for a network's lowest layers (Asano et al., ICLR 2020). A crop is 1 to
     3 times as wide as the `image_size` (pixels) to which it is resized, as far as the photograph goes, and every
-    second one is flipped; its place, its size and its photograph are drawn from the seed and the step. The right
-    quarter of each photograph is for tests, and no training crop has a pixel of it.
+    second one is flipped. The right quarter of each photograph is for tests: no training crop has a pixel of it.
 
-    Raises ValueError where batch_size is not positive, or the crop is larger than a photograph's part.
+    Raises ValueError where the crop is larger than a photograph's part.
     """
-    check_batch_size(batch_size)
     _photograph_parts("train", image_size)
 
     def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
         start, stop = slice_of(batch_size, start, stop)
         draws = np.random.default_rng([seed, step]).random((batch_size, 5))
-        images, labels = _photograph_crops("train", image_size, draws[start:stop])
-        return to_float(images.to(device)), labels.to(device)
+        crops = _photograph_crops("train", image_size, draws[start:stop])
+        return to_float(crops.images.to(device)), crops.labels.to(device)
 
     return batch
 
 
 def photograph_set(count: int, image_size: int, split: str = "test", seed: int = 0) -> ImageSet:
-    """Cut so many crops of the test or the training parts of the photographs; the same for the same arguments.
-
-    Raises ValueError for an unknown split, or a crop larger than a photograph's part.
-    """
+    """Cut so many crops of the test or the training parts of the photographs; raises as `photograph_batches`."""
     _check(split)
     draws = np.random.default_rng([seed, 2**31 + (split == "test")]).random((count, 5))
-    return ImageSet(*_photograph_crops(split, image_size, draws), _photograph_parts(split, image_size)[0])
+    return _photograph_crops(split, image_size, draws)
 
 
 # ---- what a study or a training is on ----
@@ -379,19 +351,15 @@ def world_splits(
 ) -> Splits:
     """Paint three sets of a world. Each `draw` has training images of its own; smaller sets are heads of larger ones.
 
-    Validation and test images are the same for every draw and every size, and never trained on. Where a training is
-    too short to see all `n_train` images, `n_seen` says how many it sees: only these are painted, chosen at random.
-
-    Raises ValueError for more training images than a draw has.
+    Validation and test images are the same for every draw, and never trained on. Where a training is too short to see
+    all `n_train` images, only the `n_seen` that it sees are painted, chosen at random. Raises ValueError for more
+    training images than a draw has.
     """
     if n_train > DRAW:
         raise ValueError(f"n_train is {n_train}; a draw of the world has {DRAW} images")
-    start = first_image(draw)
-    return Splits(
-        train=_painted(world, n_train, start, n_train if n_seen is None else min(n_seen, n_train)),
-        validation=_painted(world, n_validation, HELD_OUT + DRAW, n_validation) if n_validation else None,
-        test=_painted(world, n_test, HELD_OUT, n_test),
-    )
+    train = _painted(world, n_train, first_image(draw), n_train if n_seen is None else min(n_seen, n_train))
+    validation = _painted(world, n_validation, HELD_OUT + DRAW, n_validation) if n_validation else None
+    return Splits(train, validation, _painted(world, n_test, HELD_OUT, n_test))
 
 
 @functools.lru_cache(maxsize=4)  # for a worker process trains many models on the same images
@@ -399,14 +367,11 @@ def _painted(world: World, count: int, start: int, n_seen: int) -> ImageSet:
     """Paint images start … start+count−1, or `n_seen` of them; without masks, for no training looks at them."""
     order = torch.arange(count) if n_seen == count else epoch_order(count, seed=start, epoch=0)[:n_seen]
     images, labels, _ = scene(world, start + order, default_device())
-    return ImageSet(images, labels, class_names(world))
+    return ImageSet(images, labels, world.classes)
 
 
 def digits_splits(n_train: int | None = None, hold_out: bool = False) -> Splits:
-    """Split the digits, 8 × 8 pixels; with `hold_out` every fifth training image is set apart.
-
-    `n_train`: the first so many training images only.
-    """
+    """Split the digits; `hold_out` sets every fifth training image apart, of the rest the first `n_train` are kept."""
     everything, number = load("digits", "train"), torch.arange(1437)
     apart = (number % 5 == 4) & hold_out
     validation = subset(everything, number[apart]) if hold_out else None
@@ -430,18 +395,14 @@ class Source:
 
 
 def world_named(data: str, image_size: int) -> World | None:
-    """Make the world of a name, "world" with its ten classes or "world-300" with so many; None for another name.
-
-    >>> world_named("world-300", 32).n_classes, world_named("digits", 32)
-    (300, None)
-    """
+    """Make the world of a name, "world" with its ten classes or "world-300" with so many; None for another name."""
     found = re.fullmatch(r"world(?:-(\d{1,7}))?", data)
     return World(int(found[1] or 10), image_size) if found else None
 
 
 def endless(data: str) -> bool:
     """Tell whether no image of this name is seen twice, so that there is nothing to augment."""
-    return data == "photographs" or re.fullmatch(r"world(-\d{1,7})?", data) is not None
+    return data == "photographs" or world_named(data, 32) is not None
 
 
 def open_source(
@@ -456,8 +417,7 @@ def open_source(
     """Open the images called `data`, at `image_size` pixels.
 
     `data` is "world" or "world-300", "photographs", a name of `load`, or a folder with train/ and test/ in it, whose
-    images so many `workers` decode. Raises what the data sets raise: one that is not there, a file that is no image;
-    and ValueError for a world of fewer than two classes.
+    images so many `workers` decode. Raises what the data sets raise: one that is not there, a file that is no image.
     """
     if world := world_named(data, image_size):
         unseen = image_set(world, 2_000, HELD_OUT, device)
@@ -468,13 +428,10 @@ def open_source(
     train: ImageSet | FolderSet
     test: ImageSet | FolderSet
     if data in NAMES:
-        cropped = augmentation.crop == "inception"  # from images as large as they are kept
-        kept = max(image_size, SIDES.get(data, image_size)) if cropped else image_size
+        kept = max(image_size, SIDES.get(data, 0)) if augmentation.crop == "inception" else image_size
         train, test = load(data, "train", image_size=kept), load(data, "test", image_size=image_size)
     else:
         train, test = (open_folder(data, split, image_size=image_size) for split in ("train", "test"))
-        check_headers(train)
-        check_headers(test)
     feed = batches(train, batch_size, seed, device, augmentation, image_size, workers)
     content = {"images": content_hash(train), "test images": content_hash(test)}
     return Source(feed, test, len(train.classes), content)

@@ -29,17 +29,11 @@ MAX_PIXELS = 2**27  # of an image enlarged before its centre is cut out: 0.4 GB 
 Batches = Callable[..., tuple[Tensor, Tensor]]
 
 
-def check_batch_size(batch_size: int) -> None:
-    """Raise ValueError where batch_size is not positive."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
-
-
 # ---- one image file ----
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert to three bytes a pixel, upright as the camera was held; of 16-bit grey the upper byte (PIL would clip).
+    """Convert to three bytes a pixel, upright; of 16-bit grey the upper byte (PIL would clip).
 
     Raises ValueError where the pixels are numbers of no fixed range.
     """
@@ -54,7 +48,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def resize_and_crop(image: Image.Image, image_size: int | None) -> np.ndarray:
     """Resize the shorter side to `image_size` (antialiased bicubic), crop the centre; None leaves the image as it is.
 
-    Raises ValueError where the image, longer than wide by far, would have more than `MAX_PIXELS` before it is cropped.
+    Raises ValueError where that makes more than `MAX_PIXELS`: a bomb of one long row.
     """
     if image_size is not None and image.size != (image_size, image_size):
         scale = image_size / min(image.size)
@@ -92,14 +86,10 @@ def read_image(path: Path | str, image_size: int | None, drawn: Draws | None = N
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Labelled images held in memory as bytes.
-
-    images: [N, 3, H, W], 0–255. labels: [N], indices into `classes`. masks: [N, H, W], True on the object of the
-    label where the set knows it (the world does), otherwise None.
-    """
+    """Labelled images held in memory as bytes; masks: True on the object of the label, where the set knows it."""
 
     images: UInt8[Tensor, "N 3 H W"]
-    labels: Int64[Tensor, " N"]
+    labels: Int64[Tensor, " N"]  # indices into `classes`
     classes: tuple[str, ...]
     masks: Bool[Tensor, "N H W"] | None = None
 
@@ -120,24 +110,18 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class FolderSet:
-    """Labelled image files, decoded when asked for (`datasets.open_folder` makes one).
-
-    labels: [N], indices into `classes`. image_size: pixels, the side of the square images that come out.
-    """
+    """Labelled image files, decoded when asked for (`datasets.open_folder` makes one)."""
 
     paths: tuple[str, ...]
-    labels: Int64[Tensor, " N"]
+    labels: Int64[Tensor, " N"]  # indices into `classes`
     classes: tuple[str, ...]
-    image_size: int
+    image_size: int  # pixels, the side of the square images that come out
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def chunks(self, batch_size: int) -> Iterator[tuple[UInt8[Tensor, "B 3 S S"], Int64[Tensor, " B"]]]:
-        """Give images (resized, their centres) and labels in order, `batch_size` at a time, as `ImageSet` does.
-
-        Raises ValueError naming a file that cannot be read.
-        """
+        """Give images (resized, their centres) and labels as `ImageSet` does; raises as `read_image`."""
         for i in range(0, len(self), batch_size):
             pictures = mapped(lambda path: read_image(path, self.image_size), self.paths[i : i + batch_size])
             yield torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous(), self.labels[i : i + batch_size]
@@ -159,9 +143,8 @@ def content_hash(images: ImageSet | FolderSet) -> str:
                 return f"{size} {hashlib.sha256(ends + file.read()).hexdigest()}"
 
         names = [Path(path).parts[-2:] for path in images.paths]
-        ends = mapped(ends_hash, images.paths)
-        described = repr((images.image_size, images.classes, images.labels.tolist(), names, ends))
-        return hashlib.sha256(described.encode()).hexdigest()[:16]
+        described = (images.image_size, images.classes, images.labels.tolist(), names, mapped(ends_hash, images.paths))
+        return hashlib.sha256(repr(described).encode()).hexdigest()[:16]
     digest = hashlib.sha256(repr((images.images.shape, images.classes)).encode())
     for tensor in (images.images, images.labels):
         digest.update(tensor.cpu().contiguous().numpy().data)
@@ -172,10 +155,7 @@ def content_hash(images: ImageSet | FolderSet) -> str:
 
 
 def slice_of(batch_size: int, start: int, stop: int | None) -> tuple[int, int]:
-    """Give the ends of a slice of a batch, to the batch's end where `stop` is None.
-
-    Raises ValueError where the slice is empty or not within the batch.
-    """
+    """Give the ends of a slice of a batch, by default the whole; raises ValueError where it is empty or not within."""
     stop = batch_size if stop is None else stop
     if not 0 <= start < stop <= batch_size:
         raise ValueError(f"images {start}…{stop} of a batch of {batch_size}; expected 0 ≤ start < stop ≤ {batch_size}")
@@ -195,7 +175,6 @@ def epoch_order(n: int, seed: int, epoch: int) -> Int64[Tensor, " n"]:
 
 def batch_indices(n: int, batch_size: int, seed: int) -> Callable[[int], Int64[Tensor, " B"]]:
     """Give which of `n` images are in the batch of a step: one epoch's order after the other, no partial batches."""
-    check_batch_size(batch_size)
     order = functools.lru_cache(maxsize=2)(functools.partial(epoch_order, n, seed))  # a batch may straddle two epochs
 
     def indices(step: int) -> Int64[Tensor, " B"]:
@@ -217,28 +196,26 @@ def batches(
 ) -> Batches:
     """Make shuffled training batches of a set, as a function of the step.
 
-    Every epoch is a fresh permutation; the batch at a step depends only on the seed and the step, so a resumed run
-    sees exactly what an uninterrupted one would have seen. Epochs run into each other: no partial batches, and every
-    image is seen once before any is seen again. The bytes of an `ImageSet` live on `device`, once, and are augmented
-    there; an inception crop is resized to `image_size` pixels, by default those of the image.
+    Every epoch is a fresh permutation, and epochs run into each other: no partial batches, every image is seen once
+    before any is seen again. A batch depends on the seed and the step alone, so a resumed run sees what an
+    uninterrupted one would have seen. The bytes of an `ImageSet` live on `device` and are augmented there; of a
+    `FolderSet` so many `workers` (threads) decode the next step's slice ahead, and an inception crop is cut from the
+    whole file. Inception crops are resized to `image_size` pixels, by default those of the image.
 
-    Of a `FolderSet` so many `workers` (threads) decode ahead what the next step needs if it asks for the same slice;
-    0: images are decoded when they are asked for. The batches are the same for any number. An inception crop is cut
-    from the whole file.
-
-    Raises ValueError where batch_size is not positive, the augmentation's pad is not less than the images' sides, or
-    `image_size` is another than the images' without an inception crop; when called, where a file cannot be read.
+    Raises ValueError where the augmentation's pad is not less than the images' sides, or `image_size` is another than
+    the images' without an inception crop; when called, where a file cannot be read.
     """
     augmentation = augmentation or Augmentation()
     indices, n_classes = batch_indices(len(images), batch_size, seed), len(images.classes)
     in_memory, inception = isinstance(images, ImageSet), augmentation.crop == "inception"
     height, width = images.images.shape[-2:] if isinstance(images, ImageSet) else [images.image_size] * 2
-    if augmentation.shift >= min(height, width):
-        raise ValueError(f"pad is {augmentation.shift} but the images have {height}×{width} pixels; it must be less")
-    if not inception and image_size not in (None, height, width):
+    shift = augmentation.pad if augmentation.crop == "pad" else 0
+    if shift >= min(height, width):
+        raise ValueError(f"pad is {shift} but the images have {height}×{width} pixels; it must be less")
+    if not (in_memory and inception) and image_size not in (None, height, width):
         raise ValueError(
-            f"image_size is {image_size} but the images have {height}×{width} pixels: only inception crops are "
-            "resized; load the images at the size that is wanted"
+            f"image_size is {image_size} but the images have {height}×{width} pixels: only inception crops of a set in "
+            "memory are resized; load the images at the size that is wanted"
         )
 
     def draw(step: int, start: int, stop: int) -> tuple[Int64[Tensor, " n"], Draws]:
@@ -260,10 +237,10 @@ def batches(
         if in_memory and inception:
             pictures = augment.crop_and_resize(to_float(chosen), drawn, image_size)
         else:
-            pictures = to_float(augment.shift_and_flip(chosen, drawn, augmentation.shift))
-        return (
-            augment.mix(pictures, labels[index], drawn, n_classes) if augmentation.mixup else (pictures, labels[index])
-        )
+            pictures = to_float(augment.shift_and_flip(chosen, drawn, shift))
+        if augmentation.mixup:
+            return augment.mix(pictures, labels[index], drawn, n_classes)
+        return pictures, labels[index]
 
     return batch
 

@@ -24,11 +24,10 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitlab.data.loader import Batches, ImageSet, check_batch_size, slice_of, to_float
+from vitlab.data.loader import Batches, ImageSet, slice_of, to_float
 from vitlab.settings import one_thread
 
 HELD_OUT = 2**40  # images from this index on are never used for training
-MAX_IMAGE_SIZE = 1024  # pixels: 2,000 such test images are 6 GB
 CUES = ("contour", "texture", "colour", "arrangement")
 STRENGTHS = ("position", "rotation", "scale", "stretch", "lighting", "background", "distractors", "occlusion")
 HARMONICS = (2, 3, 4, 5, 6, 7, 8, 9)  # of a contour
@@ -43,8 +42,7 @@ class World:
     """Which world, what tells its classes, and how hard it is.
 
     A cue from 0 to 1 is the share of the class in it: 1, the class determines it; 0, it is drawn anew for each image
-    (and with arrangement 0 objects have no parts at all, for parts hide what else there is to see).
-    Every strength is ≥ 0: 0 switches a source of variation off, 1 is full.
+    (and with arrangement 0 objects have no parts at all). Strength 0 switches a source of variation off, 1 is full.
     """
 
     n_classes: int = 10
@@ -68,8 +66,8 @@ class World:
     def __post_init__(self):
         if self.n_classes < 2:
             raise ValueError(f"n_classes is {self.n_classes}; a world needs at least 2 classes")
-        if not 8 <= self.image_size <= MAX_IMAGE_SIZE:
-            raise ValueError(f"image_size is {self.image_size}; a world has from 8 to {MAX_IMAGE_SIZE} pixels a side")
+        if not 8 <= self.image_size <= 1024:  # 2,000 test images of 1,024 pixels are 6 GB
+            raise ValueError(f"image_size is {self.image_size}; a world has from 8 to 1024 pixels a side")
         for names, most, kind in ((CUES, 1, "cue"), (STRENGTHS, 4, "strength")):
             for name in names:
                 if not 0 <= getattr(self, name) <= most:
@@ -77,24 +75,23 @@ class World:
         if not any(getattr(self, cue) for cue in CUES):
             raise ValueError(f"all cues are 0, so nothing tells the classes; set one of {', '.join(CUES)}")
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, which are numbers."""
+        return tuple(f"class {k}" for k in range(self.n_classes))
+
 
 def with_difficulty(world: World, factor: float) -> World:
     """Multiply every strength of a world by `factor`.
 
     At 0 a class's pictures differ in the colour behind, the texture's phase, and what the cues leave open.
-
-    >>> with_difficulty(World(occlusion=0.3), 0.5).occlusion
-    0.15
     """
     strengths: dict[str, Any] = {name: getattr(world, name) * factor for name in STRENGTHS}
     return dataclasses.replace(world, **strengths)
 
 
 def with_cues(world: World, *cues: str) -> World:
-    """Let these cues alone tell the classes of a world, each in full.
-
-    Raises ValueError for an unknown cue, and where none is given.
-    """
+    """Let these cues alone tell the classes of a world, each in full; raises ValueError for an unknown cue or none."""
     if unknown := set(cues) - set(CUES):
         raise ValueError(f"unknown cues {sorted(unknown)}; there are {', '.join(CUES)}")
     shares: dict[str, Any] = {cue: float(cue in cues) for cue in CUES}
@@ -220,7 +217,7 @@ def _paint(
     where = torch.einsum("hwc,bdc->bhwd", torch.stack([across, down], -1), turned) * extent[:, None, None, None]
     where = where + ((at[:, :2] * 2 - 1) * 0.8)[:, None, None]
     noise = F.grid_sample(sheet.expand(len(at), -1, -1, -1), where, mode="bilinear", align_corners=False)
-    colour = 0.25 + 0.5 * torch.stack([u[:, 1, 8], u[:, 1, 9], u[:, 1, 10]], -1)
+    colour = 0.25 + 0.5 * u[:, 1, 8:11]
     contrast = world.background * (0.1 + 0.25 * u[:, 1, 11])
     image = colour[..., None, None] + contrast[:, None, None, None] * noise
     # One light for the whole scene: a tilt across the frame, and rounder objects fall off towards their rim.
@@ -254,12 +251,10 @@ def _paint(
         dark, bright = colours[..., None, None].unbind(1)
         colour = (dark + bright) / 2 + (bright - dark) / 2 * surface[:, None]
         for kind, brightness in enumerate((0.08, 0.92) if world.arrangement > 0 else ()):
-            nearest = None  # square of the distance to the nearest part of this kind, a disc of radius 0.2
+            nearest = torch.full_like(square, math.inf)  # squared distance to this kind's parts, discs of radius 0.2
             for point in parts[:, kind::2][..., None, None].unbind(1):
                 distance = torch.addcmul(torch.addcmul(square, x, point[:, 0], value=-2), y, point[:, 1], value=-2)
-                distance = distance + point.square().sum(1)
-                nearest = distance if nearest is None else torch.minimum(nearest, distance)
-            assert nearest is not None
+                nearest = torch.minimum(nearest, distance + point.square().sum(1))
             part = ((0.2 - nearest.clamp_(min=0).sqrt_()) * pixels + 0.5).clamp_(0, 1)
             colour = torch.lerp(colour, torch.full_like(colour, brightness), part[:, None])
         dome = 1 + 0.4 * world.lighting * (0.5 - square.clamp(max=2.25))
@@ -279,9 +274,7 @@ def scene(
     """Paint images (bytes), with labels and masks of the visible part of the labelled object, for any indices ≥ 0.
 
     Painted in chunks that fit a processor's cache; the chunk changes the speed, and the pictures by one grey level in
-    about one byte of a hundred thousand, which rounds the other way.
-
-    Raises ValueError for negative indices.
+    about one byte of a hundred thousand. Raises ValueError for negative indices.
 
     >>> images, labels, masks = scene(World(), torch.tensor([3, 14]))
     >>> images.shape, labels.tolist(), masks.dtype
@@ -302,23 +295,11 @@ def scene(
 def image_set(world: World, count: int, start: int = 0, device: torch.device | str = "cpu") -> ImageSet:
     """Paint images start … start+count−1 into memory, with masks. Sets that start alike are nested."""
     images, labels, masks = scene(world, torch.arange(start, start + count), device)
-    return ImageSet(images, labels, class_names(world), masks)
-
-
-def class_names(world: World) -> tuple[str, ...]:
-    """Name the classes of a world by their numbers."""
-    return tuple(f"class {k}" for k in range(world.n_classes))
+    return ImageSet(images, labels, world.classes, masks)
 
 
 def stream(world: World, batch_size: int, device: torch.device | str = "cpu", start: int = 0) -> Batches:
-    """Give endless training batches, painted when asked for: no image is ever seen twice.
-
-    >>> batch = stream(World(), batch_size=4)
-    >>> images, labels = batch(1000)
-    >>> images.shape, labels.tolist()
-    (torch.Size([4, 3, 32, 32]), [0, 1, 2, 3])
-    """
-    check_batch_size(batch_size)
+    """Give endless training batches, painted when asked for from image `start` on: no image is ever seen twice."""
     begin, chunk = start, _chunk_size(world.image_size, device)
 
     @functools.lru_cache(maxsize=2)  # the one that two batches share, and one more
