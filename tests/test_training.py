@@ -218,7 +218,7 @@ def test_rows_are_evaluations_with_the_rate_that_was_used():
     rates = [learning_rate(s, base=1e-3, total=5, warmup=2, decay="cosine") for s in (1, 3, 4)]
     assert [row["learning_rate"] for row in rows] == pytest.approx(rates)
     assert rows[0]["train_loss"] == pytest.approx(math.log(2), rel=1e-3)
-    assert 0 < rows[0]["seconds"] < rows[-1]["seconds"] and 0 < rows[0]["peak_memory_gb"] < 1_000
+    assert 0 < rows[0]["seconds"] < rows[-1]["seconds"]
 
 
 def test_evaluation_counts_the_last_partial_batch_exactly():

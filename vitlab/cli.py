@@ -183,6 +183,7 @@ def report(options: argparse.Namespace) -> int:
 def train(options: argparse.Namespace) -> int:
     """Train a model by name, or say what it would take."""
     from vitlab import notebooks, paths
+    from vitlab.settings import default_device
     from vitlab.training import session
 
     if options.save_every < 1:
@@ -193,7 +194,8 @@ def train(options: argparse.Namespace) -> int:
         values["objective"] = options.objective
     chosen = session.session(options.model, options.data, options.like, values)
     if options.plan:
-        print(session.plan(chosen))
+        model, _, test, *_ = session.prepare(chosen, default_device())
+        print(session.describe(chosen, model, len(test.classes)))
         return 0
     name = f"{options.model}-{Path(options.data).name}".replace("/", "_")
     folder = Path(options.out) if options.out else paths.figures_dir() / "training" / name

@@ -200,10 +200,10 @@ class MaskedPrediction:
     @torch.inference_mode()
     def evaluate(self, model: nn.Module, images: ImageSet | FolderSet, precision: str) -> dict[str, float]:
         """Measure accuracy (0…1) and mean loss over every image's corrupted patches; the plans are always the same."""
-        group, training, device = distributed.group(), model.training, next(model.parameters()).device
+        (rank, n_processes), training, device = distributed.group(), model.training, next(model.parameters()).device
         model.eval()
         sums = torch.zeros(4, dtype=torch.float64, device=device)  # loss, right or squares, predicted, spread
-        for k, (pictures, _) in itertools.islice(enumerate(images.chunks(250)), group.rank, None, group.size):
+        for k, (pictures, _) in itertools.islice(enumerate(images.chunks(250)), rank, None, n_processes):
             inputs = to_float(pictures.to(device))
             n_patches = (inputs.shape[2] // self.patch_size) * (inputs.shape[3] // self.patch_size)
             plan = plans(len(inputs), n_patches, self.share, np.random.default_rng([2**32, k])).to(device)
