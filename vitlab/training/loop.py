@@ -60,7 +60,7 @@ class State:
 class Classification:
     """The objective of `train` by labels: classes [B] or, of mixed images, class probabilities [B K].
 
-    An objective has these three methods; its evaluation may return more, which becomes part of the rows.
+    An objective has these three methods; what its evaluation returns becomes part of the rows.
     """
 
     label_smoothing: float = 0.0
@@ -100,15 +100,15 @@ def train(
 
     With a `folder` the log (log.jsonl), a checkpoint every `save_every` steps (the last two are kept) and the final
     weights (model.safetensors) are written there, and a killed run resumes from the newest whole checkpoint. Batches
-    are functions of the step and so is every random draw, so it ends with the same bits as one that was not killed.
-    An interrupt (Ctrl-C, a notebook's stop button) waits for the end of the step and its checkpoint; a second one does
-    not. `name`, what `zoo.create` made the model from, makes the weights loadable by `zoo.load`. `identity` says by
-    name, in plain values, what else determines the training, such as the images: of another, none resumes. Of several
-    processes (see `distributed.join`) each takes its part of every batch, and the first one writes the files.
+    and random draws are functions of the step, so it ends with the same bits as one that was not killed. An interrupt
+    (Ctrl-C, a notebook's stop button) waits for the end of the step and its checkpoint; a second one does not. `name`,
+    what `zoo.create` made the model from, makes the weights loadable by `zoo.load`. `identity` says by name, in plain
+    values, what else determines the training, such as the images: of another, none resumes. Of several processes (see
+    `distributed.join`) each takes its part of every batch, and the first one writes the files.
 
     Raises DivergedError where the loss or a weight becomes NaN or infinite; Stopped, a KeyboardInterrupt, at the end of
-    the step that was interrupted; ValueError where `patience` has no validation set, the batch cannot be shared out, or
-    the checkpoints are of another training or all damaged; RuntimeError where another process trains in the folder.
+    the step that was interrupted; ValueError where the checkpoints are of another training or all damaged;
+    RuntimeError where another process trains in the folder.
 
     >>> from vitlab.data.world import World, stream
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
@@ -129,7 +129,9 @@ def train(
         keep_freed_memory()
     objective = objective or Classification(recipe.label_smoothing)
     known = asdict(recipe) | {
-        checkpoint.STRUCTURE: hashlib.sha256(repr(model).encode()).hexdigest()[:16],  # has sizes and rates of dropout
+        "structure of the model": hashlib.sha256(repr(model).encode()).hexdigest()[
+            :16
+        ],  # has sizes and rates of dropout
         "processes": n_processes,
         "objective": str(objective),
         **(identity or {}),
@@ -313,10 +315,7 @@ def train(
 def evaluate(
     model: nn.Module, images: ImageSet | FolderSet, batch_size: int = 250, precision: str = "fp32"
 ) -> dict[str, float]:
-    """Measure top-1 accuracy (0…1) and mean cross-entropy (nats) over every image, the last partial batch included.
-
-    Each process of a group evaluates a part of the images, and returns the result for all of them.
-    """
+    """Measure top-1 accuracy (0…1) and mean cross-entropy (nats) over all images, shared out to the processes."""
     (rank, n_processes), training, device = distributed.group(), model.training, next(model.parameters()).device
     model.eval()
     counts = torch.zeros(2, dtype=torch.float64, device=device)  # right answers, nats
@@ -357,8 +356,8 @@ def keep_freed_memory() -> None:
 def _wait_for_step(n_processes: int) -> Iterator[threading.Event]:
     """Set the event that is given at the first interrupt (SIGINT) in the body; a second one raises KeyboardInterrupt.
 
-    So does the first where the body ends without having looked. Outside the main thread, which alone receives signals,
-    and in a group of processes, of which none can stop without the others, interrupts are handled as before.
+    So does the first where the body ends without having looked. In other threads, which receive no signals, and in a
+    group of processes, of which none can stop without the others, interrupts are handled as before.
     """
     asked, usual = threading.Event(), signal.getsignal(signal.SIGINT)
     if n_processes > 1 or threading.current_thread() is not threading.main_thread() or not callable(usual):
