@@ -82,14 +82,11 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
     """Make a session whose recipe is Table 3's for `model` on the data called `like`, or the lab's 1,000 steps of 128.
 
     `settings` change any value of `Recipe`, `Augmentation` and `Session`. The lab's recipe is derived from that for
-    ImageNet by `paper.lab`. There are ten evaluations unless `eval_every` is set.
-
-    Raises ValueError for a setting there is not, or a model or data that Table 3 does not have.
+    ImageNet by `paper.lab`. There are ten evaluations unless `eval_every` is set. Raises ValueError for a setting there
+    is not, or a model or data that Table 3 does not have.
 
     >>> session("ViT-B/16", "my-images", like="ImageNet").recipe.learning_rate
     0.003
-    >>> session("Lab-Ti/8", "world", settings={"steps": 50, "batch_size": 64}).recipe.samples
-    3200
     """
     left = dict(settings or {})
     if like:
@@ -117,10 +114,7 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
 def prepare(
     chosen: Session, device: torch.device
 ) -> tuple[nn.Module, Batches, ImageSet | FolderSet, dict[str, Any], Any]:
-    """Make what a session trains: the model on its device, batches, test set, identity (see `loop.train`), objective.
-
-    Raises what `zoo.create` and the data sets raise: an unknown name, data that is not there, a file that is no image.
-    """
+    """Make what a session trains: the model on its device, batches, test set, identity (see `loop.train`), objective."""
     recipe, size, augmentation = chosen.recipe, chosen.image_size, chosen.augmentation
     source = datasets.open_source(
         chosen.data, size, recipe.batch_size, recipe.seed, device, augmentation, chosen.workers
