@@ -114,7 +114,7 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
 def prepare(
     chosen: Session, device: torch.device
 ) -> tuple[nn.Module, Batches, ImageSet | FolderSet, dict[str, Any], Any]:
-    """Make what a session trains: the model on its device, batches, test set, identity (see `loop.train`), objective."""
+    """Make what a session trains: the model on its device, batches, test set, identity of `loop.train`, objective."""
     recipe, size, augmentation = chosen.recipe, chosen.image_size, chosen.augmentation
     source = datasets.open_source(
         chosen.data, size, recipe.batch_size, recipe.seed, device, augmentation, chosen.workers
