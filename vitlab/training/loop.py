@@ -37,10 +37,8 @@ class Stopped(KeyboardInterrupt):
     """An interrupt stopped the training at the end of a step: `step` updates are done, `rows` are the rows so far."""
 
     def __init__(self, step: int, rows: list[dict], saved: Path | None) -> None:
-        kept = (
-            f"its checkpoint is {saved}: run the same again to resume" if saved else "without a folder nothing is kept"
-        )
-        super().__init__(f"stopped after step {step}; {kept}")
+        kept = f"its checkpoint is {saved}: run the same again to resume"
+        super().__init__(f"stopped after step {step}; {kept if saved else 'without a folder nothing is kept'}")
         self.step, self.rows = step, rows
 
 
