@@ -13,10 +13,7 @@ from vitlab.settings import check, number, one_of, pair, whole
 
 Decay = Literal["linear", "cosine", "constant"]
 LINEAR_END = 1e-5  # where the authors' linear decay ends, not at zero
-_NOT_DECAYED = (  # embeddings and gains, though they have two dimensions or more
-    *("pos_embed", "pos_embed_class", "pos_embed_x", "pos_embed_y", "pos_embed_offsets"),
-    *("cls_token", "gain"),
-)
+_NOT_DECAYED = ("pos_embed", "cls_token", "gain")  # embeddings and gains, though they have two dimensions or more
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ def optimizer_for(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            matrix = parameter.ndim >= 2 and name.split(".")[-1] not in _NOT_DECAYED
+            matrix = parameter.ndim >= 2 and not name.split(".")[-1].startswith(_NOT_DECAYED)
             (decayed if matrix else free).append(parameter)
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]

@@ -210,15 +210,9 @@ def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool =
             identity=identity,
             objective=objective,
         )
-    if rank == 0 and begun:
-        print(f"trained for {tqdm.format_interval(rows[-1]['seconds'])}; weights in {weights}", flush=True)
-    elif rank == 0:
-        kept = rows[-1] if recipe.patience is None else max(rows, key=lambda row: row["val_accuracy"])
-        print(
-            f"finished before: step {kept['step']:,}, test accuracy {100 * kept['val_accuracy']:.1f} %, weights in "
-            f"{weights}; nothing to do. Once more: --restart",
-            flush=True,
-        )
+    if rank == 0:
+        done = f"trained for {tqdm.format_interval(rows[-1]['seconds'])}" if begun else "finished before, nothing to do"
+        print(f"{done}; weights in {weights}{'' if begun else '. Once more: --restart'}", flush=True)
     return rows
 
 
