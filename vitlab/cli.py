@@ -280,7 +280,6 @@ def doctor(options: argparse.Namespace) -> int:
 
     from vitlab import notebooks, paths
     from vitlab.data import datasets
-    from vitlab.studies import store, table
 
     gib = 2**30
     print(f"vitlab {vitlab.__version__}\n  checkout {paths.ROOT}")
@@ -315,16 +314,6 @@ def doctor(options: argparse.Namespace) -> int:
         print(f"  {name:<10} {'found in' if there else 'not found in'} {paths.data_dir()}")
     print("  to use a copy of your own: VITLAB_DATA=FOLDER, one folder per set in it")
 
-    print("bundled weights")
-    for path in sorted(paths.bundled_dir().rglob("*.safetensors")):
-        print(f"  {path.relative_to(paths.bundled_dir())} ({path.stat().st_size / 2**20:.1f} MiB)")
-
-    print("runs")
-    for kind in table.VERSION:
-        n_committed, stale = len(store.runs(kind)), (store.runs(kind)["version"] != table.VERSION[kind]).sum()
-        live = {preset: len(store.live(kind, preset)) for preset in table.PRESETS}
-        lines = [f"{n_committed:,} committed", *([f"{stale:,} of older code, not used"] if stale else [])]
-        print(f"  {kind:<12} {', '.join(lines + [f'{n:,} live at {preset}' for preset, n in live.items() if n])}")
     print("variables")
     names = [f"VITLAB_{name}" for name in ("FIGURES", "DATA", "JOBS", "SCHEDULER", "DEVICE")]
     for name in (*names, "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE"):

@@ -57,8 +57,9 @@ class Finetuning:
 
     def recipe(self, learning_rate: float) -> Recipe:
         """Make the recipe of this row with one of its learning rates."""
-        how = {"optimizer": "sgd", "decay": "cosine", "weight_decay": 0.0, "grad_clip": 1.0}
-        return Recipe(self.steps, self.batch_size, learning_rate=learning_rate, **how)
+        return Recipe(
+            self.steps, self.batch_size, "sgd", learning_rate, decay="cosine", weight_decay=0.0, grad_clip=1.0
+        )
 
 
 TABLE_3 = (
@@ -118,22 +119,9 @@ def lab(recipe: Recipe, batch_size: int, samples: int) -> Recipe:
 
 def tables() -> str:
     """Format Tables 3 and 4 as text, with the steps that the epochs come to."""
-    pretraining = [
-        {
-            **{name: getattr(row, name) for name in ("data", "learning_rate", "decay", "weight_decay", "dropout")},
-            "clip": row.grad_clip or "-",
-            "epochs": "/".join(map(str, row.epochs)),
-            "steps": " / ".join(f"{row.recipe(n).steps:,}" for n in row.epochs),
-        }
-        for row in TABLE_3
-    ]
-    finetuning = [
-        dataclasses.asdict(row) | {"learning_rates": ", ".join(map(str, row.learning_rates))} for row in TABLE_4
-    ]
-    models = [", ".join(row.models) for row in TABLE_3]
+    pretraining, finetuning = pd.DataFrame(TABLE_3), pd.DataFrame(TABLE_4)
+    pretraining["steps"] = [f"{row.recipe().steps:,}" for row in TABLE_3]
     return (
-        "Table 3: pre-training. Adam β = (0.9, 0.999), batch 4096, warm-up 10,000 steps, 224 px\n"
-        f"{pd.DataFrame(pretraining, models).to_string()}\n\n"
-        "Table 4: fine-tuning. SGD, momentum 0.9, batch 512, cosine, no weight decay, clip 1, 384 px\n"
-        f"{pd.DataFrame(finetuning).drop(columns=['batch_size', 'image_size']).to_string(index=False)}"
+        f"Table 3: pre-training, Adam\n{pretraining.to_string(index=False, na_rep='-')}\n\n"
+        f"Table 4: fine-tuning, SGD with momentum 0.9, cosine decay, clip 1\n{finetuning.to_string(index=False)}"
     )

@@ -194,8 +194,7 @@ def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool =
             return feed(step, *part)
 
         def report(row: dict) -> None:
-            left = f", about {time_left(row, recipe.steps)} left" if row["step"] < recipe.steps else ""
-            tqdm.write(progress(row, recipe.steps) + left)
+            tqdm.write(progress(row, recipe.steps))
             sys.stdout.flush()
 
         rows = train(
@@ -217,20 +216,16 @@ def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool =
 
 
 def progress(row: dict, steps: int) -> str:
-    """Format a row of `loop.train` as a line.
+    """Format a row of `loop.train` as a line, with the time to the last step at the pace so far.
 
-    >>> progress({"step": 30, "train_loss": 1.25, "val_accuracy": 0.5, "images_per_second": 2345.6}, 1200)
-    'step 30 of 1,200: loss 1.250, accuracy 50.0 %, 2,346 images/s'
+    >>> row = {"step": 30, "seconds": 2.0, "train_loss": 1.25, "val_accuracy": 0.5, "images_per_second": 2345.6}
+    >>> progress(row, 1200)
+    'step 30 of 1,200: loss 1.250, accuracy 50.0 %, 2,346 images/s, about 01:18 left'
     """
-    accuracy = f", accuracy {100 * row['val_accuracy']:.1f} %" if "val_accuracy" in row else ""
-    speed = f"{row['images_per_second']:,.0f} images/s"
-    return f"step {row['step']:,} of {steps:,}: loss {row['train_loss']:.3f}{accuracy}, {speed}"
-
-
-def time_left(row: dict, steps: int) -> str:
-    """Format the time to the last step, at the pace up to a row of `loop.train`.
-
-    >>> time_left({"step": 30, "seconds": 2.0}, 1200)
-    '01:18'
-    """
-    return tqdm.format_interval(row["seconds"] * (steps / row["step"] - 1))
+    line = f"step {row['step']:,} of {steps:,}: loss {row['train_loss']:.3f}"
+    if "val_accuracy" in row:
+        line += f", accuracy {100 * row['val_accuracy']:.1f} %"
+    line += f", {row['images_per_second']:,.0f} images/s"
+    if row["step"] < steps:
+        line += f", about {tqdm.format_interval(row['seconds'] * (steps / row['step'] - 1))} left"
+    return line

@@ -19,7 +19,7 @@ from vitlab.data.loader import Batches
 from vitlab.plots.style import COLOURS, accuracy_axis, as_png, in_notebook, show_still, still, style
 from vitlab.training.loop import Stopped, train
 from vitlab.training.recipe import Recipe
-from vitlab.training.session import progress, time_left
+from vitlab.training.session import progress
 from vitlab.widgets.controls import somebody_is_there
 
 
@@ -99,14 +99,14 @@ def watch(
     def report(row: dict) -> None:
         rows[:] = [*(old for old in rows if old["step"] < row["step"]), row]
         if row["step"] < recipe.steps:  # of the last row the line after the training speaks
-            say(f"{progress(row, recipe.steps)}, about {time_left(row, recipe.steps)} left")
+            say(progress(row, recipe.steps))
 
     if button:
         above.display(button)
     try:
         try:
             rows = train(model, batches, recipe, folder=folder, report=report, **options)
-            line = f"{progress(rows[-1], recipe.steps)}, trained for {tqdm.format_interval(rows[-1]['seconds'])}"
+            line = f"{progress(rows[-1], rows[-1]['step'])}, trained for {tqdm.format_interval(rows[-1]['seconds'])}"
         except Stopped as stopped:
             rows, way = stopped.rows, "run the cell again to resume" if folder else "without a folder it cannot resume"
             line = f"stopped at step {stopped.step:,} of {recipe.steps:,}; {way}"
