@@ -166,9 +166,10 @@ def judge(setup: str, cells: list[str], before: str, checks: str, asked: list[st
     from IPython.core.inputtransformer2 import TransformerManager
 
     base: dict[str, Any] = {"__name__": "__main__", "get_ipython": get_ipython, "display": lambda *_, **__: None}
-    exec(setup, base)
-    mine, yours, node = dict(base), dict[str, list[str]](), None
+    yours, node, status = dict[str, list[str]](), None, "stopped"  # if the notebook's own code fails
     try:
+        exec(setup, base)
+        mine, status = dict(base), "wrong"
         for cell in cells:
             name, code = f"<your cell {len(yours)}>", TransformerManager().transform_cell(cell)
             yours[name] = code.split("\n")
@@ -194,7 +195,7 @@ def judge(setup: str, cells: list[str], before: str, checks: str, asked: list[st
         for file, line in [(file, line) for file, line in places if file in yours][-1:]:
             message += f"\n     your line {line}: {yours[file][line - 1].strip()[:200]}"
         unnamed = isinstance(error, NameError) and error.name in asked
-        return {"status": "not solved yet" if unnamed else "wrong", "message": message}
+        return {"status": "not solved yet" if unnamed else status, "message": message}
 
 
 def check_all(files: Sequence[str], seconds: float = 60.0, csv: str | None = None) -> int:
