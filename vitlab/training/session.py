@@ -20,7 +20,7 @@ from vitlab.models import zoo
 from vitlab.models.adapt import with_new_head
 from vitlab.models.weights import values_hash
 from vitlab.models.zoo import forward_flops
-from vitlab.settings import check, default_device, one_of, whole
+from vitlab.settings import check, default_device, number, one_of, whole
 from vitlab.training import checkpoint, distributed, masked, paper
 from vitlab.training.loop import Classification, train
 from vitlab.training.masked import Target
@@ -54,6 +54,7 @@ class Session:
             {
                 "objective": one_of(self.objective, ("labels", "masked")),
                 "target": one_of(self.target, tuple(map(str, Target))),
+                "masked": (number(self.masked)[0] and 0 < self.masked <= 1, "a share above 0 and up to 1"),
                 "workers": whole(self.workers, most=1_000),
             },
         )
