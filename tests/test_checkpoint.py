@@ -51,10 +51,6 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def empty(path):
-    path.write_bytes(b"")
-
-
 def flip_a_bit(path):
     content = bytearray(path.read_bytes())
     content[-20] ^= 1
@@ -62,7 +58,7 @@ def flip_a_bit(path):
 
 
 @pytest.mark.parametrize("file", [WEIGHTS, REST, checkpoint.SUMS])
-@pytest.mark.parametrize("damage", [truncate, empty, flip_a_bit, Path.unlink])
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, Path.unlink])
 def test_a_damaged_checkpoint_is_passed_over_aloud(tmp_path, capsys, file, damage):
     saved(tmp_path, 4, value=4.0)
     damage(saved(tmp_path, 8, value=8.0) / file)
@@ -73,7 +69,7 @@ def test_a_damaged_checkpoint_is_passed_over_aloud(tmp_path, capsys, file, damag
 
 
 def test_when_all_are_damaged_nothing_starts_over_in_silence(tmp_path):
-    empty(saved(tmp_path, 8) / WEIGHTS)
+    truncate(saved(tmp_path, 8) / WEIGHTS)
     with pytest.raises(ValueError, match=r"no checkpoint in .* is whole .*its checksum differs.*delete the folder"):
         checkpoint.newest(tmp_path)
 
@@ -108,7 +104,7 @@ def test_what_a_killed_writer_left_is_removed_when_the_training_resumes(tmp_path
 
 def test_a_checkpoint_of_another_model_is_not_resumed_from(tmp_path):
     trained(tmp_path)
-    with pytest.raises(ValueError, match=r"step_00000002 is of another model: missing: blocks\.2.*another folder"):
+    with pytest.raises(ValueError, match=r"step_00000002 is of another training: structure of the model was"):
         trained(tmp_path, "Lab-Ti/4")
 
 

@@ -1,8 +1,6 @@
 """`vitlab train`: recipes of the paper and the lab, what is refused before it begins, the command from end to end."""
 
-import contextlib
 import dataclasses
-import io
 import itertools
 import json
 import re
@@ -59,12 +57,6 @@ def test_what_cannot_be_is_refused(arguments, words):
         session.session(*arguments)
 
 
-def test_recipes_prints_the_tables(capsys):
-    assert main(["recipes"]) == 0
-    out = capsys.readouterr().out
-    assert "Table 3" in out and "93,836" in out and "Table 4" in out and "0.001, 0.003, 0.01, 0.03" in out
-
-
 # ---- the command ----
 
 
@@ -76,47 +68,38 @@ def command(tmp_path, data="digits", *more, **settings):
 
 @pytest.mark.slow
 def test_the_command_trains_tells_how_it_goes_and_leaves_weights(tmp_path, capsys):
-    assert main(command(tmp_path, steps=20, eval_every=2)) == 0
+    assert main(command(tmp_path, steps=8, eval_every=2)) == 0
     plan, *lines = capsys.readouterr().out.split("\nstep ")
-    assert re.match(r"Lab-Mu/8 \([\d,]+ parameters\) on digits, 32 px, 10 classes\n20 steps of 8 = 160 images, ", plan)
-    assert len(lines) == 10
+    assert re.match(r"Lab-Mu/8 \([\d,]+ parameters\) on digits, 32 px, 10 classes\n8 steps of 8 = 64 images, ", plan)
+    assert len(lines) == 4
     for number, line in enumerate(lines[:-1]):
-        wanted = rf"{2 + 2 * number} of 20: loss \d\.\d{{3}}, accuracy \d+\.\d %, [\d,]+ images/s, about .* left"
+        wanted = rf"{2 + 2 * number} of 8: loss \d\.\d{{3}}, accuracy \d+\.\d %, [\d,]+ images/s, about \d\d:\d\d left"
         assert re.fullmatch(wanted, line)
     weights = tmp_path / "out" / "model.safetensors"
-    assert re.search(rf"\ntrained for \d+ seconds?, .* FLOPs, up to .* GB; weights in {weights}\n$", lines[-1])
+    assert re.search(rf"\ntrained for \d\d:\d\d; weights in {weights}\n$", lines[-1])
     assert zoo.load(weights).name == "Lab-Mu/8"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("early", [False, True])
-def test_a_finished_training_says_that_it_is(tmp_path, capsys, early):
+def test_a_finished_training_says_that_it_is(tmp_path, capsys):
     # learning rate 0 learns nothing: the second evaluation is no better than the first, whose weights are kept
-    arguments = command(tmp_path, steps=6, eval_every=2, **({"patience": 1, "learning_rate": 0} if early else {}))
+    arguments = command(tmp_path, steps=6, eval_every=2, patience=1, learning_rate=0)
     assert main(arguments) == 0
     rows = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == ([2, 4] if early else [2, 4, 6])
-    kept, weights = rows[0] if early else rows[-1], tmp_path / "out" / "model.safetensors"
+    assert [row["step"] for row in rows] == [2, 4]
+    weights = tmp_path / "out" / "model.safetensors"
     before = weights.read_bytes()
     capsys.readouterr()
     assert main(arguments) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"finished before: step {kept['step']}, test accuracy {100 * kept['val_accuracy']:.1f} %, weights in "
-        f"{weights}; nothing to do. Once more: --restart"
-    )
+    said = f"finished before, nothing to do; weights in {weights}. Once more: --restart"
+    assert capsys.readouterr().out.splitlines()[-1] == said
     assert weights.read_bytes() == before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"dropout": 0.3, "head": "tanh", "image_size": 16},
-        {"crop": "inception", "area": "0.5,1", "flip": "true", "mixup": 0.8, "learning_rate": 0.002, "steps": 8},
-    ],
-    ids=["model", "data and recipe"],
-)
-def test_no_training_is_taken_for_another(tmp_path, capsys, changed):
+def test_no_training_is_taken_for_another(tmp_path, capsys):
+    changed = {"dropout": 0.3, "head": "tanh", "image_size": 16, "crop": "inception", "area": "0.5,1", "flip": "true"}
+    changed |= {"mixup": 0.8, "learning_rate": 0.002, "steps": 8}
     assert main(command(tmp_path)) == 0
     weights = tmp_path / "out/model.safetensors"
     before = weights.read_bytes()
@@ -150,7 +133,7 @@ def test_data_are_told_apart_by_their_contents_and_not_by_their_place(tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_test_image_that_cannot_be_read_costs_no_training(tmp_path, capsys):
+def test_a_test_image_that_cannot_be_read_is_named_and_mended(tmp_path, capsys):
     root = photographs(tmp_path / "pics", 0)
     bad = root / "test/b/1.bmp"
     whole = bad.read_bytes()
@@ -158,15 +141,11 @@ def test_a_test_image_that_cannot_be_read_costs_no_training(tmp_path, capsys):
     assert main(command(tmp_path, root, workers=0)) == 2
     assert f"{bad} cannot be read" in capsys.readouterr().err and not (tmp_path / "out/checkpoints").exists()
     bad.write_bytes(whole[:500])  # the header is good: it is found when the model is evaluated
-    assert main(command(tmp_path, root, workers=0)) == 2
+    assert main(command(tmp_path, root, "--save-every", "3", workers=0)) == 2
     assert f"{bad} cannot be read" in capsys.readouterr().err
-    assert (tmp_path / "out/checkpoints/step_00000004").exists()
     bad.write_bytes(whole)
     assert main(command(tmp_path, root, workers=0)) == 0
-    assert "\nstep 4 of 4: loss " in capsys.readouterr().out
-    after_a_failure = (tmp_path / "out/model.safetensors").read_bytes()
-    assert main(command(tmp_path, root, "--restart", workers=0)) == 0
-    assert (tmp_path / "out/model.safetensors").read_bytes() == after_a_failure
+    assert "\nresumed after step 3 of 4\nstep 4 of 4: loss " in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -220,47 +199,45 @@ REFUSED = {
     "workers=-1": "workers is -1; expected a whole number",
     "objective=none": "objective is 'none'; expected one of 'labels', 'masked'",
     "patience=foo": "patience is 'foo'; expected a whole number",
-    "learning_rate=nan": "learning_rate is nan; expected a finite number of at least 0",
     "betas=0.9,1": "betas is (0.9, 1); expected a tuple of two numbers, each a number of at least 0, less than 1",
+    "betas=x": "betas is 'x'; expected a tuple of two numbers",
     "momentum=1": "momentum is 1.0; expected a number of at least 0, less than 1",
     "decay=exponential": "decay is 'exponential'; expected one of 'linear', 'cosine', 'constant'",
     "grad_clip=-1": "grad_clip is -1.0; expected a finite number above 0, or None",
+    "ema_decay=(1,2)": "ema_decay is (1, 2); expected a decay between 0 and 1",
     "warmup_steps=1000": "warmup is 1000 of 1000 steps",
-    "patience=0": "patience is 0; expected a whole number, 1 or more, or None",
     "accumulate=0": "accumulate is 0; expected a whole number from 1",
     "batch_size=-5": "batch_size is -5; expected a number of images",
     "seed=99999999999999999999": "seed is 99999999999999999999; expected a whole number",
-    "aspect=(1, 1e999)": "aspect is (1, inf); expected two ratios",
-    "pad=0": "pad is 0; expected a whole number from 1",
-    "dropout=2": "dropout is 2.0; expected a number of at least 0, less than 1",
-    "head=round": "head is 'round'; expected one of 'linear', 'tanh'",
+    "dropout=2": "dropout 2.0 is not a probability",
+    "head=round": "head 'round' is unknown; use 'linear' or 'tanh'",
     "target=colours": "target is 'colours'; expected one of 'mean-colour', 'downsized', 'pixels'",
-    "masked=0": "masked is 0.0; expected the share of patches to hide",
-    "betas=x": "betas is 'x'; expected a tuple of two numbers",
+    "masked=0": "masked is 0.0; expected a share above 0 and up to 1",
+    "learning_rate=nan": "learning_rate is nan; expected a finite number of at least 0",
+    "patience=0": "patience is 0; expected a whole number, 1 or more, or None",
     "ema_decay=foo": "ema_decay is 'foo'; expected a decay between 0 and 1",
-    "ema_decay=(1,2)": "ema_decay is (1, 2); expected a decay between 0 and 1",
-    "area=5": "area is 5; expected two fractions",
-    "area=(0.1, 0.5, 1)": "area is (0.1, 0.5, 1); expected two fractions",
     "area=(nan, 1)": "area is '(nan, 1)'; expected two fractions",
     "aspect=True": "aspect is True; expected two ratios",
+    "area=5": "area is 5; expected two fractions",
+    "area=(0.1, 0.5, 1)": "area is (0.1, 0.5, 1); expected two fractions",
+    "aspect=(1, 1e999)": "aspect is (1, inf); expected two ratios",
+    "pad=0": "pad is 0; expected a whole number from 1",
 }
 EACH = """
 import sys
 from vitlab.cli import main
 for setting in sys.argv[1:]:
-    for more in (["--plan"], []):
-        main(["train", "Lab-Ti/8", "digits", "--set", setting, *more])
+    main(["train", "Lab-Ti/8", "digits", "--set", setting])
 """
 
 
 @pytest.mark.slow
-def test_a_setting_that_means_nothing_is_refused_alike_by_the_plan_and_the_run(figures):
+def test_a_setting_that_means_nothing_is_refused_before_anything_is_written(figures):
     # in a process of its own: here, annotations are checked
     done = subprocess.run([sys.executable, "-c", EACH, *REFUSED], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "")
-    lines = done.stderr.splitlines()
-    for words, plan, run in zip(REFUSED.values(), lines[::2], lines[1::2], strict=True):
-        assert plan == run and plan.startswith(f"vitlab: {words}")
+    for words, line in zip(REFUSED.values(), done.stderr.splitlines(), strict=True):
+        assert line.startswith(f"vitlab: {words}")
     assert not figures.exists()
 
 
@@ -304,61 +281,3 @@ def test_other_weights_are_another_training_and_the_file_s_place_is_of_no_conseq
 def test_weights_that_do_not_fit_are_refused(tmp_path, model, given, words):
     with pytest.raises(ValueError, match=words):
         prepare(tmp_path, model, **given)
-
-
-# ---- what is said while it runs ----
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def say(stream: io.StringIO, pause: float, start: int = 0) -> str:
-    """What a training of four steps of 16 images says, evaluated after steps 2 and 4, each batch in two parts."""
-    with contextlib.redirect_stdout(stream), session.progress_lines(4, 16, pause) as (watch, report):
-        batches = watch(lambda step, first, last: (step, first, last))
-        for step in range(start, 4):
-            assert [batches(step, 0, 8), batches(step, 8, 16)] == [(step, 0, 8), (step, 8, 16)]
-            if step % 2:
-                report({"step": step + 1, "train_loss": 2 / step, "val_accuracy": 0.25, "images_per_second": 80})
-    return stream.getvalue()
-
-
-def test_in_a_pipe_each_evaluation_is_a_line():
-    assert say(io.StringIO(), pause=60).split("\n") == [
-        "step 2 of 4: loss 2.000, accuracy 25.0 %, 80 images/s, about 1 second left",
-        "step 4 of 4: loss 0.667, accuracy 25.0 %, 80 images/s",
-        "",
-    ]
-    assert say(io.StringIO(), pause=60, start=2).splitlines()[0] == "resumed after step 2 of 4"
-
-
-def test_between_evaluations_a_line_says_how_far_the_training_is():
-    lines = say(io.StringIO(), pause=0).splitlines()
-    assert [line.split(":")[0] for line in lines] == [f"step {step} of 4" for step in (1, 2, 3, 4)]
-    for line in (lines[0], lines[2]):  # the loss is known at an evaluation alone
-        assert re.fullmatch(r"step \d of 4: [\d,]+ images/s, about 1 second left", line)
-
-
-def test_on_a_terminal_that_line_is_written_over_and_evaluations_stay(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "70")
-    first, second, end = say(Terminal(), pause=0).split("\n")
-    assert end == "" and [len(line.split("\r")) for line in (first, second)] == [2, 2]
-    for line in (first, second):
-        over, stays = line.split("\r")
-        assert len(over) < 70 and len(stays) >= len(over) and "loss" not in over and "loss" in stays
-
-
-def test_what_is_broken_off_on_a_terminal_ends_its_line():
-    stream = Terminal()
-    with (
-        contextlib.redirect_stdout(stream),
-        pytest.raises(KeyboardInterrupt),
-        session.progress_lines(4, 16, 0) as (watch, _),
-    ):
-        for step in range(4):
-            watch(lambda step: step)(step)
-        raise KeyboardInterrupt
-    said = stream.getvalue()
-    assert said.endswith("\n") and said.rstrip(" \n").endswith(" left")  # spaces wipe what was longer

@@ -28,7 +28,7 @@ def one_training(folder: Path, recipe: Recipe = RECIPE, die: bool = False):
     model = zoo.create(NAME, image_size=8, seed=3)
 
     def failing(step, *part):
-        if die and step == 3 and distributed.group().rank == 1:
+        if die and step == 3 and distributed.group()[0] == 1:
             raise RuntimeError("this process has had enough")
         return feed(step, *part)
 

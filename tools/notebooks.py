@@ -50,8 +50,17 @@ def exercise(source: Path) -> Any:
     """Make the notebook of a source with a place for the reader's solution where each solution was."""
     notebook = from_source(source)
     for index, cell in enumerate(notebook.cells):
-        cell.source = exercises.without_solution(cell.source, f"{source.name}, cell {index}")
+        cell.source = without_solution(cell.source, f"{source.name}, cell {index}")
     return notebook
+
+
+def without_solution(text: str, where: str = "cell") -> str:
+    """Take what stands between the two SOLUTION lines out of a cell's text."""
+    edges = exercises.MARKER.findall(text)
+    if edges != ["BEGIN", "END"] * (len(edges) // 2):
+        raise ValueError(f"{where}: expected ### BEGIN SOLUTION and ### END SOLUTION in turns, found {edges}")
+    solution = re.compile(r"^([ \t]*)### BEGIN SOLUTION.*?### END SOLUTION[ \t]*$", re.M | re.S)
+    return solution.sub(rf'\1# YOUR CODE HERE\n\1raise NotImplementedError("{exercises.NOT_SOLVED}")', text)
 
 
 def wanted(folder: Path = FOLDER) -> dict[Path, Any]:

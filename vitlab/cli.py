@@ -156,10 +156,8 @@ def run(options: argparse.Namespace) -> int:
     _check(options.preset, options.jobs, lab="run")
     from vitlab import notebooks, paths
 
-    chosen = (
-        [notebooks.find(which) for which in options.notebooks] or notebooks.all_notebooks() or [notebooks.find("00")]
-    )
-    chosen = list(dict.fromkeys(chosen))
+    numbers = options.notebooks or [path.stem for path in notebooks.all_notebooks()] or ["00"]
+    chosen = list(dict.fromkeys(map(notebooks.find, numbers)))
     settings = notebooks.check_settings(chosen, _pairs(options))
     paths.check_writable(paths.out_dir(options.preset))
     failures = notebooks.run(chosen, options.preset, settings, options.jobs)
@@ -183,6 +181,7 @@ def report(options: argparse.Namespace) -> int:
 def train(options: argparse.Namespace) -> int:
     """Train a model by name, or say what it would take."""
     from vitlab import notebooks, paths
+    from vitlab.settings import default_device
     from vitlab.training import session
 
     if options.save_every < 1:
@@ -193,7 +192,8 @@ def train(options: argparse.Namespace) -> int:
         values["objective"] = options.objective
     chosen = session.session(options.model, options.data, options.like, values)
     if options.plan:
-        print(session.plan(chosen))
+        model, _, test, *_ = session.prepare(chosen, default_device())
+        print(session.describe(chosen, model, len(test.classes)))
         return 0
     name = f"{options.model}-{Path(options.data).name}".replace("/", "_")
     folder = Path(options.out) if options.out else paths.figures_dir() / "training" / name
@@ -280,7 +280,6 @@ def doctor(options: argparse.Namespace) -> int:
 
     from vitlab import notebooks, paths
     from vitlab.data import datasets
-    from vitlab.studies import store, table
 
     gib = 2**30
     print(f"vitlab {vitlab.__version__}\n  checkout {paths.ROOT}")
@@ -310,25 +309,11 @@ def doctor(options: argparse.Namespace) -> int:
     print(f"  disk {shutil.disk_usage(existing).free / gib:.1f} GiB free for figures")
 
     print("data sets\n  world      synthetic, made on demand\n  digits     come with scikit-learn")
-    for name in datasets.TORCHVISION:
-        print(f"  {name:<10} {'found in' if datasets.present(name) else 'not found in'} {paths.data_dir()}")
-    photos = paths.data_dir() / "photos"
-    print(f"  photos     {'found in' if photos.is_dir() else 'not found, looked at'} {photos}")
+    for name in (*datasets.TORCHVISION, "photos"):
+        there = (paths.data_dir() / name).is_dir() if name == "photos" else datasets.present(name)
+        print(f"  {name:<10} {'found in' if there else 'not found in'} {paths.data_dir()}")
     print("  to use a copy of your own: VITLAB_DATA=FOLDER, one folder per set in it")
 
-    print("bundled weights")
-    for path in sorted(paths.bundled_dir().rglob("*.safetensors")):
-        print(f"  {path.relative_to(paths.bundled_dir())} ({path.stat().st_size / 2**20:.1f} MiB)")
-
-    print("runs")
-    for kind in table.VERSION:
-        n_committed, stale = len(store.runs(kind)), (store.runs(kind)["version"] != table.VERSION[kind]).sum()
-        live = {preset: len(store.live(kind, preset)) for preset in table.PRESETS}
-        lines = [f"{n_committed:,} committed", *([f"{stale:,} of older code, not used"] if stale else [])]
-        print(f"  {kind:<12} {', '.join(lines + [f'{n:,} live at {preset}' for preset, n in live.items() if n])}")
-    print("presets")
-    for preset, words in table.PRESETS.items():
-        print(f"  {preset:<6} {words}")
     print("variables")
     names = [f"VITLAB_{name}" for name in ("FIGURES", "DATA", "JOBS", "SCHEDULER", "DEVICE")]
     for name in (*names, "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE"):

@@ -1,4 +1,4 @@
-"""Checks a student's copy of a notebook by the notebook's own exercises, and takes the solutions out of a copy."""
+"""Checks a student's copy of a notebook by the notebook's own exercises."""
 
 from __future__ import annotations
 
@@ -15,25 +15,10 @@ from typing import Any
 
 from vitlab import notebooks, paths
 
-MARKER = re.compile(r"^([ \t]*)### (BEGIN|END) SOLUTION[ \t]*$", re.M)  # nbgrader's
+MARKER = re.compile(r"^[ \t]*### (BEGIN|END) SOLUTION[ \t]*$", re.M)  # nbgrader's
 NOT_SOLVED = "exercise not solved yet"
 _HEADING = re.compile(r"^### (?:Exercise )?(\d+) · (.+?) \(★+, \d+ min(?:utes)?\)[ \t]*$", re.M)
 Cells = list[tuple[str, str]]  # "markdown" or "code", and the text
-
-
-def without_solution(text: str, where: str = "cell") -> str:
-    """Take what stands between the two SOLUTION lines out of a cell's text.
-
-    >>> print(without_solution("def f(x):\\n    ### BEGIN SOLUTION\\n    return x\\n    ### END SOLUTION"))
-    def f(x):
-        # YOUR CODE HERE
-        raise NotImplementedError("exercise not solved yet")
-    """
-    edges = [edge[2] for edge in MARKER.finditer(text)]
-    if edges != ["BEGIN", "END"] * (len(edges) // 2):
-        raise ValueError(f"{where}: expected ### BEGIN SOLUTION and ### END SOLUTION in turns, found {edges}")
-    solution = re.compile(r"^([ \t]*)### BEGIN SOLUTION.*?### END SOLUTION[ \t]*$", re.M | re.S)
-    return solution.sub(rf'\1# YOUR CODE HERE\n\1raise NotImplementedError("{NOT_SOLVED}")', text)
 
 
 def read_cells(path: Path) -> Cells:
@@ -66,27 +51,6 @@ def exercises(cells: Cells) -> dict[int, dict[str, Any]]:
     return found
 
 
-def check(path: Path | str, seconds: float = 60.0) -> list[dict[str, Any]]:
-    """Judge the exercises of a student's copy by the checks of the notebook it is a copy of.
-
-    Of the student's only the cells under an exercise's heading run; of the notebook's the checks, and those earlier
-    statements that the exercise needs. They run in one kernel, in a temporary folder; after `seconds` for one exercise
-    it is ended, and another goes on with the next. Strangers' code belongs in a container all the same.
-
-    Returns for each exercise: exercise (number), title, status ("solved", "not solved yet", "wrong" or "stopped"),
-    message (why), line (the student's line to begin at). Raises ValueError for a file that is not a copy of ours.
-    """
-    handed_in = read_cells(Path(path))
-    original, mine = exercises(read_cells(source_of(Path(path), handed_in))), exercises(handed_in)
-    original = {number: each for number, each in original.items() if MARKER.search("\n".join(each["code"]))}
-    message = "its heading is not in the file, or the file is of an older version"
-    results = {n: {"status": "not solved yet", "message": message} for n in original if n not in mine}
-    results |= judged({n: job_of(original[n], mine[n]["code"]) for n in original if n in mine}, seconds)
-    return [
-        {"exercise": n, "title": each["title"], "message": "", "line": ""} | results[n] for n, each in original.items()
-    ]
-
-
 def source_of(path: Path, cells: Cells) -> Path:
     """Find the notebook that a copy is of, by its title ("# 08 · …") or else its file's name; ValueError if neither."""
     texts = "\n\n".join(text for kind, text in cells if kind == "markdown")
@@ -100,6 +64,27 @@ def source_of(path: Path, cells: Cells) -> Path:
     return found[0]
 
 
+def check(path: Path, seconds: float = 60.0) -> list[dict[str, Any]]:
+    """Judge the exercises of a student's copy by the checks of the notebook it is a copy of.
+
+    Of the student's only the cells under an exercise's heading run; of the notebook's the checks, and those earlier
+    statements that the exercise needs. They run in one kernel, in a temporary folder; after `seconds` for one exercise
+    it is ended, and another goes on with the next. Strangers' code belongs in a container all the same.
+
+    Returns for each exercise: exercise (number), title, status ("solved", "not solved yet", "wrong" or "stopped"),
+    message (why). Raises ValueError for a file that is not a copy of ours.
+    """
+    handed_in = read_cells(path)
+    original, mine = exercises(read_cells(source_of(path, handed_in))), exercises(handed_in)
+    original = {number: each for number, each in original.items() if MARKER.search("\n".join(each["code"]))}
+    results = _judge_all({n: job_of(original[n], mine[n]["code"]) for n in original if n in mine}, seconds)
+    missing = {
+        "status": "not solved yet",
+        "message": "its heading is not in the file, or the file is of an older version",
+    }
+    return [{"exercise": n, "title": each["title"]} | results.get(n, missing) for n, each in original.items()]
+
+
 def job_of(original: dict[str, Any], given: Sequence[str]) -> dict[str, Any]:
     """Gather what has to run to judge cells handed in for an exercise: the arguments of `judge`."""
     before, solution, checks = list[str](), list[str](), list[str]()
@@ -109,8 +94,18 @@ def job_of(original: dict[str, Any], given: Sequence[str]) -> dict[str, Any]:
         for node in ast.parse(text).body:
             solves = inside & set(range(node.lineno, (node.end_lineno or 0) + 1))
             (solution if solves else checks if solution else before).append(ast.unparse(node))
+    names, needed = set[str](), list[str]()
+    for text in reversed([text for cell in (*before, *given, *checks) for text in _statements(cell)]):
+        reads, sets = _names(text)
+        names = names - sets | reads
+    earlier = re.sub(r"^PRESET = .*$", 'PRESET = "smoke"', "\n".join(original["earlier"]), flags=re.M)
+    for text in reversed(_statements(earlier)):  # what sets a name that is still wanted
+        reads, sets = _names(text)
+        if names & sets:
+            needed.append(text)
+            names = names - sets | reads
     return {
-        "setup": _needed("\n".join(original["earlier"]), [*before, *given, *checks]),
+        "setup": "\n".join(reversed(needed)),
         "cells": list(given),
         "before": "\n".join(before),
         "checks": "\n".join(checks),
@@ -137,39 +132,22 @@ def _names(text: str) -> tuple[set[str], set[str]]:
     return reads, {each.get_name() for each in top.get_symbols() if each.is_assigned() or each.is_imported()}
 
 
-def _needed(earlier: str, wanted: Sequence[str]) -> str:
-    """The earlier statements that code needs, found from the last to the first: what sets a name still wanted."""
-    names = set[str]()
-    for text in reversed([text for cell in wanted for text in _statements(cell)]):
-        reads, sets = _names(text)
-        names = names - sets | reads
-    taken = []
-    for text in reversed(_statements(re.sub(r"^PRESET = .*$", 'PRESET = "smoke"', earlier, flags=re.M))):
-        reads, sets = _names(text)
-        if names & sets:
-            taken.append(text)
-            names = names - sets | reads
-    return "\n".join(reversed(taken))
-
-
-def judged(jobs: dict[Any, dict[str, Any]], seconds: float) -> dict[Any, dict[str, Any]]:
+def _judge_all(jobs: dict[int, dict[str, Any]], seconds: float) -> dict[int, dict[str, str]]:
     """Run jobs in kernels, a new one after each that takes too long or ends its own; returns results by their keys."""
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     from nbformat import v4
 
-    def limit(cell: Any) -> float | None:
-        return seconds if cell.source.startswith("judge") else None  # the first cell's imports take seconds
-
-    results: dict[Any, dict[str, Any]] = {}
+    results: dict[int, dict[str, str]] = {}
     while left := [key for key in jobs if key not in results]:
-        first = "import torch\n" if any("torch" in jobs[key]["setup"] for key in left) else ""
-        codes = [f"{first}from vitlab.exercises import judge", *(f"judge(**{jobs[key]!r})" for key in left)]
+        codes = ["import torch\nfrom vitlab.exercises import judge", *(f"judge(**{jobs[key]!r})" for key in left)]
         notebook, why = v4.new_notebook(cells=[v4.new_code_cell(code) for code in codes]), "did not come to an end"
+        options = {
+            "timeout_func": lambda cell: seconds if cell.source.startswith("judge") else None,  # not the imports
+            "shutdown_kernel": "immediate",
+        }
         with tempfile.TemporaryDirectory(prefix="vitlab-") as folder:
             try:
-                notebooks.run_cells(
-                    notebook, folder, {"MPLBACKEND": "agg"}, timeout_func=limit, shutdown_kernel="immediate"
-                )
+                notebooks.run_cells(notebook, folder, {"MPLBACKEND": "agg"}, **options)
             except CellTimeoutError:
                 why = f"took longer than {seconds:g} seconds"
             except DeadKernelError:
@@ -183,15 +161,15 @@ def judged(jobs: dict[Any, dict[str, Any]], seconds: float) -> dict[Any, dict[st
 
 
 def judge(setup: str, cells: list[str], before: str, checks: str, asked: list[str]) -> dict[str, str]:
-    """Run a student's cells and the notebook's checks in this process; returns status, message and line."""
+    """Run a student's cells and the notebook's checks in this process; returns status and message."""
     from IPython import get_ipython
     from IPython.core.inputtransformer2 import TransformerManager
 
     base: dict[str, Any] = {"__name__": "__main__", "get_ipython": get_ipython, "display": lambda *_, **__: None}
-    yours, node, result = dict[str, list[str]](), None, {"status": "stopped"}  # if the notebook's own code fails
+    yours, node, status = dict[str, list[str]](), None, "stopped"  # if the notebook's own code fails
     try:
         exec(setup, base)
-        mine, result["status"] = dict(base), "wrong"
+        mine, status = dict(base), "wrong"
         for cell in cells:
             name, code = f"<your cell {len(yours)}>", TransformerManager().transform_cell(cell)
             yours[name] = code.split("\n")
@@ -203,45 +181,38 @@ def judge(setup: str, cells: list[str], before: str, checks: str, asked: list[st
         checked |= {name: mine[name] for name in asked if name in mine}
         for node in ast.parse(checks).body:
             exec(compile(ast.Module([node], []), "<checks>", "exec"), checked)
-        result = {"status": "solved"}
+        return {"status": "solved", "message": ""}
     except BaseException as error:  # noqa: BLE001 (whatever a student's code raises is what is told)
+        if isinstance(error, NotImplementedError) and str(error) in ("", NOT_SOLVED):
+            return {"status": "not solved yet", "message": ""}
         told = traceback.TracebackException.from_exception(error)
-        result["message"] = " ".join(list(told.format_exception_only())[-1].split())[:400]
+        message = " ".join(list(told.format_exception_only())[-1].split())[:400]
+        if isinstance(error, AssertionError) and isinstance(node, ast.Assert):
+            message = f"does not hold: {ast.unparse(node.test)[:400]}"
         places: list[Any] = [(each.filename, each.lineno) for each in told.stack]
         if isinstance(error, SyntaxError):
             places.append((error.filename, error.lineno))
-        for file, line in places:  # the innermost in the student's cells
-            if file in yours and line:
-                result["line"] = f"line {line}: {yours[file][line - 1].strip()[:200]}"
-        if isinstance(error, NotImplementedError) and str(error) in ("", NOT_SOLVED):
-            result = {"status": "not solved yet"}
-        elif isinstance(error, NameError) and error.name in asked:
-            result["status"] = "not solved yet"
-        elif isinstance(error, SystemExit | KeyboardInterrupt):
-            result["status"] = "stopped"
-        elif isinstance(error, AssertionError) and node is not None:
-            tested = next((each for each in ast.walk(node) if isinstance(each, ast.Assert)), node)
-            result["message"] = f"does not hold: {ast.unparse(getattr(tested, 'test', tested))[:400]}"
-    return result
+        for file, line in [(file, line) for file, line in places if file in yours][-1:]:
+            message += f"\n     your line {line}: {yours[file][line - 1].strip()[:200]}"
+        unnamed = isinstance(error, NameError) and error.name in asked
+        return {"status": "not solved yet" if unnamed else status, "message": message}
 
 
-def check_all(files: Sequence[Path | str], seconds: float = 60.0, csv: Path | str | None = None) -> int:
-    """Print what became of each file's exercises, or one table for folders of hand-ins: a row a file.
+def check_all(files: Sequence[str], seconds: float = 60.0, csv: str | None = None) -> int:
+    """Print what became of the exercises in files and folders of hand-ins; with `csv` write a table, a row a file.
 
-    With `csv`, the table is written there too, ready for grades. Returns 0 where all is solved, 1 where not, 2 where a
-    file cannot be checked, which does not keep the others from it.
+    Returns 0 where all is solved, 1 where not, 2 where a file cannot be checked; the others are all the same.
     """
     import pandas as pd
 
     status, rows = 0, []
-    as_table = csv is not None or any(Path(each).is_dir() for each in files)
     expanded = list[Path]()
     for given in map(Path, files):
         expanded += sorted(given.rglob("*.ipynb")) if given.is_dir() else [given]
     if not expanded:
-        raise FileNotFoundError(f"no notebooks in {', '.join(map(str, files))}: name notebooks, or a folder with them")
+        raise FileNotFoundError(f"no notebooks in {', '.join(files)}: name notebooks, or a folder with them")
     for file in expanded:
-        rows.append({"file": str(file), "solved": ""})
+        rows.append({"file": str(file)})
         try:
             outcomes = check(file, seconds)
         except (OSError, ValueError) as error:
@@ -251,18 +222,14 @@ def check_all(files: Sequence[Path | str], seconds: float = 60.0, csv: Path | st
         solved = sum(each["status"] == "solved" for each in outcomes)
         status = max(status, int(solved < len(outcomes)))
         rows[-1] |= {str(each["exercise"]): each["status"] for each in outcomes} | {"solved": str(solved)}
-        if not as_table:
-            print(f"{file.name}, a copy of {source_of(file, read_cells(file)).stem}")
-            for each in outcomes:
-                why = f": {each['message']}" if each["message"] else ""
-                line = f"\n     your {each['line']}" if each["line"] else ""
-                print(f"{each['exercise']}  {each['title']}: {each['status']}{why}{line}")
-            print(f"{solved} of {len(outcomes)} solved", flush=True)
-    table = pd.DataFrame(rows)
-    table = table[["file", *sorted(set(table) - {"file", "solved"}, key=int), "solved"]].fillna("")
-    if as_table:
-        print(table.to_string(index=False))
+        print(f"{file}, a copy of {source_of(file, read_cells(file)).stem}")
+        for each in outcomes:
+            why = f": {each['message']}" if each["message"] else ""
+            print(f"{each['exercise']}  {each['title']}: {each['status']}{why}")
+        print(f"{solved} of {len(outcomes)} solved", flush=True)
     if csv is not None:
+        columns = {name for row in rows for name in row} - {"file", "solved"}
+        table = pd.DataFrame(rows, columns=["file", *sorted(columns, key=int), "solved"])
         with paths.writing(csv) as temporary:
             table.to_csv(temporary, index=False)
     return status

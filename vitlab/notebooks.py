@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,10 +30,7 @@ def all_notebooks() -> list[Path]:
 
 
 def find(which: str | int) -> Path:
-    """Find the notebook with a number ("08", "8", 8) or a name ("08_attention_distance", "attention_distance").
-
-    Raises ValueError with those there are; FileNotFoundError where there are none in or above the working directory.
-    """
+    """Find the notebook with a number ("08", "8", 8) or a name ("08_attention_distance", "attention_distance")."""
     known = all_notebooks()
     if not known:
         raise FileNotFoundError(
@@ -84,12 +80,10 @@ def parse(name: str, text: str, default: Any) -> Any:
 
 
 def check_settings(chosen: Sequence[Path], settings: Mapping[str, str]) -> dict[Path, dict[str, Any]]:
-    """Return what to set in each notebook, from texts given for all of them; checked before anything runs.
+    """Return what to set in each notebook that has the parameter, from texts given for all of them.
 
-    A key may be written in lower case; a notebook that does not have it runs without. A file or folder (of weights,
-    of images) is given by its whole path, for kernels run in another folder.
-
-    Raises ValueError for a key that none of the notebooks has, or a value that does not fit the default's type.
+    A file or folder (of weights, of images) is given by its whole path, for kernels run in another folder. Raises
+    ValueError for a key that none of the notebooks has, or a value that does not fit the default's type.
     """
     known = {path: parameters(path) for path in chosen}
     values: dict[Path, dict[str, Any]] = {path: {} for path in chosen}
@@ -118,16 +112,14 @@ def run(
     A notebook that fails does not stop the others.
     """
     n_processors = int(os.environ.get("VITLAB_JOBS") or os.cpu_count() or 1)
-    jobs = jobs or min(2, n_processors)
     timed = [path for path in chosen if tagged(path, "timed")]
     others = sorted((path for path in chosen if path not in timed), key=lambda path: not tagged(path, "long"))
     failures = {}
-    for group, n in ((others, min(jobs, len(others) or 1)), (timed, 1)):
+    for group, n in ((others, min(jobs or min(2, n_processors), len(others) or 1)), (timed, 1)):
         share = str(max(1, n_processors // n))
         threads = {"VITLAB_JOBS": share, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share)}
-        stopping = threading.Event()
         with concurrent.futures.ThreadPoolExecutor(n) as pool:
-            waiting = {pool.submit(execute, path, settings[path], preset, threads, stopping): path for path in group}
+            waiting = {pool.submit(execute, path, settings[path], preset, threads): path for path in group}
             try:
                 for future in concurrent.futures.as_completed(waiting):
                     name = waiting[future].stem
@@ -136,10 +128,9 @@ def run(
                     else:
                         failures[name] = str(error)
                         print(f"{name}: failed\nvitlab: {error}", file=sys.stderr, flush=True)
-            except BaseException:  # an interrupt: kernels and what they have started end at once, and write nothing
+            except BaseException:  # an interrupt: kernels and what they have started end at once
                 import psutil
 
-                stopping.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 while not all(future.done() for future in waiting):  # again for a kernel that was just starting
                     for child in psutil.Process().children(recursive=True):
@@ -150,18 +141,11 @@ def run(
     return failures
 
 
-def execute(
-    path: Path,
-    values: Mapping[str, Any],
-    preset: str,
-    environment: Mapping[str, str] | None = None,
-    stopping: threading.Event | None = None,
-) -> float:
+def execute(path: Path, values: Mapping[str, Any], preset: str, environment: Mapping[str, str] | None = None) -> float:
     """Execute one notebook in a kernel of this Python, in the notebook's folder; returns the seconds it took.
 
     The result, out/<preset>/<notebook>/notebook.ipynb, appears when the last cell has run. When a cell fails, it stays
     what it was, and the partial execution is kept next to it as notebook.failed.ipynb. A second process waits.
-    Once `stopping` is set nothing is written any more.
 
     Raises RuntimeError with notebook, cell and error where a cell failed or the kernel died.
     """
@@ -181,13 +165,11 @@ def execute(
     with paths.lock(out.parent):
         try:
             run_cells(notebook, path.parent, environment or {})
-        except (CellExecutionError, RuntimeError) as error:
-            if stopping is not None and stopping.is_set():
-                raise
+        except CellExecutionError as error:
+            number = max(cell.get("execution_count") or 0 for cell in notebook.cells)
+            message = f" in cell [{number}]: {' '.join(f'{error.ename}: {error.evalue}'.split())}"
+        except RuntimeError as error:
             message = f": its kernel was killed, most likely because memory ran out, or did not start ({error})"
-            if isinstance(error, CellExecutionError):
-                number = max(cell.get("execution_count") or 0 for cell in notebook.cells)
-                message = f" in cell [{number}]: {' '.join(f'{error.ename}: {error.evalue}'.split())}"
         if "application/vnd.jupyter.widget-view+json" not in str(notebook.cells):
             notebook.metadata.pop("widgets", None)  # the state of widgets that none of the outputs shows
         with paths.writing(failed if message else out) as temporary:

@@ -71,7 +71,7 @@ def lab_weights(preset: str = "full", seed: int = 0, folder: Path | None = None,
         kept = ("model", "data", "image_size", "head", "objective", "target", "masked")
         about = {name: getattr(last, name) for name in kept}
         about |= {"recipe": dataclasses.asdict(last.recipe), "augmentation": dataclasses.asdict(last.augmentation)}
-        measured = ("val_accuracy", "val_loss", "seconds", "flops", "peak_memory_gb")
+        measured = ("val_accuracy", "val_loss", "seconds", "flops")
         trainings.append(about | {"result": {name: rows[-1][name] for name in measured}})
     made, wall_s = store.made_by(), round(sum(each["result"]["seconds"] for each in trainings), 2)
     provenance = {"git": {"revision": made["commit"]}, "versions": {"torch": made["torch"]}, "device": made["device"]}

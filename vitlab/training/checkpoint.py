@@ -8,9 +8,8 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -23,11 +22,9 @@ from vitlab.training import distributed
 
 WEIGHTS, REST, SUMS = "model.safetensors", "resume.pt", "sha256.json"
 FORMAT = 3  # of `REST`; others are refused
-STRUCTURE = "structure of the model"  # in what determines a training, as a hash
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A checkpoint as it was read from disk; its checksums are right."""
 
     path: Path
@@ -44,10 +41,7 @@ def save_weights(path: Path, model: nn.Module, name: str | None, about: dict) ->
 
 
 def save(folder: Path, model: nn.Module, rest: dict[str, Any], name: str | None = None) -> Path:
-    """Write the checkpoint of step `rest["step"]` into `folder`, whole or not at all; delete all but the last two.
-
-    `rest` holds tensors and plain values; `name` is what `save_weights` takes.
-    """
+    """Write the checkpoint of step `rest["step"]` into `folder`, whole or not at all; delete all but the last two."""
     path = folder / f"step_{rest['step']:08d}"
     with paths.writing(path, folder=True) as temporary:
         save_weights(temporary / WEIGHTS, model, name, {"step": rest["step"]})
@@ -61,10 +55,7 @@ def save(folder: Path, model: nn.Module, rest: dict[str, Any], name: str | None 
 
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Keep a folder against another training in the body, and remove the checkpoints that a killed one half wrote.
-
-    Raises RuntimeError where another training has the folder.
-    """
+    """Keep another training out of a folder (RuntimeError), and remove what a killed one half wrote there."""
     with paths.lock(folder, "training", wait=False) as held:
         if not held:
             raise RuntimeError(f"another process is training in {folder}; wait for it, or give another folder")
@@ -82,10 +73,7 @@ def remove(folder: Path) -> None:
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """Read the newest checkpoint in `folder` that is not damaged; None where there is no checkpoint.
-
-    Damaged ones are skipped, with a message on stderr. Raises ValueError where every one of them is damaged.
-    """
+    """Read the newest whole checkpoint in `folder`, None without any; ValueError where all of them are damaged."""
     problems = []
     for path in sorted(folder.glob("step_*"), reverse=True):
         try:
@@ -102,10 +90,7 @@ def newest(folder: Path) -> Checkpoint | None:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read the checkpoint whose folder is `path`; nothing but tensors and plain values is unpickled.
-
-    Raises ValueError where a file is missing, truncated, changed, of another `FORMAT`, or holds code.
-    """
+    """Read a checkpoint's folder, unpickling nothing but tensors and plain values; ValueError where it is not whole."""
     try:
         sums = paths.read_json(path / SUMS)
         for file in (WEIGHTS, REST):
@@ -132,19 +117,16 @@ def check_same(found: Checkpoint, model: nn.Module, asked: Mapping[str, Any], ba
     changed = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
     free = ("accumulate", "compile", "processes", *([] if found.rest["rows"] else ["test images"]))
     differing = [name for name in changed if name not in free]
-    other = weights.difference(model, found.weights)
-    if other and set(differing) <= {STRUCTURE}:
-        raise ValueError(f"{found.path} is of another model: {other}; give the run another folder, or delete it")
     if differing:
         values = "; ".join(f"{name} was {before.get(name)!r} and is {asked.get(name)!r}" for name in differing)
         raise ValueError(
             f"{found.path} is of another training: {values}. Train into another folder (--out FOLDER), or begin anew "
             "there (--restart)"
         )
-    cut = [name for name in ("accumulate", "processes") if name in changed]
-    if cut and distributed.draws(model, batches(0)[0][:2]):
-        values = ", ".join(f"{name} was {before[name]} and is {asked[name]}" for name in cut)
-        raise ValueError(
-            f"{found.path}: {values}, and this model draws random numbers (dropout), which are other ones where a "
-            "batch is cut in another way; resume with what it was, or train into another folder (--out FOLDER)"
-        )
+    for name in {"accumulate", "processes"} & set(changed):
+        if distributed.draws(model, batches(0)[0][:2]):
+            raise ValueError(
+                f"{found.path}: {name} was {before[name]} and is {asked[name]}, and this model draws random numbers "
+                "(dropout), which are other ones where a batch is cut in another way; resume with what it was, or "
+                "train into another folder (--out FOLDER)"
+            )

@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -15,29 +14,16 @@ from torch import Tensor, nn
 from vitlab.settings import default_device
 
 
-@dataclass(frozen=True)
-class Group:
-    """The processes that train together: how many they are, and the number of this one."""
-
-    rank: int = 0
-    size: int = 1
-
-    @property
-    def writes(self) -> bool:
-        """Tell whether this is the one process that writes files."""
-        return self.rank == 0
-
-
-def group() -> Group:
-    """Return the group that this process has joined; a group of one where it has joined none."""
+def group() -> tuple[int, int]:
+    """Return this process's rank in the group that it has joined, and the group's size: (0, 1) where it is alone."""
     if not (dist.is_available() and dist.is_initialized()):
-        return Group()
-    return Group(dist.get_rank(), dist.get_world_size())
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()
 
 
 @contextlib.contextmanager
-def join() -> Iterator[Group]:
-    """Make this process and the others that torchrun started one group, in the body; without torchrun it is alone.
+def join() -> Iterator[tuple[int, int]]:
+    """Make this process and the others that torchrun started one `group`, in the body; without torchrun it is alone.
 
     An exception in the body ends this process without waiting for the others; torchrun then ends those.
     """
@@ -54,24 +40,20 @@ def join() -> Iterator[Group]:
 
 def total(value: Tensor) -> Tensor:
     """Sum a tensor over the processes of the group, in place."""
-    if group().size > 1:
+    if group()[1] > 1:
         dist.all_reduce(value)
     return value
 
 
 def wait() -> None:
     """Wait until every process of the group has come to this line."""
-    if group().size > 1:
+    if group()[1] > 1:
         dist.barrier()
 
 
 @torch.no_grad()
 def draws(model: nn.Module, images: Tensor) -> bool:
-    """Tell whether a forward pass in training mode draws random numbers; the generators are left as they were.
-
-    >>> draws(nn.Dropout(0.5), torch.ones(2, 3)), draws(nn.Dropout(0.0), torch.ones(2, 3))
-    (True, False)
-    """
+    """Tell whether a forward pass in training mode draws random numbers; the generators are left as they were."""
     state = torch.cuda.get_rng_state if images.device.type == "cuda" else torch.get_rng_state
     was_training, before = model.training, state()
     with torch.random.fork_rng([images.device] if images.device.type == "cuda" else []):

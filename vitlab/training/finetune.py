@@ -48,7 +48,7 @@ def finetune(
     all images are trained on. `seed` draws the held-out images and the order. `watch` is what the rows' val_accuracy
     comes from; nothing is chosen by it.
 
-    Raises ValueError for a share that leaves no image on one of the two sides; DivergedError where every rate diverges.
+    Raises ValueError where the share leaves no image on one side; DivergedError where every rate diverges.
     """
     device, pretrained = default_device(), source.model if isinstance(source, Pretrained) else source
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import hashlib
 import itertools
 import json
@@ -27,7 +26,6 @@ from vitlab import paths
 from vitlab.data.loader import Batches, FolderSet, ImageSet, to_float
 from vitlab.models.zoo import forward_flops
 from vitlab.training import checkpoint, distributed
-from vitlab.training.distributed import Group
 from vitlab.training.recipe import Recipe, learning_rate, optimizer_for
 
 
@@ -38,7 +36,7 @@ class DivergedError(ArithmeticError):
 class Stopped(KeyboardInterrupt):
     """An interrupt stopped the training at the end of a step: `step` updates are done, `rows` are the rows so far."""
 
-    def __init__(self, step: int, rows: list[dict], saved: str | None) -> None:
+    def __init__(self, step: int, rows: list[dict], saved: Path | None) -> None:
         kept = f"its checkpoint is {saved}: run the same again to resume"
         super().__init__(f"stopped after step {step}; {kept if saved else 'without a folder nothing is kept'}")
         self.step, self.rows = step, rows
@@ -50,21 +48,17 @@ class State:
 
     step: int = 0  # updates done
     seconds: float = 0.0  # of training, evaluations apart
-    learning_rate: float = 0.0  # of the last update
     loss_sum: Tensor | float = 0.0  # of the updates since the last row
-    loss_steps: int = 0  # how many those are
-    flops: int = 0  # of one image's forward pass; 0: not counted yet
     rows: list[dict[str, Any]] = field(default_factory=list)  # one for every evaluation
     best: dict[str, Tensor] | None = None  # weights of the best evaluation; with `patience` only
     ema: list[Tensor] | None = None  # moving average of the weights, a tensor for each parameter; see `Recipe`
-    saved: str | None = None  # path of the last checkpoint
 
 
 @dataclass(frozen=True)
 class Classification:
     """The objective of `train` by labels: classes [B] or, of mixed images, class probabilities [B K].
 
-    An objective has these three methods; its evaluation may return more, which becomes part of the rows.
+    An objective has these three methods; what its evaluation returns becomes part of the rows.
     """
 
     label_smoothing: float = 0.0
@@ -99,20 +93,20 @@ def train(
 
     Rows: step (updates done), samples, learning_rate (of the last update), train_loss (mean since the last row),
     seconds (training so far), images_per_second (since the last row), flops (so far, a training step as three forward
-    passes, a multiply-add as two), peak_memory_gb, and val_accuracy, val_loss where there is a validation set. `report`
-    is called with every new row. The `objective` is `Classification` by labels, or another, as `MaskedPrediction`.
+    passes, a multiply-add as two), peak_memory_gb on a GPU, and val_accuracy, val_loss where there is a validation set.
+    `report` is called with every new row. The `objective` is `Classification`, or another, as `MaskedPrediction`.
 
     With a `folder` the log (log.jsonl), a checkpoint every `save_every` steps (the last two are kept) and the final
     weights (model.safetensors) are written there, and a killed run resumes from the newest whole checkpoint. Batches
-    are functions of the step and so is every random draw, so it ends with the same bits as one that was not killed.
-    An interrupt (Ctrl-C, a notebook's stop button) waits for the end of the step and its checkpoint; a second one does
-    not. `name`, what `zoo.create` made the model from, makes the weights loadable by `zoo.load`. `identity` says by
-    name, in plain values, what else determines the training, such as the images: of another, none resumes. Of several
-    processes (see `distributed.join`) each takes its part of every batch, and the first one writes the files.
+    and random draws are functions of the step, so it ends with the same bits as one that was not killed. An interrupt
+    (Ctrl-C, a notebook's stop button) waits for the end of the step and its checkpoint; a second one does not. `name`,
+    what `zoo.create` made the model from, makes the weights loadable by `zoo.load`. `identity` says by name, in plain
+    values, what else determines the training, such as the images: of another, none resumes. Of several processes (see
+    `distributed.join`) each takes its part of every batch, and the first one writes the files.
 
     Raises DivergedError where the loss or a weight becomes NaN or infinite; Stopped, a KeyboardInterrupt, at the end of
-    the step that was interrupted; ValueError where `patience` has no validation set, the batch cannot be shared out, or
-    the checkpoints are of another training or all damaged; RuntimeError where another process trains in the folder.
+    the step that was interrupted; ValueError where the checkpoints are of another training or all damaged;
+    RuntimeError where another process trains in the folder.
 
     >>> from vitlab.data.world import World, stream
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
@@ -120,12 +114,12 @@ def train(
     >>> rows[-1]["step"], rows[-1]["samples"]
     (5, 80)
     """
-    group, device = distributed.group(), next(model.parameters()).device
+    (rank, n_processes), device = distributed.group(), next(model.parameters()).device
     if recipe.patience is not None and validation is None:
         raise ValueError(f"patience is {recipe.patience} but there is no validation set to stop on; give one")
-    if recipe.batch_size % (recipe.accumulate * group.size):
+    if recipe.batch_size % (recipe.accumulate * n_processes):
         raise ValueError(
-            f"a batch of {recipe.batch_size} cannot be cut into equal parts for {group.size} processes with "
+            f"a batch of {recipe.batch_size} cannot be cut into equal parts for {n_processes} processes with "
             f"accumulate={recipe.accumulate}; choose numbers whose product divides it"
         )
     on_cpu = device.type == "cpu"
@@ -133,24 +127,28 @@ def train(
         keep_freed_memory()
     objective = objective or Classification(recipe.label_smoothing)
     known = asdict(recipe) | {
-        checkpoint.STRUCTURE: hashlib.sha256(repr(model).encode()).hexdigest()[:16],  # has sizes and rates of dropout
-        "processes": group.size,
+        "structure of the model": hashlib.sha256(repr(model).encode()).hexdigest()[
+            :16
+        ],  # has sizes and rates of dropout
+        "processes": n_processes,
         "objective": str(objective),
         **(identity or {}),
     }
     forward: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]  # gives a module
-    if group.size > 1:
+    if n_processes > 1:
         idle = objective.result(model) is not model  # masked prediction leaves the ViT's own head out
         forward = nn.parallel.DistributedDataParallel(forward, find_unused_parameters=idle)
     optimizer, parameters = optimizer_for(model, recipe), list(model.parameters())
     learned = [parameter for parameter in parameters if parameter.requires_grad]
     checkpoints = None if folder is None else folder / "checkpoints"
-    part = recipe.batch_size // (recipe.accumulate * group.size)  # images that go through the model at once
-    begin = group.rank * recipe.accumulate * part
-    schedule = functools.partial(
-        learning_rate, base=recipe.learning_rate, total=recipe.steps, warmup=recipe.warmup_steps, decay=recipe.decay
-    )
-    state = State()
+    part = recipe.batch_size // (recipe.accumulate * n_processes)  # images that go through the model at once
+    schedule: dict[str, Any] = {
+        "base": recipe.learning_rate,
+        "total": recipe.steps,
+        "warmup": recipe.warmup_steps,
+        "decay": recipe.decay,
+    }
+    state, rate, flops, saved = State(), 0.0, 0, None  # the rate of the last update, FLOPs of one image's forward pass
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         with autocast(device, recipe.precision):
@@ -159,22 +157,10 @@ def train(
     def check_finite(value: Tensor | float, what: str) -> None:
         if not math.isfinite(value):
             raise DivergedError(
-                f"{what} became {float(value)} by step {state.step} at learning rate {state.learning_rate:.2g}; lower "
+                f"{what} became {float(value)} by step {state.step} at learning rate {rate:.2g}; lower "
                 "the learning rate, lengthen the warm-up or clip gradients (grad_clip)"
-                + (f". The last checkpoint is {state.saved}" if state.saved else "")
+                + (f". The last checkpoint is {saved}" if saved else "")
             )
-
-    def save(into: Path) -> None:
-        check_finite(state.loss_sum, "the loss")
-        weights = model.state_dict()
-        floats = [weight for weight in weights.values() if weight.is_floating_point()]
-        check_finite(nn.utils.get_total_norm(floats), "the norm of the weights")
-        rest = vars(state) | {"loss_sum": float(state.loss_sum), "saved": None}
-        rest |= {"optimizer": optimizer.state_dict(), "identity": known}
-        if group.writes:
-            loadable = name if objective.result(model) is model else None  # else no zoo's model
-            state.saved = str(checkpoint.save(into, model, rest, loadable))
-        distributed.wait()
 
     @torch.no_grad()
     def swap_average() -> None:
@@ -184,21 +170,16 @@ def train(
             weight.copy_(average)
             average.copy_(own)
 
-    def evaluation_is_due() -> bool:
-        """Tell whether there is to be a row of the updates done so far, and is none yet."""
-        often = recipe.eval_every > 0 and state.step > 0 == state.step % recipe.eval_every
-        return (state.step == recipe.steps or often) and not (state.rows and state.rows[-1]["step"] == state.step)
-
     def is_over() -> bool:
-        """Tell whether the last step is evaluated, or the last `patience` rows are no better than those before."""
+        """Tell whether all steps are done, or the last `patience` rows are no better than those before."""
         if recipe.patience is not None and len(state.rows) > recipe.patience:
             accuracy = [row["val_accuracy"] for row in state.rows]
             if max(accuracy[-recipe.patience :]) <= max(accuracy[: -recipe.patience]):
                 return True
-        return state.step == recipe.steps and not evaluation_is_due()
+        return state.step == recipe.steps
 
     with contextlib.ExitStack() as held:
-        if folder is not None and group.writes:
+        if folder is not None and rank == 0:
             held.enter_context(checkpoint.hold(folder))
         held.enter_context(torch.random.fork_rng([] if on_cpu else [device]))
         newest = None if checkpoints is None else checkpoint.newest(checkpoints)
@@ -206,8 +187,7 @@ def train(
             checkpoint.check_same(newest, model, known, batches)
             model.load_state_dict(newest.weights)
             optimizer.load_state_dict(newest.rest["optimizer"])
-            state = State(**{field: newest.rest[field] for field in vars(state)})
-            state.saved = str(newest.path)
+            state, saved = State(**{field: newest.rest[field] for field in vars(state)}), newest.path
             if state.ema is not None:
                 state.ema = [value.to(device) for value in state.ema]
         model.train()
@@ -218,99 +198,103 @@ def train(
                     module.fused_attn = False  # type: ignore[assignment]  # a plain value, not a tensor or a module
                     held.callback(setattr, module, "fused_attn", True)
         pool = None
-        if on_cpu and group.size == 1 and not recipe.compile and state.step < recipe.steps:
+        if on_cpu and n_processes == 1 and not recipe.compile and state.step < recipe.steps:
             pool = distributed.core_pool(model, lambda: batches(state.step)[0][:2])
             if pool is not None:
                 held.enter_context(pool)
-        interrupted = held.enter_context(_wait_for_step(group))
+        interrupted = held.enter_context(_wait_for_step(n_processes))
 
         while not is_over():
-            if not evaluation_is_due():  # it is where the evaluation of a resumed training had failed
-                # --- a step ---
-                start = time.perf_counter()
-                state.learning_rate = schedule(state.step)
-                for parameter_group in optimizer.param_groups:
-                    parameter_group["lr"] = state.learning_rate
-                optimizer.zero_grad(set_to_none=True)
-                for k in range(recipe.accumulate):
-                    first = begin + k * part
-                    whole = part == recipe.batch_size
-                    images, labels = batches(state.step, *(() if whole else (first, first + part)))
-                    state.flops = state.flops or forward_flops(model, images[:1])
-                    # Dropout is a function of seed, step and images: no random state needs to be kept.
-                    number = ((recipe.seed * 1_000_003 + state.step) * 1_000_003 + first) % 2**63
-                    torch.default_generator.manual_seed(number)
-                    if not on_cpu:
-                        torch.cuda.manual_seed(number)
-                    if pool is not None:
-                        loss = distributed.backward(pool, loss_of, images, labels, learned)
-                    else:  # processes add up their gradients after the last part
-                        more = k + 1 < recipe.accumulate and group.size > 1
-                        with forward.no_sync() if more else contextlib.nullcontext():
-                            loss = loss_of(images, labels)
-                            loss.backward()
-                    state.loss_sum = state.loss_sum + loss.detach()
-                if recipe.grad_clip is not None:
-                    nn.utils.clip_grad_norm_(parameters, recipe.grad_clip)
-                optimizer.step()
-                if recipe.ema_decay is not None:
-                    state.ema = state.ema or [parameter.detach().clone() for parameter in parameters]
-                    get_ema_multi_avg_fn(recipe.ema_decay)(state.ema, [p.detach() for p in parameters], 1)
-                state.step += 1
-                state.loss_steps += 1
-                if on_cpu or state.step % 50 == 0:  # reading the loss makes the program wait for a GPU
-                    check_finite(state.loss_sum, "the loss")
-                state.seconds += time.perf_counter() - start
+            # --- a step ---
+            start = time.perf_counter()
+            rate = learning_rate(state.step, **schedule)
+            for parameter_group in optimizer.param_groups:
+                parameter_group["lr"] = rate
+            optimizer.zero_grad(set_to_none=True)
+            for k in range(recipe.accumulate):
+                first = (rank * recipe.accumulate + k) * part
+                whole = part == recipe.batch_size
+                images, labels = batches(state.step, *(() if whole else (first, first + part)))
+                flops = flops or forward_flops(model, images[:1])
+                # Dropout is a function of seed, step and images: no random state needs to be kept.
+                number = ((recipe.seed * 1_000_003 + state.step) * 1_000_003 + first) % 2**63
+                torch.default_generator.manual_seed(number)
+                if not on_cpu:
+                    torch.cuda.manual_seed(number)
+                if pool is not None:
+                    loss = distributed.backward(pool, loss_of, images, labels, learned)
+                else:  # processes add up their gradients after the last part
+                    more = k + 1 < recipe.accumulate and n_processes > 1
+                    with forward.no_sync() if more else contextlib.nullcontext():
+                        loss = loss_of(images, labels)
+                        loss.backward()
+                state.loss_sum = state.loss_sum + loss.detach()
+            if recipe.grad_clip is not None:
+                nn.utils.clip_grad_norm_(parameters, recipe.grad_clip)
+            optimizer.step()
+            if recipe.ema_decay is not None:
+                state.ema = state.ema or [parameter.detach().clone() for parameter in parameters]
+                get_ema_multi_avg_fn(recipe.ema_decay)(state.ema, [p.detach() for p in parameters], 1)
+            state.step += 1
+            if on_cpu or state.step % 50 == 0:  # reading the loss makes the program wait for a GPU
+                check_finite(state.loss_sum, "the loss")
+            state.seconds += time.perf_counter() - start
 
-            if evaluation_is_due():
+            if state.step == recipe.steps or recipe.eval_every and state.step % recipe.eval_every == 0:
                 # --- a row ---
                 start = time.perf_counter()
                 check_finite(state.loss_sum, "the loss")  # waits for a GPU to end what it was given: training time
                 state.seconds += time.perf_counter() - start
-                before = state.rows[-1] if state.rows else {"samples": 0, "seconds": 0.0}
-                samples, loss_mean = state.step * recipe.batch_size, float(state.loss_sum) / max(1, state.loss_steps)
-                if group.size > 1:
-                    loss_mean = float(distributed.total(torch.tensor(loss_mean, device=device))) / group.size
+                before = state.rows[-1] if state.rows else {"step": 0, "samples": 0, "seconds": 0.0}
+                samples, loss_mean = (
+                    state.step * recipe.batch_size,
+                    float(state.loss_sum) / (state.step - before["step"]),
+                )
+                if n_processes > 1:
+                    loss_mean = float(distributed.total(torch.tensor(loss_mean, device=device))) / n_processes
                 row: dict[str, Any] = {
                     "step": state.step,
                     "samples": samples,
-                    "learning_rate": state.learning_rate,
+                    "learning_rate": rate,
                     "train_loss": loss_mean,
                     "seconds": state.seconds,
                     "images_per_second": (samples - before["samples"]) / max(state.seconds - before["seconds"], 1e-9),
-                    "flops": 3 * state.flops * samples,
-                    "peak_memory_gb": peak_gigabytes(device),
+                    "flops": 3 * flops * samples,
                 }
-                try:
-                    swap_average()  # it is what is evaluated and kept
-                    try:
-                        if validation is not None:
-                            metrics = objective.evaluate(model, validation, recipe.precision)
-                            row |= {f"val_{metric}": value for metric, value in metrics.items()}
-                        if recipe.patience is not None and all(
-                            row["val_accuracy"] > other["val_accuracy"] for other in state.rows
-                        ):
-                            state.best = {key: each.detach().cpu().clone() for key, each in model.state_dict().items()}
-                    finally:
-                        swap_average()
-                except Exception:  # as on an unreadable image; of several processes the others do not fail
-                    if checkpoints is not None and group.size == 1:
-                        save(checkpoints)
-                    raise
+                if not on_cpu:
+                    row["peak_memory_gb"] = torch.cuda.max_memory_allocated(device) / 1e9
+                swap_average()  # it is what is evaluated and kept
+                if validation is not None:
+                    metrics = objective.evaluate(model, validation, recipe.precision)
+                    row |= {f"val_{metric}": value for metric, value in metrics.items()}
+                if recipe.patience is not None and all(
+                    row["val_accuracy"] > other["val_accuracy"] for other in state.rows
+                ):
+                    state.best = {key: each.detach().cpu().clone() for key, each in model.state_dict().items()}
+                swap_average()
                 state.rows.append(row)
-                state.loss_sum, state.loss_steps = 0.0, 0
-                if folder is not None and group.writes:  # rewritten whole: a resumed run makes some rows again
+                state.loss_sum = 0.0
+                if folder is not None and rank == 0:  # rewritten whole: a resumed run makes some rows again
                     with paths.writing(folder / "log.jsonl") as path:
                         path.write_text("".join(json.dumps(row) + "\n" for row in state.rows))
-                if report is not None and group.writes:
+                if report is not None and rank == 0:
                     report(row)
 
             stopping = interrupted.is_set()
             if checkpoints is not None and (stopping or is_over() or state.step % save_every == 0):
-                save(checkpoints)
+                check_finite(state.loss_sum, "the loss")
+                weights = model.state_dict()
+                floats = [weight for weight in weights.values() if weight.is_floating_point()]
+                check_finite(nn.utils.get_total_norm(floats), "the norm of the weights")
+                rest = vars(state) | {"loss_sum": float(state.loss_sum)}
+                rest |= {"optimizer": optimizer.state_dict(), "identity": known}
+                if rank == 0:
+                    loadable = name if objective.result(model) is model else None  # else no zoo's model
+                    saved = checkpoint.save(checkpoints, model, rest, loadable)
+                distributed.wait()
             if stopping:
                 model.eval()
-                raise Stopped(state.step, state.rows, state.saved)
+                raise Stopped(state.step, state.rows, saved)
 
         model.eval()
         if state.best is not None:
@@ -318,7 +302,7 @@ def train(
         else:
             swap_average()
         if folder is not None:
-            if group.writes:
+            if rank == 0:
                 with paths.writing(folder / checkpoint.WEIGHTS) as path:
                     checkpoint.save_weights(path, objective.result(model), name, {"step": state.step})
             distributed.wait()
@@ -329,14 +313,11 @@ def train(
 def evaluate(
     model: nn.Module, images: ImageSet | FolderSet, batch_size: int = 250, precision: str = "fp32"
 ) -> dict[str, float]:
-    """Measure top-1 accuracy (0…1) and mean cross-entropy (nats) over every image, the last partial batch included.
-
-    Each process of a group evaluates a part of the images, and returns the result for all of them.
-    """
-    group, training, device = distributed.group(), model.training, next(model.parameters()).device
+    """Measure top-1 accuracy (0…1) and mean cross-entropy (nats) over all images, shared out to the processes."""
+    (rank, n_processes), training, device = distributed.group(), model.training, next(model.parameters()).device
     model.eval()
     counts = torch.zeros(2, dtype=torch.float64, device=device)  # right answers, nats
-    for pictures, labels in itertools.islice(images.chunks(batch_size), group.rank, None, group.size):
+    for pictures, labels in itertools.islice(images.chunks(batch_size), rank, None, n_processes):
         labels = labels.to(device)
         with autocast(device, precision):
             logits = model(to_float(pictures.to(device)))
@@ -348,31 +329,14 @@ def evaluate(
 
 
 def untrained_row(model: nn.Module, images: ImageSet | None) -> dict[str, float]:
-    """Evaluate a model before its training: the row of step 0, to stand before those of `train`.
-
-    Without images it has no val_accuracy and val_loss.
-    """
-    row = {"step": 0, "samples": 0, "seconds": 0.0}
-    if images is not None:
-        row |= {f"val_{metric}": value for metric, value in evaluate(model, images).items()}
-    return row
+    """Evaluate a model before its training, where there are images: the row of step 0, before those of `train`."""
+    metrics = {} if images is None else evaluate(model, images)
+    return {"step": 0, "samples": 0, "seconds": 0.0} | {f"val_{metric}": value for metric, value in metrics.items()}
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """Make the context in which a model computes: "fp32", or "bf16" for products in bfloat16 and weights in float32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
-
-
-def peak_gigabytes(device: torch.device) -> float:
-    """Measure the largest memory in use so far, in 10⁹ bytes: by tensors on a GPU, by this whole process on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 1e9
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kibibytes elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def keep_freed_memory() -> None:
@@ -387,14 +351,14 @@ def keep_freed_memory() -> None:
 
 
 @contextlib.contextmanager
-def _wait_for_step(group: Group) -> Iterator[threading.Event]:
+def _wait_for_step(n_processes: int) -> Iterator[threading.Event]:
     """Set the event that is given at the first interrupt (SIGINT) in the body; a second one raises KeyboardInterrupt.
 
-    So does the first where the body ends without having looked. Outside the main thread, which alone receives signals,
-    and in a group of processes, of which none can stop without the others, interrupts are handled as before.
+    So does the first where the body ends without having looked. In other threads, which receive no signals, and in a
+    group of processes, of which none can stop without the others, interrupts are handled as before.
     """
     asked, usual = threading.Event(), signal.getsignal(signal.SIGINT)
-    if group.size > 1 or threading.current_thread() is not threading.main_thread() or not callable(usual):
+    if n_processes > 1 or threading.current_thread() is not threading.main_thread() or not callable(usual):
         yield asked
         return
 

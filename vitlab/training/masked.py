@@ -77,13 +77,18 @@ def plans(
     """Draw what becomes of every patch's embedding: KEPT; or, of the corrupted, which patch's replaces it.
 
     That is `n_patches` for the mask (of 80 %), another patch of the image (10 %) or the patch itself (10 %). Of every
-    image the same number of patches is corrupted, `share` of them. Raises ValueError as `count_corrupted`.
+    image the same number of patches is corrupted, `share` of them; raises ValueError where that is none, or the grid is
+    one patch.
 
     >>> plan = plans(1000, 16, 0.5, np.random.default_rng(0))
     >>> (plan != KEPT).sum(1).unique().tolist(), round((plan[plan != KEPT] == 16).double().mean().item(), 1)
     ([8], 0.8)
     """
-    n_corrupted = count_corrupted(n_patches, share)
+    if n_patches < 2:
+        raise ValueError(f"a grid of {n_patches} patch has nothing to predict from: take smaller patches")
+    n_corrupted = round(share * n_patches) if 0 < share <= 1 else 0
+    if not n_corrupted:
+        raise ValueError(f"share = {share} of {n_patches} patches: expected from {1 / n_patches:.2g} to 1, such as 0.5")
     order = generator.random((n_images, n_patches)).argsort(1)[:, :n_corrupted]
     kind = generator.random(order.shape)
     other = (order + generator.integers(1, n_patches, order.shape)) % n_patches
@@ -93,19 +98,9 @@ def plans(
     return torch.from_numpy(plan)
 
 
-def count_corrupted(n_patches: int, share: float) -> int:
-    """Count the patches of an image that are corrupted. Raises ValueError where that is none, or the grid one patch."""
-    if n_patches < 2:
-        raise ValueError(f"a grid of {n_patches} patch has nothing to predict from: take smaller patches")
-    count = round(share * n_patches) if 0 < share <= 1 else 0
-    if not count:
-        raise ValueError(f"share = {share} of {n_patches} patches: expected from {1 / n_patches:.2g} to 1, such as 0.5")
-    return count
-
-
 def batches(feed: Batches, batch_size: int, n_patches: int, share: float, seed: int) -> Batches:
     """Give a feed's images plans for their patches in place of labels; functions of the step as the feed is."""
-    count_corrupted(n_patches, share)
+    plans(1, n_patches, share, np.random.default_rng(0))  # refuses a share that cannot be, before anything begins
 
     def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
         start, stop = slice_of(batch_size, start, stop)
@@ -121,14 +116,6 @@ class MaskedViT(nn.Module):
 
     Of a ViT the patches' embeddings are replaced. A ResNet's features overlap, so that hidden pixels would show through
     in those next to them: of a hybrid the image's pixels are replaced, and the mask is a learned patch of pixels.
-
-    Raises ValueError for a model that is no ViT of ours.
-
-    >>> from vitlab.models import zoo
-    >>> model = MaskedViT(zoo.create("Lab-Ti/8"))
-    >>> plan = plans(5, 16, 0.5, np.random.default_rng(0))
-    >>> model(torch.zeros(5, 3, 32, 32), plan).shape  # of the 5 · 8 corrupted patches
-    torch.Size([40, 512])
     """
 
     def __init__(self, vit: nn.Module, target: Target = Target.MEAN_COLOUR) -> None:
@@ -140,9 +127,13 @@ class MaskedViT(nn.Module):
         self.on_pixels = not isinstance(vit.patch_embed.proj, nn.Conv2d) or vit.patch_embed.proj.kernel_size == (1, 1)
         shape = (3, self.patch_size, self.patch_size) if self.on_pixels else (vit.config.dim,)
         self.mask = nn.Parameter(torch.zeros(shape))
-        outputs = {Target.MEAN_COLOUR: COLOURS, Target.DOWNSIZED: SIDE**2 * COLOURS}
+        outputs = {
+            Target.MEAN_COLOUR: COLOURS,
+            Target.DOWNSIZED: SIDE**2 * COLOURS,
+            Target.PIXELS: 3 * self.patch_size**2,
+        }
         with torch.random.fork_rng(devices=[]):  # the constructor draws; those draws are thrown away
-            self.predict = nn.Linear(vit.config.dim, outputs.get(self.target, 3 * self.patch_size**2))
+            self.predict = nn.Linear(vit.config.dim, outputs[self.target])
         nn.init.zeros_(self.predict.weight)  # as every head here: at the start all colours are as likely
         nn.init.zeros_(self.predict.bias)
 
@@ -200,28 +191,27 @@ class MaskedPrediction:
     @torch.inference_mode()
     def evaluate(self, model: nn.Module, images: ImageSet | FolderSet, precision: str) -> dict[str, float]:
         """Measure accuracy (0…1) and mean loss over every image's corrupted patches; the plans are always the same."""
-        group, training, device = distributed.group(), model.training, next(model.parameters()).device
+        (rank, n_processes), training, device = distributed.group(), model.training, next(model.parameters()).device
         model.eval()
-        sums = torch.zeros(4, dtype=torch.float64, device=device)  # loss, right or squares, predicted, spread
-        for k, (pictures, _) in itertools.islice(enumerate(images.chunks(250)), group.rank, None, group.size):
+        sums = torch.zeros(4, dtype=torch.float64, device=device)  # loss, right, most that could be, predicted
+        for k, (pictures, _) in itertools.islice(enumerate(images.chunks(250)), rank, None, n_processes):
             inputs = to_float(pictures.to(device))
             n_patches = (inputs.shape[2] // self.patch_size) * (inputs.shape[3] // self.patch_size)
             plan = plans(len(inputs), n_patches, self.share, np.random.default_rng([2**32, k])).to(device)
             with autocast(device, precision):
                 predictions = model(inputs, plan)
             predictions, wanted = predictions.float(), self._wanted(inputs, plan)
+            n = torch.tensor(wanted.numel(), device=device)
             if self.target is Target.PIXELS:
-                lost = right = (predictions - wanted).square().sum().double()
-                spread = wanted.square().sum().double()
+                lost, most = (predictions - wanted).square().sum().double(), wanted.square().sum().double()
+                right = most - lost
             else:
-                logits, wanted = predictions.reshape(-1, COLOURS), wanted.flatten()
-                lost = F.cross_entropy(logits, wanted, reduction="sum").double()
-                right = (logits.argmax(-1) == wanted).sum().double()
-                spread = lost.new_zeros(())
-            sums += torch.stack([lost, right, lost.new_tensor(wanted.numel()), spread])
+                logits, wanted, most = predictions.reshape(-1, COLOURS), wanted.flatten(), n
+                lost, right = F.cross_entropy(logits, wanted, reduction="sum"), (logits.argmax(-1) == wanted).sum()
+            sums += torch.stack([lost.double(), right.double(), most.double(), n.double()])
         model.train(training)
-        loss, right, n, spread = distributed.total(sums).tolist()
-        return {"accuracy": 1 - loss / spread if self.target is Target.PIXELS else right / n, "loss": loss / n}
+        loss, right, most, n = distributed.total(sums).tolist()
+        return {"accuracy": right / most, "loss": loss / n}
 
     def result(self, model: nn.Module) -> nn.Module:
         """Return the ViT without mask and predictions, as it is fine-tuned and looked at."""
@@ -253,11 +243,7 @@ def colours_of(codes: Int64[Tensor, "*shape"]) -> UInt8[Tensor, "*shape 3"]:
 def guesses(
     model: MaskedViT, images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"]
 ) -> UInt8[Tensor, "n side side 3"]:
-    """Predict the corrupted patches, image by image, as colours in bytes.
-
-    Of the target mean colour one pixel each, of the downsized patches 4 × 4, of the pixels all; of colours the most
-    probable.
-    """
+    """Predict the corrupted patches, image by image, as the most probable colours in bytes: 1, 4 × 4 or all pixels."""
     training, device = model.training, next(model.parameters()).device
     model.eval()
     said = model(to_float(images.to(device)), plan.to(device)).float().cpu()
@@ -275,14 +261,10 @@ def filled(
 ) -> UInt8[Tensor, "B 3 H W"]:
     """Replace the corrupted patches of images, image by image, by these, enlarged to the patches' size.
 
-    Raises ValueError where these are not as many as are corrupted.
-
     >>> images, plan = torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.tensor([[KEPT, 4, KEPT, KEPT]])
     >>> filled(images, plan, torch.full((1, 1, 1, 3), 9, dtype=torch.uint8))[0, 0].tolist()
     [[0, 0, 9, 9], [0, 0, 9, 9], [0, 0, 0, 0], [0, 0, 0, 0]]
     """
-    if len(patches) != (count := int((plan != KEPT).sum())):
-        raise ValueError(f"{len(patches)} patches given for {count} that are corrupted; expected one for each")
     size = _patch_size(images, plan)
     cut, times = patches_of(images, size).clone(), size // patches.shape[1]
     cut[plan != KEPT] = patches.permute(0, 3, 1, 2).repeat_interleave(times, 2).repeat_interleave(times, 3)

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
+import pandas as pd
+
 from vitlab.training.recipe import Decay, Recipe
 
 IMAGES = {"JFT": 303_000_000, "IN-21k": 14_000_000, "ImageNet": 1_281_167}  # §4.1; ImageNet's training set by count
@@ -28,7 +30,7 @@ class Pretraining:
     image_size: int = 224  # pixels
 
     def recipe(self, epochs: int | None = None) -> Recipe:
-        """Make the recipe of this row for so many `epochs`; of two numbers in the table None is the larger.
+        """Make the recipe of this row for so many `epochs`, by default the table's, or the larger of two.
 
         >>> TABLE_3[-1].recipe().steps
         93836
@@ -56,13 +58,7 @@ class Finetuning:
     def recipe(self, learning_rate: float) -> Recipe:
         """Make the recipe of this row with one of its learning rates."""
         return Recipe(
-            steps=self.steps,
-            batch_size=self.batch_size,
-            optimizer="sgd",
-            learning_rate=learning_rate,
-            decay="cosine",
-            weight_decay=0.0,
-            grad_clip=1.0,
+            self.steps, self.batch_size, "sgd", learning_rate, decay="cosine", weight_decay=0.0, grad_clip=1.0
         )
 
 
@@ -123,19 +119,9 @@ def lab(recipe: Recipe, batch_size: int, samples: int) -> Recipe:
 
 def tables() -> str:
     """Format Tables 3 and 4 as text, with the steps that the epochs come to."""
-    head = f"{'models':40}{'data':10}{'epochs':8}{'rate':8}{'decay':8}{'weight decay':14}{'dropout':9}{'clip':6}steps"
-    lines = ["Table 3: pre-training. Adam β = (0.9, 0.999), batch 4096, warm-up 10,000 steps, 224 px", head]
-    for row in TABLE_3:
-        epochs = "/".join(map(str, row.epochs))
-        steps = " / ".join(f"{row.recipe(n).steps:,}" for n in row.epochs)
-        models, clip = ", ".join(row.models), "-" if row.grad_clip is None else f"{row.grad_clip:g}"
-        lines.append(
-            f"{models:40}{row.data:10}{epochs:8}{row.learning_rate:<8g}{row.decay:8}{row.weight_decay:<14g}"
-            f"{row.dropout:<9g}{clip:6}{steps}"
-        )
-    lines += ["", "Table 4: fine-tuning. SGD, momentum 0.9, batch 512, cosine, no weight decay, clip 1, 384 px"]
-    lines.append(f"{'data':14}{'steps':>8}  {'learning rates':28}held out to choose one")
-    for target in TABLE_4:
-        rates = ", ".join(f"{rate:g}" for rate in target.learning_rates)
-        lines.append(f"{target.data:14}{target.steps:>8,}  {rates:28}{target.held_out:.0%}")
-    return "\n".join(lines)
+    pretraining, finetuning = pd.DataFrame(TABLE_3), pd.DataFrame(TABLE_4)
+    pretraining["steps"] = [f"{row.recipe().steps:,}" for row in TABLE_3]
+    return (
+        f"Table 3: pre-training, Adam\n{pretraining.to_string(index=False, na_rep='-')}\n\n"
+        f"Table 4: fine-tuning, SGD with momentum 0.9, cosine decay, clip 1\n{finetuning.to_string(index=False)}"
+    )

@@ -13,20 +13,16 @@ from vitlab.settings import check, number, one_of, pair, whole
 
 Decay = Literal["linear", "cosine", "constant"]
 LINEAR_END = 1e-5  # where the authors' linear decay ends, not at zero
-_NOT_DECAYED = (  # embeddings and gains, though they have two dimensions or more
-    *("pos_embed", "pos_embed_class", "pos_embed_x", "pos_embed_y", "pos_embed_offsets"),
-    *("cls_token", "gain"),
-)
+_NOT_DECAYED = ("pos_embed", "cls_token", "gain")  # embeddings and gains, though they have two dimensions or more
 
 
 @dataclass(frozen=True)
 class Recipe:
     """The hyper-parameters of a training: all that determines it but the model, the images and the machine.
 
-    `batch_size` is the number of images of one update. With `accumulate` parts, each part of the batch goes through the
-    model in turn and their gradients are added up; several processes (see `distributed`) each take a part of the batch.
-    The result is the same to rounding, but for a model that draws random numbers, as dropout does: each way to cut a
-    batch draws others.
+    `batch_size` is the number of images of one update, which may go through the model in parts: `accumulate` in turn,
+    and one in each process (see `distributed`). The result is the same to rounding, but for a model with dropout, which
+    draws other numbers for each way to cut a batch.
 
     >>> Recipe(steps=1000).samples
     128000
@@ -112,15 +108,12 @@ def learning_rate(step: int, *, base: float, total: int, warmup: int, decay: Dec
 
 
 def optimizer_for(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Make the recipe's optimizer, decaying matrices and kernels, not biases, norms, class token or positions.
-
-    Parameters that do not require gradients are left out.
-    """
+    """Make the recipe's optimizer, decaying matrices and kernels, not biases, norms, class token or positions."""
     decayed: list[nn.Parameter] = []
     free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            matrix = parameter.ndim >= 2 and name.split(".")[-1] not in _NOT_DECAYED
+            matrix = parameter.ndim >= 2 and not name.split(".")[-1].startswith(_NOT_DECAYED)
             (decayed if matrix else free).append(parameter)
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]

@@ -13,12 +13,13 @@ import traitlets
 from IPython.display import DisplayHandle
 from matplotlib.figure import Figure
 from torch import nn
+from tqdm import tqdm
 
 from vitlab.data.loader import Batches
 from vitlab.plots.style import COLOURS, accuracy_axis, as_png, in_notebook, show_still, still, style
 from vitlab.training.loop import Stopped, train
 from vitlab.training.recipe import Recipe
-from vitlab.training.session import format_time, progress, seconds_left
+from vitlab.training.session import progress
 from vitlab.widgets.controls import somebody_is_there
 
 
@@ -74,7 +75,6 @@ def watch(
         raise ValueError(f"epoch is {epoch}; expected the number of training images, 1 or more, or None")
     log = None if folder is None else folder / "log.jsonl"  # of a training that was stopped in this folder
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log and log.is_file() else []
-    marks: list[tuple[int, float]] = []
     button = StopButton(says=f"step 0 of {recipe.steps:,}") if somebody_is_there() else None
     above, below, due, drawn, said = DisplayHandle(), DisplayHandle(), 0.0, False, 0
 
@@ -98,16 +98,15 @@ def watch(
 
     def report(row: dict) -> None:
         rows[:] = [*(old for old in rows if old["step"] < row["step"]), row]
-        marks.append((row["step"], time.perf_counter()))
         if row["step"] < recipe.steps:  # of the last row the line after the training speaks
-            say(progress(row, recipe.steps, seconds_left(marks, recipe.steps)))
+            say(progress(row, recipe.steps))
 
     if button:
         above.display(button)
     try:
         try:
             rows = train(model, batches, recipe, folder=folder, report=report, **options)
-            line = f"{progress(rows[-1], recipe.steps)}, trained for {format_time(rows[-1]['seconds'])}"
+            line = f"{progress(rows[-1], rows[-1]['step'])}, trained for {tqdm.format_interval(rows[-1]['seconds'])}"
         except Stopped as stopped:
             rows, way = stopped.rows, "run the cell again to resume" if folder else "without a folder it cannot resume"
             line = f"stopped at step {stopped.step:,} of {recipe.steps:,}; {way}"
