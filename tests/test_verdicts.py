@@ -75,8 +75,6 @@ def test_an_exact_number_decides_and_a_single_or_a_few_observations_do_not():
     assert above(Estimate.of([3.0])).answer is UNDECIDED  # no spread
     assert above(of(1, 3, n=4)).answer is UNDECIDED and above(of(1, 3, n=5)).answer is HOLDS
     assert below(of(1, 3, n=4)).answer is UNDECIDED  # nor do they refute
-    with pytest.raises(ValueError, match="bound = nan"):
-        below(of(1, 3), math.nan)
 
 
 def answers(*given_answers):
@@ -126,7 +124,6 @@ def test_kleenes_and_and_or():
         key = tuple(sorted((a, b), key=[HOLDS, FAILS, UNDECIDED].index))
         assert verdicts.all_of(*pair).answer is expected_and.get(key, FAILS), key
         assert verdicts.any_of(*pair).answer is expected_or.get(key, HOLDS), key
-    assert given(True).answer is HOLDS and given(False).answer is FAILS
 
 
 def test_a_verdict_names_its_parts_and_the_seeds_that_would_decide():
@@ -143,7 +140,6 @@ def test_a_verdict_names_its_parts_and_the_seeds_that_would_decide():
     assert judge(above(wide), above(nearly)).advice == ruling.advice
     assert judge(above(of(1, 3, n=3))).advice == "at least 5 seeds are needed"
     assert judge(above(Estimate.of([3.0]))).advice == "at least 5 seeds are needed"
-    assert "more than 1,000 seeds" in judge(above(Estimate(1e-6, -1, 1, 5))).advice
     assert judge(above(Estimate(0.0, -1, 1, 5))).advice == "more than 1,000 seeds would be needed at this spread"
     # sd 1.5 · √20 / 2.093 = 3.205: t324 = 1.967 + 0.843, / √325 · 3.205 = 0.4996, one image fewer 0.5003
     assert judge(above(Estimate(0.5, -1, 2, 20, counted="images"))).advice.startswith("about 325 images")
@@ -167,9 +163,9 @@ def test_seeds_to_decide_by_hand(sd, distance, n):
 
 def test_as_many_seeds_as_advised_decide_four_times_in_five():
     rng = np.random.default_rng(0)
-    draws = rng.normal(0.8, 1.0, (1_000, seeds_to_decide(1, 0.8)))
+    draws = rng.normal(0.8, 1.0, (500, seeds_to_decide(1, 0.8)))
     decided = [above(Estimate.of(draw)).answer is Answer.HOLDS for draw in draws]
-    assert 0.76 < np.mean(decided) < 0.84
+    assert 0.75 < np.mean(decided) < 0.85
 
 
 def test_a_verdict_in_one_line():
@@ -180,8 +176,6 @@ def test_a_verdict_in_one_line():
         "Growth of A − B: +5.2 points [−1.9, 12.3], n = 3 seeds; start: 2. "
         "At least 5 seeds are needed. Held-out images."
     )
-    numbers = {f"number {n}": Estimate.exact(n) for n in range(28)}
-    words = verdicts.line("C09", judge(given(True)), numbers)
-    assert words.endswith("; number 8: 8; and 19 more numbers, in result.json.") and "number 9:" not in words
-    ten = verdicts.line("C09", judge(given(True)), dict(list(numbers.items())[:10]))
-    assert ten.endswith("; number 8: 8; number 9: 9.")
+    for count, last in ((10, "number 9: 9."), (28, "and 19 more numbers, in result.json.")):
+        words = verdicts.line("C09", judge(given(True)), {f"number {n}": Estimate.exact(n) for n in range(count)})
+        assert words.endswith(f"; number 8: 8; {last}")

@@ -26,7 +26,7 @@ from vitlab.models import zoo
 from vitlab.models.zoo import CROP, Pretrained
 from vitlab.settings import default_device
 from vitlab.studies import tables
-from vitlab.studies.statistics import jackknife_interval, mean_interval, summary
+from vitlab.studies.statistics import jackknife_interval, summary
 
 N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
 DISTANCE_COLUMNS = {"paper": "distance_px", "renormalized": "renormalized_px"}  # mode → its column
@@ -299,21 +299,18 @@ def distances(
     `images`: as in `load_pictures`; "auto": as `image_source` says. Rows: model ("trained", "untrained"), model_seed,
     image, block and head (from 1), distance_px and renormalized_px (pixels of the model's input), prefix_mass (0…1).
     """
-    parts = []
+    parts, trained = [], zoo.load(weights)
+    pictures = load_pictures(trained, image_source(trained) if images == "auto" else images, n_images, seed)
+    prepared = torch.cat([trained.prepare(picture[None]) for picture in pictures])
     for about, pretrained in _models(weights, n_controls, seed):
-        source = image_source(zoo.load(weights)) if images == "auto" else images
-        pictures = load_pictures(pretrained, source, n_images, seed)
-        model = pretrained.model.to(default_device())
-        prepared = torch.cat([pretrained.prepare(picture[None]) for picture in pictures])
-        found: dict[str, list[Tensor]] = {}
+        model, found = pretrained.model.to(default_device()), []
+        grid, stride, n_prefix = grid_size(model, prepared[:1]), patch_stride(model), n_prefix_tokens(model)
+        reducers = {name: distance_reducer(grid, stride, n_prefix, mode) for mode, name in DISTANCE_COLUMNS.items()}
+        reducers |= {"prefix_mass": mass_reducer(n_prefix)}
         for part in prepared.split(32):
-            part = part.to(default_device())
-            grid, stride, n_prefix = grid_size(model, part), patch_stride(model), n_prefix_tokens(model)
-            reducers = {name: distance_reducer(grid, stride, n_prefix, mode) for mode, name in DISTANCE_COLUMNS.items()}
-            reducers |= {"prefix_mass": mass_reducer(n_prefix)}
-            for name, blocks in reduce_attention(model, part, reducers, by_heads=True).items():
-                found.setdefault(name, []).append(torch.stack(blocks, dim=1).cpu())  # [B L H]
-        values = {name: torch.cat(each).numpy() for name, each in found.items()}
+            blocks = reduce_attention(model, part.to(default_device()), reducers, by_heads=True)
+            found.append({name: torch.stack(each, dim=1).cpu() for name, each in blocks.items()})  # [B L H]
+        values = {name: torch.cat([each[name] for each in found]).numpy() for name in reducers}
         image, block, head = (axis.ravel() for axis in np.indices(values["prefix_mass"].shape))
         columns: dict[str, Any] = {"image": image, "block": block + 1, "head": head + 1}
         columns |= {name: [round(float(each), 5) for each in array.ravel()] for name, array in values.items()}
@@ -333,12 +330,9 @@ def head_summary(table: pd.DataFrame) -> pd.DataFrame:
     Rows: model, model_seed, block, head, distance_px, renormalized_px, prefix_mass, low, high (of distance_px), n.
     """
     keys = ["model", "model_seed", "block", "head"]
-    rows = []
-    for key, group in table.groupby(keys, sort=False):
-        mean = group[[*DISTANCE_COLUMNS.values(), "prefix_mass"]].mean()
-        low, high = mean_interval(group["distance_px"].to_numpy()) or (mean["distance_px"],) * 2
-        rows.append(dict(zip(keys, key, strict=True)) | dict(mean) | {"low": low, "high": high, "n": len(group)})
-    return pd.DataFrame(rows)
+    means = table.groupby(keys, sort=False)[[*DISTANCE_COLUMNS.values(), "prefix_mass"]].mean()
+    intervals = summary(table, keys, "distance_px").set_index(keys)
+    return means.join(intervals[["low", "high", "n"]]).reset_index()
 
 
 def contrasts(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
@@ -379,7 +373,7 @@ def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed
     rows = []
     for about, pretrained in _models(weights, n_controls, seed):
         pictures = world_at(pretrained.image_size, n_images, seed)
-        model, masks = pretrained.model.to(default_device()), cast(Tensor, pictures.masks)  # the world's have masks
+        model, masks = pretrained.model.to(default_device()), cast(Tensor, pictures.masks)
         parts = [both_maps(model, pretrained.prepare(part).to(default_device())) for part in pictures.images.split(32)]
         others = masks.roll(-1, 0)  # the next image's, whose class is another
         for method in ("rollout", "last block"):
