@@ -70,7 +70,7 @@ def run(
 
 
 def _planned(name: str, preset: str, seed: int, settings: Config | None = None) -> dict[str, Config]:
-    """The runs of a study by their keys."""
+    """List the runs of a study by their keys."""
     configs = (config | (settings or {}) for config in table.runs(name, preset, seed))
     return {store.key(table.study(name).kind, config): config for config in configs}
 
@@ -133,7 +133,7 @@ def cpu_count() -> int:
 def _executor(
     given: concurrent.futures.Executor | None, jobs: int | None, n: int
 ) -> Iterator[concurrent.futures.Executor | None]:
-    """The executor of a call; None: this process."""
+    """Yield the executor of a call; None: this process."""
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs={jobs}: expected the number of worker processes, 1 or more")
     address, jobs = os.environ.get("VITLAB_SCHEDULER"), jobs or cpu_count()
@@ -169,29 +169,28 @@ def _executor(
 def _outcomes(
     pool: concurrent.futures.Executor | None, kind: str, missing: dict[str, Config], end: float | None, at_once: int
 ) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
-    """Each run's result, or what it raised, as it ends; none is begun after `end`."""
+    """Yield each run's result, or what it raised, as it ends; none is begun after `end`."""
     waiting = list(missing)
+    if pool is None:
+        while waiting and (end is None or time.monotonic() <= end):
+            key = waiting.pop(0)
+            try:
+                outcome: dict[str, Any] | Exception = compute(kind, missing[key])
+            except Exception as error:  # noqa: BLE001 (whatever a run raises is that run's outcome)
+                outcome = error
+            yield key, outcome
+        return
     running: dict[concurrent.futures.Future[dict[str, Any]], str] = {}
     at_once = len(waiting) if end is None else at_once  # where time is short, nothing waits in the executor's queue
     while waiting or running:
         if end is not None and time.monotonic() > end:
             waiting.clear()
-        while waiting and len(running) < (at_once if pool else 1):
+        while waiting and len(running) < at_once:
             key = waiting.pop(0)
             try:
-                running[pool.submit(compute, kind, missing[key]) if pool else _here(kind, missing[key])] = key
+                running[pool.submit(compute, kind, missing[key])] = key
             except concurrent.futures.BrokenExecutor as broken:
                 yield key, broken
         for future in concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED).done:
             failure = future.exception()
             yield running.pop(future), failure if isinstance(failure, Exception) else future.result()
-
-
-def _here(kind: str, config: Config) -> concurrent.futures.Future[dict[str, Any]]:
-    """Do a run in this process, as an executor would."""
-    future: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
-    try:
-        future.set_result(compute(kind, config))
-    except Exception as error:  # noqa: BLE001 (whatever a run raises is that run's outcome)
-        future.set_exception(error)
-    return future
