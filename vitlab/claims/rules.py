@@ -38,8 +38,8 @@ class Judged(NamedTuple):
 def verdict(name: str) -> Judged:
     """Judge a claim by the committed evidence.
 
-    >>> print(verdict("C16").ruling)
-    not reproduced
+    >>> verdict("C16").ruling.verdict.value
+    'not reproduced'
     """
     if name not in ALL:
         raise ValueError(f"unknown claim {name!r}: expected one of C01 to C21, L01, L02")

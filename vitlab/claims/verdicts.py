@@ -50,9 +50,6 @@ class Ruling:
     reason: str = ""  # which parts hold
     advice: str = ""  # how many seeds would decide, where the verdict is inconclusive
 
-    def __str__(self) -> str:
-        return f"{self.verdict} ({self.reason})" if self.reason else str(self.verdict)
-
 
 def above(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
     """Ask whether a quantity lies above `bound`: holds if its whole interval does, fails if none of it does.
@@ -141,8 +138,8 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
     every way of deciding gives one verdict, this is the verdict; otherwise it is inconclusive, and `advice` says how
     many seeds would decide at this spread.
 
-    >>> print(judge(given(True, "growth"), given(False, "variety")))
-    partly reproduced (growth holds, variety fails)
+    >>> judge(given(True, "growth"), given(False, "variety")).reason
+    'growth holds, variety fails'
     """
 
     def two_valued(case: Sequence[bool]) -> Verdict:

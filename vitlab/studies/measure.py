@@ -350,9 +350,14 @@ def contrasts(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
         parts.append(pd.DataFrame({name: each.numpy() for name, each in columns.items()}).assign(model=model))
     means = pd.concat(parts).rename_axis("image").groupby(["model", "image"]).mean()
     trained, more = means.loc["trained"], means.loc["trained"] - means.loc["untrained"]
-    found = {"trend": trained["trend"], "trend − untrained": more["trend"], "spread, first": trained["first"]}
-    found["spread, first − last"] = trained["first"] - trained["last"]
-    return pd.DataFrame(found | {"spread, first − untrained": more["first"]})
+    found = {
+        "trend": trained["trend"],
+        "trend − untrained": more["trend"],
+        "spread, first": trained["first"],
+        "spread, first − last": trained["first"] - trained["last"],
+        "spread, first − untrained": more["first"],
+    }
+    return pd.DataFrame(found)
 
 
 def local_share_in_low_blocks(table: pd.DataFrame, limit_px: float) -> pd.Series:
