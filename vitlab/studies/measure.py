@@ -256,11 +256,12 @@ def compare_positions(table: pd.DataFrame) -> pd.DataFrame:
     Columns: value, low and high (jackknife over dimensions), control_low and control_high (of all controls).
     """
     rows = {}
-    for name, measured in table[table["quantity"].isin(POSITION_MEASURES)].groupby("quantity"):
-        values, trained = measured.set_index("replicate")["value"], (measured["model"] == "trained").to_numpy()
-        rows[name] = _compare(values[trained], values[~trained])
-    found = pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
-    return found.reindex([name for name in POSITION_MEASURES if name in found.index])
+    for name in POSITION_MEASURES:
+        measured = table[table["quantity"] == name].set_index("replicate")
+        trained = measured["model"] == "trained"
+        if len(measured):
+            rows[name] = _compare(measured["value"][trained], measured["value"][~trained])
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
 
 
 def position_trainings(rows: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFrame:
