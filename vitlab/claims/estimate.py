@@ -57,6 +57,7 @@ class Estimate:
     @classmethod
     def exact(cls, value: float, unit: str = "") -> Estimate:
         """Take a number that is counted or computed, with nothing left to chance: its interval has no width."""
+        value = float(value)
         return cls(value, value, value, 1, unit)
 
     @property
