@@ -1,7 +1,6 @@
 """The bundled weights are what their card says, and the experiment that makes them runs."""
 
 import pytest
-import torch
 
 from vitlab import paths
 from vitlab.data import datasets
@@ -26,13 +25,13 @@ def test_bundled_weights_do_what_their_card_says(which):
     if last["objective"] == "masked":
         pytest.skip("its head is not kept")
     if last["data"] == "world":
-        test = image_set(World(image_size=last["image_size"]), 500, HELD_OUT)
+        test = image_set(World(image_size=last["image_size"]), 160, HELD_OUT)
     elif last["data"] in datasets.NAMES and datasets.present(last["data"]):
         test = datasets.load(last["data"], "test", image_size=last["image_size"])
     else:
         pytest.skip(f"{last['data']} is not here")
     found = evaluate(lab.model, test)["accuracy"]
-    assert found == pytest.approx(lab.about["held_out"]["accuracy"], abs=0.04)  # 500 of 2,000 images: ± 2.6 %
+    assert found == pytest.approx(lab.about["held_out"]["accuracy"], abs=0.08)  # 160 of 2,000 images: ± 5 %
     assert lab.about["held_out"]["n"] >= 2_000
 
 
@@ -42,27 +41,13 @@ def test_the_card_says_what_the_weights_say_of_themselves(which):
     assert path.stat().st_size < 12e6
     card, made = path.with_suffix(".md").read_text(encoding="utf-8"), about["provenance"]
     last = about.get("held_out", {"accuracy": about["trainings"][-1]["result"]["val_accuracy"]})
-    said = [
-        f"{last['accuracy']:.1%}",
-        f'which="{which}"',
-        made["git"]["revision"][:12],
-        f"{made['wall_s'] / 60:.0f} min",
-    ]
-    said += [f"{last['n']:,} test images"] if "n" in last else []
+    said = [f"{last['accuracy']:.1%}", f'which="{which}"', made["git"]["revision"][:12]]
+    said += [f"{made['wall_s'] / 60:.0f} min", *([f"{last['n']:,} test images"] if "n" in last else [])]
     for training in about["trainings"]:
         recipe = training["recipe"]
         said.append(f"{recipe['steps']:,} steps of {recipe['batch_size']}, learning rate {recipe['learning_rate']}")
         said.append(f"{recipe['precision']}, seed {recipe['seed']}; {training['result']['seconds'] / 60:.0f} minutes")
     assert not [each for each in said if each not in card]
-
-
-@pytest.mark.parametrize("preset", TRAININGS)
-def test_the_hybrid_is_trained_as_the_vit(preset):
-    vit, hybrid = (TRAININGS[preset][which] for which in ("lab", "lab-hybrid"))
-    assert TRAININGS[preset]["lab-masked"] == vit[:1]
-    for ours, twins in zip(vit, hybrid, strict=True):
-        assert f"R+{ours.model}" == twins.model
-        assert vars(ours) | {"model": ""} == vars(twins) | {"model": ""}
 
 
 @pytest.mark.slow
@@ -81,9 +66,3 @@ def test_smoke_goes_from_hidden_patches_to_labels(tmp_path):
     moved = (first.blocks[0].attn.qkv.weight - second.blocks[0].attn.qkv.weight).abs().max()
     fresh = zoo.create("Lab-Ti/8", seed=1).blocks[0].attn.qkv.weight
     assert 0 < moved < (fresh - second.blocks[0].attn.qkv.weight).abs().max()
-
-
-def test_smoke_writes_weights_that_load(tmp_path):
-    lab_weights("smoke", seed=1, folder=tmp_path, which="lab-world")
-    made = zoo.load(tmp_path / zoo.BUNDLED["lab-world"])
-    assert made.name == "Lab-Ti/8" and all(torch.isfinite(p).all() for p in made.model.parameters())

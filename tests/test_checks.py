@@ -23,9 +23,6 @@ def compute(model, images, **deviation):
 
 
 def test_counts_are_table_1s(table):
-    assert list(table.columns) == checks.COLUMNS
-    assert (table.difference >= 0).all() and (table.ours > 0).all()
-    assert table.draw.notna().tolist() == table.check.isin(["logits", "deviation"]).tolist()
     for model, count in KNOWN.items():
         rows = table[(table.check == "parameters") & (table.model == model)].set_index("against")
         assert (rows.ours == count).all() and rows.theirs["timm"] == rows.theirs["formula"] == count

@@ -19,7 +19,6 @@ from vitlab.studies.statistics import (
     fit_frontier,
     frontier,
     paired,
-    slope_per_decade,
     summary,
 )
 
@@ -40,8 +39,7 @@ def test_a_line_in_logits_is_found_again():
     accuracy = scipy.special.expit(-11 + 1.1 * np.log10(flops))
     line = fit_frontier(flops, accuracy)
     assert (line.slope, line.intercept) == pytest.approx((1.1, -11))
-    assert line.at(3e9) == pytest.approx(accuracy[1]) and line.log10_flops(accuracy[2]) == pytest.approx(10)
-    assert line.flops == (1e9, 1e11) and line.accuracy == pytest.approx((accuracy[0], accuracy[-1]))
+    assert line.at(3e9) == pytest.approx(accuracy[1]) and line.flops == (1e9, 1e11)
 
 
 def test_compute_that_bought_nothing_leaves_the_frontier_level():
@@ -55,7 +53,7 @@ def test_compute_that_bought_nothing_leaves_the_frontier_level():
     assert compute_factor(single, rising) is None  # a level line has no compute at which it reaches an accuracy
 
 
-@pytest.mark.parametrize("factor", [0.5, 1.0, 2.7])
+@pytest.mark.parametrize("factor", [1.0, 2.7])
 def test_a_family_that_needs_more_compute_everywhere_needs_that_factor(factor):
     flops = np.array([1e9, 1e10, 1e11])
     accuracy = scipy.special.expit(-9.5 + np.log10(flops))
@@ -107,24 +105,14 @@ def test_a_crossing_does_not_depend_on_the_unit_of_the_difference_and_scales_wit
     assert crossing([7 * size for size in SIZES], [-0.2, -0.05, 0.15]) == pytest.approx(7 * base)
 
 
-@pytest.mark.parametrize("sizes", [[100, 1000], [1000, 100, 10], [100, 100, 1000], [0, 10, 100]])
-def test_sizes_that_do_not_fit_are_refused(sizes):
-    with pytest.raises(ValueError, match="expected as many, finite; sizes > 0, rising"):
-        crossing(sizes, [-0.1, 0.0, 0.1])
-
-
-def test_the_interval_of_a_crossing_that_all_seeds_share_is_a_point():
-    shared = np.tile([-0.1, -0.1, 0.1], (5, 1))
-    interval, share = crossing_interval(SIZES, shared)
-    assert share == 1.0 and interval == pytest.approx((10**3.5, 10**3.5))
-
-
-def test_without_a_crossing_the_interval_lies_beyond_the_sizes_and_nothing_warns():
-    assert crossing_interval(SIZES, np.tile([-0.3, -0.2, -0.1], (3, 1))) == ((math.inf, math.inf), 0.0)
-    assert crossing_interval(SIZES, np.tile([0.3, 0.2, 0.1], (3, 1))) == ((0.0, 0.0), 0.0)
-
+@pytest.mark.parametrize(
+    "shared, size, share", [([-0.1, -0.1, 0.1], 10**3.5, 1), ([-0.3, -0.2, -0.1], math.inf, 0), ([0.3, 0.2, 0.1], 0, 0)]
+)
+def test_the_interval_of_what_all_seeds_share_is_a_point(shared, size, share):
+    interval, found = crossing_interval(SIZES, np.tile(shared, (3, 1)))
+    assert found == share and interval == pytest.approx((size, size))
     nearly = np.array([[-0.1, -0.1, -0.1], [-0.1, -0.1, -0.1 + 1e-15]])
-    assert crossing_interval(SIZES, nearly)[1] == 0.0
+    assert crossing_interval(SIZES, nearly)[1] == 0.0  # and nothing warns
 
 
 def test_the_interval_of_a_crossing_is_open_where_some_draws_have_none():
@@ -134,7 +122,7 @@ def test_the_interval_of_a_crossing_is_open_where_some_draws_have_none():
     assert crossing_interval(SIZES, seeds) == ((low, high), share)  # a seed is a result
 
 
-@pytest.mark.parametrize("n", [3, 5, 10])
+@pytest.mark.parametrize("n", [3, 10])
 def test_the_interval_of_a_crossing_covers_as_often_as_it_says(n):
     mean = np.array([-0.1, -0.02, 0.06])
     truth = crossing(SIZES, mean)
@@ -143,31 +131,23 @@ def test_the_interval_of_a_crossing_covers_as_often_as_it_says(n):
         shared = 0.02 * generator.normal(size=(n, 1))  # of a seed's runs of all sizes, which see the same images
         return mean + shared + 0.02 * generator.normal(size=(n, len(SIZES)))
 
-    found = coverage(lambda values: crossing_interval(SIZES, values, draws=400)[0], seeds, truth, 1000)
-    assert 0.92 < found < 0.98  # the bootstrap over the seeds: 0.75, 0.85 and 0.90
+    found = coverage(lambda values: crossing_interval(SIZES, values, draws=400)[0], seeds, truth, 500)
+    assert 0.915 < found < 0.985  # the bootstrap over the seeds: 0.75 and 0.90
 
 
 @pytest.mark.parametrize(
     "call",
     [
+        *(lambda s=s: crossing(s, [-0.1, 0.0, 0.1]) for s in ([100, 1000], [1000, 100, 10], [9, 9, 90], [0, 10, 100])),
         lambda: crossing(SIZES, [-1, 1, math.nan]),
         lambda: crossing_interval(SIZES, np.array([[-0.1, 0.0, 0.1]])),
         lambda: crossing_interval(SIZES, np.array([[-0.1, 0.0, 0.1], [-0.1, math.nan, 0.1]])),
         lambda: frontier([1e9, 1e10], [0.5, math.nan]),
-        lambda: frontier([1e9, math.inf], [0.5, 0.6]),
-        lambda: frontier([1e9, 1e10], [0.5]),
     ],
 )
 def test_statistics_of_what_is_no_number_are_refused(call):
     with pytest.raises(ValueError, match="expected"):
         call()
-
-
-def test_slopes_by_hand():
-    assert slope_per_decade([1, 10, 100], [0.2, 0.3, 0.4]) == pytest.approx(0.1)
-    assert slope_per_decade([10, 100], [0.5, 0.5]) == 0
-    sizes, accuracy = [300, 1000, 5000, 30000], [0.2, 0.35, 0.3, 0.6]
-    assert slope_per_decade(sizes, accuracy) == pytest.approx(scipy.stats.linregress(np.log10(sizes), accuracy).slope)
 
 
 def of_models(*runs):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 
 from vitlab import paths
 from vitlab.claims import rules
-from vitlab.claims.claims import ALL, CLAIMS, Claim
+from vitlab.claims.claims import ALL, CLAIMS
 from vitlab.claims.estimate import Estimate
 from vitlab.claims.verdicts import Verdict, line
 from vitlab.studies import store, table, tables
@@ -28,7 +27,7 @@ class Page:
     notebook: str  # file name without its ending: "07_position_embeddings"
     preset: str
     seed: int
-    parameters: Mapping[str, Any]
+    parameters: dict[str, Any]
     folder: Path
     started: float = field(default_factory=time.perf_counter)
     claims: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -36,26 +35,19 @@ class Page:
     figures: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def save(self, picture: bytes, name: str, alt: str) -> Path:
-        """Write a figure, a PNG or JPEG, into the folder and note its `alt`, what can be seen in it; returns the path.
-
-        Raises ValueError where `alt` is empty.
-        """
+        """Write a figure, a PNG or JPEG, into the folder and note its `alt`, what can be seen; returns the path."""
         if not alt.strip():
             raise ValueError(f"figure {name!r} has no alt text: say in one sentence what can be seen")
         path = self.folder / (f"{name}.png" if picture.startswith(b"\x89PNG") else f"{name}.jpg")
         with paths.writing(path) as temporary:
             temporary.write_bytes(picture)
-        digest = hashlib.sha256(picture).hexdigest()
-        self.figures[name] = {"file": path.name, "alt": alt.strip(), "sha256": digest}
+        self.figures[name] = {"file": path.name, "alt": alt.strip()}
         finish(self)
         return path
 
 
 def begin(notebook: str, preset: str, seed: Any, **parameters: Any) -> Page:
-    """Begin a notebook's execution; `parameters` are those of its cells that bear on the result.
-
-    Raises ValueError for an unknown preset or a seed that is no whole number, OSError where nothing can be written.
-    """
+    """Begin a notebook's execution; `parameters` are those of its cells that bear on the result."""
     if preset not in table.PRESETS:
         raise ValueError(f"PRESET is {preset!r}: choose one of {', '.join(table.PRESETS)}")
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
@@ -65,20 +57,16 @@ def begin(notebook: str, preset: str, seed: Any, **parameters: Any) -> Page:
     return Page(notebook, preset, seed, parameters, folder)
 
 
-def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None, note: str = "") -> None:
+def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None) -> None:
     """Show the verdict of the committed evidence on a claim in one line and, under it, numbers of this run by name.
 
     In a notebook the lines are Markdown; elsewhere they are printed. Both go into result.json.
     """
     ruling, numbers, about = rules.verdict(claim)
-    page.claims[claim] = {
-        "verdict": str(ruling.verdict),
-        "reason": ruling.reason,
-        "advice": ruling.advice,
-        "numbers": [{"metric": metric, **_fields(number)} for metric, number in numbers.items()],
-    }
+    told = [{"metric": metric, **_fields(number)} for metric, number in numbers.items()]
+    page.claims[claim] = vars(ruling) | {"numbers": told}
     studies = map(tables.about, ALL[claim].study.split())
-    text = line(claim, ruling, numbers, "; ".join(filter(None, [*studies, about, note])))
+    text = line(claim, ruling, numbers, "; ".join(filter(None, [*studies, about])))
     if live:
         text += f"\n\nThis run ({page.preset}): {'; '.join(f'{name}: {number}' for name, number in live.items())}."
         page.live |= {f"{claim}, {name}": _fields(number) for name, number in live.items()}
@@ -93,9 +81,8 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None, not
 
 
 def _fields(number: Estimate) -> dict[str, Any]:
-    """Write a number as plain values: value, interval, n, unit, counted."""
-    interval = None if number.interval is None else list(number.interval)
-    return {"value": number.value, "interval": interval, "n": number.n, "unit": number.unit, "counted": number.counted}
+    names = ("value", "interval", "n", "unit", "counted")
+    return {name: getattr(number, name) for name in names}
 
 
 def finish(page: Page) -> None:
@@ -104,10 +91,9 @@ def finish(page: Page) -> None:
 
     versions = {"python": platform.python_version(), **{name: version(name) for name in ("torch", "timm", "vitlab")}}
     seconds = round(time.perf_counter() - page.started, 2)
-    result = {name: getattr(page, name) for name in ("notebook", "preset", "seed", "claims", "live", "figures")}
-    result["parameters"] = dict(page.parameters)
-    result["provenance"] = store.made_by() | {"versions": versions, "threads": torch.get_num_threads()}
-    result["provenance"]["seconds"] = seconds
+    about = {"versions": versions, "threads": torch.get_num_threads(), "seconds": seconds}
+    names = ("notebook", "preset", "seed", "parameters", "claims", "live", "figures")
+    result = {name: getattr(page, name) for name in names} | {"provenance": store.made_by() | about}
     paths.write_json(page.folder / "result.json", result)
     kept = {figure["file"] for figure in page.figures.values()}
     for path in [*page.folder.glob("*.png"), *page.folder.glob("*.jpg")]:
@@ -130,20 +116,19 @@ def write(preset: str) -> Path:
     folder = paths.out_dir(preset)
     found = {path.parent.name: paths.read_json(path) for path in sorted(folder.glob("*/result.json"))}
     found = {name: result for name, result in found.items() if "live" in result}  # not of an earlier version
+    to_notebooks = Path(os.path.relpath(paths.home(), folder)).as_posix()  # of a folder elsewhere as well
     lines = [f"# Report: {preset}", "", f"{table.PRESETS[preset].capitalize()}. {findings()}", ""]
     lines += ["Verdicts are of the committed evidence, whatever this run has found; its own numbers stand next to"]
-    to_notebooks = os.path.relpath(paths.home(), folder)  # where the links of a folder elsewhere lead as well
-    lines += ["those of our committed run.", "", readme_table(f"{Path(to_notebooks).as_posix()}/"), ""]
+    lines += ["those of our committed run.", "", readme_table(f"{to_notebooks}/"), ""]
     for name, result in found.items():
         reference = paths.reference_dir(name) / "result.json"
         theirs = paths.read_json(reference).get("live", {}) if reference.exists() else {}
         lines += [f"## {name}", ""]
         if result["live"]:
-            lines += ["| number | this run | reference | |", "|---|---|---|---|"]
+            lines += ["| number | this run | reference |", "|---|---|---|"]
             for metric, number in result["live"].items():
-                other = theirs.get(metric)
-                cells = (metric, _number(number), _number(other) if other else "–", agreement(number, other))
-                lines.append(f"| {' | '.join(cells)} |")
+                other = _number(theirs[metric]) if metric in theirs else "–"
+                lines.append(f"| {metric} | {_number(number)} | {other} |")
             lines.append("")
         for figure in result["figures"].values():
             alt = figure["alt"].replace("[", "(").replace("]", ")")
@@ -153,20 +138,6 @@ def write(preset: str) -> Path:
     with paths.writing(folder / "REPORT.md") as temporary:
         temporary.write_text("\n".join(lines), encoding="utf-8")
     return folder / "REPORT.md"
-
-
-def agreement(ours: Mapping[str, Any], reference: Mapping[str, Any] | None) -> str:
-    """Tell whether two numbers agree: their intervals overlap, or at most 2 % of the larger lies between them.
-
-    >>> agreement({"value": 0.52, "interval": [0.5, 0.54]}, {"value": 0.55, "interval": [0.53, 0.57]})
-    'agrees'
-    """
-    if reference is None:
-        return "no reference"
-    slack = max(1e-5, 0.02 * max(abs(ours["value"]), abs(reference["value"])))
-    low, high = ours["interval"] or (ours["value"],) * 2
-    low_2, high_2 = reference["interval"] or (reference["value"],) * 2
-    return "agrees" if low - slack <= high_2 and low_2 - slack <= high else "differs"
 
 
 def _number(each: Mapping[str, Any]) -> str:
@@ -206,22 +177,21 @@ def ledger() -> str:
         "take. [Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict.",
         findings(),
     ]
-    return "\n\n".join([*parts, *map(_section, ALL.values())]) + "\n"
-
-
-def _section(known: Claim) -> str:
-    ruling, numbers, note = rules.verdict(known.id)
-    paper = f"; the paper: {known.paper}" if known.paper else ""
-    reason = f" ({ruling.reason})" if ruling.reason else ""
-    told = [
-        f"## {known.id} · {known.short[0].upper()}{known.short[1:]}",
-        f"*{known.statement}* ({known.where}{paper}). [Notebook](../notebooks/{known.notebook}.ipynb).",
-        f"Verdict: **{ruling.verdict}**{reason}. Evidence: {'; '.join(map(tables.about, known.study.split()))}. "
-        + (f"{note[0].upper()}{note[1:]}." if note else ""),
-    ]
-    if ruling.advice:
-        told.append(f"{ruling.advice[0].upper()}{ruling.advice[1:]}.")
-    if known.condition and ruling.verdict is not Verdict.REPRODUCED:
-        told.append(f"Where the effect is, or what it would take: {known.condition}")
-    rows = [f"| {metric} | {number} |" for metric, number in numbers.items()]
-    return "\n\n".join([*told, "\n".join(["| measured | ours |", "|---|---|", *rows])])
+    for known in ALL.values():
+        ruling, numbers, note = rules.verdict(known.id)
+        paper = f"; the paper: {known.paper}" if known.paper else ""
+        reason = f" ({ruling.reason})" if ruling.reason else ""
+        evidence = "; ".join(map(tables.about, known.study.split()))
+        parts += [
+            f"## {known.id} · {known.short[0].upper()}{known.short[1:]}",
+            f"*{known.statement}* ({known.where}{paper}). [Notebook](../notebooks/{known.notebook}.ipynb).",
+            f"Verdict: **{ruling.verdict}**{reason}. Evidence: {evidence}. "
+            + (f"{note[0].upper()}{note[1:]}." if note else ""),
+        ]
+        if ruling.advice:
+            parts.append(f"{ruling.advice[0].upper()}{ruling.advice[1:]}.")
+        if known.condition and ruling.verdict is not Verdict.REPRODUCED:
+            parts.append(f"Where the effect is, or what it would take: {known.condition}")
+        rows = [f"| {metric} | {number} |" for metric, number in numbers.items()]
+        parts.append("\n".join(["| measured | ours |", "|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"

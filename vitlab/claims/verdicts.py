@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vitlab.claims.estimate import Estimate, counting, finite, seeds_to_decide
+from vitlab.claims.estimate import Estimate, counting, seeds_to_decide, t_quantile
 
 LEAST = 5  # seeds below which an interval decides nothing: three that happen to agree make a narrow one
 
@@ -50,26 +50,21 @@ class Ruling:
     reason: str = ""  # which parts hold
     advice: str = ""  # how many seeds would decide, where the verdict is inconclusive
 
-    def __str__(self) -> str:
-        return f"{self.verdict} ({self.reason})" if self.reason else str(self.verdict)
-
 
 def above(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
     """Ask whether a quantity lies above `bound`: holds if its whole interval does, fails if none of it does.
 
     With a `margin`, an excess smaller than that is no difference: the condition also fails where the whole interval
-    lies below bound + margin. Fewer than `LEAST` observations decide nothing, unless the number is exact. Raises
-    ValueError for a bound or margin that is not finite.
+    lies below bound + margin. Fewer than `LEAST` observations decide nothing, unless the number is exact.
 
     >>> above(Estimate(2.0, 1.0, 3.0, n=5)).answer.value, above(Estimate(2.0, -1.0, 5.0, n=5)).answer.value
     ('holds', 'is undecided')
     """
     low, high = _bounds(estimate)
-    bound, margin = finite("bound", bound), finite("margin", margin)
     # It is decided when the interval leaves the bound, or falls below what matters.
     edge = bound if estimate.value >= bound + margin / 2 else bound + margin
-    fails = high <= bound or high < bound + margin
-    return _condition(low > bound and not fails, fails, estimate, abs(estimate.value - edge), name)
+    fails = bool(high <= bound or high < bound + margin)
+    return _condition(bool(low > bound) and not fails, fails, estimate, abs(estimate.value - edge), name)
 
 
 def below(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
@@ -85,18 +80,33 @@ def within(estimate: Estimate, margin: float, *, name: str = "") -> Condition:
 
     Fails if the interval lies wholly outside, on one side. An interval that spans 0 and is wider than the margin is
     undecided: not to have found a difference is not to have found that there is none.
-
-    >>> [within(Estimate(0.1, low, 0.4, n=5), margin=0.5).answer.value for low in (-0.2, -0.7)]
-    ['holds', 'is undecided']
     """
     low, high = _bounds(estimate)
     holds, fails = -margin < low and high < margin, low >= margin or high <= -margin
-    return _condition(holds, fails, estimate, abs(margin - abs(estimate.value)), name)
+    return _condition(bool(holds), bool(fails), estimate, abs(margin - abs(estimate.value)), name)
 
 
 def given(holds: bool, name: str = "") -> Condition:
     """State a condition that is known without an interval."""
     return Condition(Answer.HOLDS if holds else Answer.FAILS, name)
+
+
+def _bounds(estimate: Estimate) -> tuple[float, float]:
+    """Take the interval on which a rule decides: everything, where there are too few observations."""
+    if estimate.low is None or estimate.high is None or (estimate.n < LEAST and not estimate.is_exact):
+        return -math.inf, math.inf
+    return estimate.low, estimate.high
+
+
+def _condition(holds: bool, fails: bool, estimate: Estimate, distance: float, name: str) -> Condition:
+    """Add how many observations would decide, four times in five, at the measured `distance` from value to bound."""
+    if holds or fails:
+        return given(holds, name)
+    needed, n = LEAST, estimate.n
+    if n >= 2 and 0 < estimate.half_width < math.inf:
+        sd = estimate.half_width * math.sqrt(n) / t_quantile(n, 0.975)
+        needed = seeds_to_decide(sd, max(distance, sd / 1_000), LEAST)  # a smaller effect is of no use
+    return Condition(Answer.UNDECIDED, name, needed, estimate.counted, estimate.failed)
 
 
 def all_of(*conditions: Condition, name: str = "") -> Condition:
@@ -109,6 +119,17 @@ def any_of(*conditions: Condition, name: str = "") -> Condition:
     return _combined(conditions, Answer.HOLDS, Answer.FAILS, name)
 
 
+def _combined(conditions: Sequence[Condition], decisive: Answer, otherwise: Answer, name: str) -> Condition:
+    if any(part.answer is decisive for part in conditions):
+        return Condition(decisive, name)
+    undecided = [part for part in conditions if part.answer is Answer.UNDECIDED]
+    return replace(max(undecided, key=_hardest), name=name) if undecided else Condition(otherwise, name)
+
+
+def _hardest(part: Condition) -> tuple[int, int]:
+    return part.failed, part.needed
+
+
 def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
     """Judge by a rule: all conditions hold, reproduced; some, partly; none, not reproduced.
 
@@ -117,13 +138,20 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
     every way of deciding gives one verdict, this is the verdict; otherwise it is inconclusive, and `advice` says how
     many seeds would decide at this spread.
 
-    >>> print(judge(given(True, "growth"), given(False, "variety")))
-    partly reproduced (growth holds, variety fails)
+    >>> judge(given(True, "growth"), given(False, "variety")).reason
+    'growth holds, variety fails'
     """
+
+    def two_valued(case: Sequence[bool]) -> Verdict:
+        musts, others = case[: len(must)], case[len(must) :]
+        if all(case):
+            return Verdict.REPRODUCED
+        return Verdict.PARTLY if all(musts) and (musts or any(others)) else Verdict.NOT
+
     parts = (*must, *conditions)
     undecided = [part for part in parts if part.answer is Answer.UNDECIDED]
     open_to = [(True, False) if part in undecided else (part.answer is Answer.HOLDS,) for part in parts]
-    verdicts = {_two_valued(case[: len(must)], case[len(must) :]) for case in itertools.product(*open_to)}
+    verdicts = {two_valued(case) for case in itertools.product(*open_to)}
     alike = not undecided and len({part.answer for part in parts}) == 1
     named = len(parts) > 1 and not alike and all(part.name for part in parts)
     reason = ", ".join(f"{part.name} {part.answer}" for part in parts) if named else ""
@@ -145,51 +173,12 @@ def line(claim: str, ruling: Ruling, numbers: Mapping[str, Estimate], note: str 
     """Write the verdict on a claim, its numbers by name, what would decide it, and a note as one line of Markdown.
 
     Of more than ten numbers the first nine are told, and how many more there are.
-
-    >>> line("C01", judge(given(True)), {"tokens": Estimate.exact(197)})
-    '**C01: reproduced.** Tokens: 197.'
     """
     reason = f"** ({ruling.reason})." if ruling.reason else ".**"
     told = [f"{metric}: {estimate}" for metric, estimate in numbers.items()]
     if len(told) > 10:
         told[9:] = [f"and {len(told) - 9} more numbers, in result.json"]
-    words = "; ".join(told)
-    sentences = (text[0].upper() + text[1:].removesuffix(".") + "." for text in (words, ruling.advice, note) if text)
-    return " ".join([f"**{claim}: {ruling.verdict}{reason}", *sentences])
-
-
-def _two_valued(must: Sequence[bool], others: Sequence[bool]) -> Verdict:
-    if not all(must):
-        return Verdict.NOT
-    if all(others):
-        return Verdict.REPRODUCED
-    return Verdict.PARTLY if must or any(others) else Verdict.NOT
-
-
-def _bounds(estimate: Estimate) -> tuple[float, float]:
-    """Take the interval on which a rule decides: everything, where there are too few observations."""
-    if estimate.low is None or estimate.high is None or (estimate.n < LEAST and not estimate.is_exact):
-        return -math.inf, math.inf
-    return estimate.low, estimate.high
-
-
-def _condition(holds: bool, fails: bool, estimate: Estimate, distance: float, name: str) -> Condition:
-    """Add how many observations would decide, four times in five, at the measured `distance` from value to bound."""
-    if holds or fails:
-        return Condition(Answer.HOLDS if holds else Answer.FAILS, name, counted=estimate.counted)
-    needed = LEAST
-    if estimate.n >= 2 and 0 < estimate.half_width < math.inf:
-        smallest = estimate.sd / 1_000  # an effect too small to be of use
-        needed = seeds_to_decide(estimate.sd, max(distance, smallest), LEAST)
-    return Condition(Answer.UNDECIDED, name, needed, estimate.counted, estimate.failed)
-
-
-def _combined(conditions: Sequence[Condition], decisive: Answer, otherwise: Answer, name: str) -> Condition:
-    answers = {part.answer for part in conditions}
-    if decisive in answers or answers == {otherwise}:
-        return Condition(decisive if decisive in answers else otherwise, name)
-    return replace(max((p for p in conditions if p.answer is Answer.UNDECIDED), key=_hardest), name=name)
-
-
-def _hardest(part: Condition) -> tuple[int, int]:
-    return part.failed, part.needed
+    sentences = (
+        text[0].upper() + text[1:].removesuffix(".") for text in ("; ".join(told), ruling.advice, note) if text
+    )
+    return " ".join([f"**{claim}: {ruling.verdict}{reason}", *(f"{sentence}." for sentence in sentences)])

@@ -21,9 +21,10 @@ from vitlab.training.session import Session
 CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)  # of photographs
 
 
-def _trainings(masked: Session, labels: Session, world: Session, vit: str, hybrid: str) -> dict[str, tuple]:
-    """List each model's trainings: the ViT and the hybrid alike, by masked prediction and then with labels."""
-    ours, twin = (tuple(dataclasses.replace(each, model=model) for each in (masked, labels)) for model in (vit, hybrid))
+def _trainings(masked: Session, labels: Session, world: Session) -> dict[str, tuple]:
+    """List each model's trainings: a ViT and its hybrid alike, by masked prediction and then with labels."""
+    ours = masked, labels
+    twin = tuple(dataclasses.replace(each, model=f"R+{each.model}") for each in ours)
     return {"lab": ours, "lab-masked": ours[:1], "lab-hybrid": twin, "lab-world": (world,)}
 
 
@@ -35,18 +36,14 @@ _WORLD = Recipe(4_500, 64, learning_rate=1e-3, warmup_steps=400, eval_every=300,
 _FEW = Recipe(4, 16, warmup_steps=2)
 TRAININGS = {  # preset → name of a bundled model → its trainings, of which each starts from the one before
     "smoke": _trainings(
-        Session("", "photographs", _FEW, objective="masked"),
-        Session("", "digits", _FEW),
+        Session("Lab-Ti/8", "photographs", _FEW, objective="masked"),
+        Session("Lab-Ti/8", "digits", _FEW),
         Session("Lab-Ti/8", "world", dataclasses.replace(_FEW, steps=8), head="tanh"),
-        "Lab-Ti/8",
-        "R+Lab-Ti/8",
     ),
     "full": _trainings(
-        Session("", "imagenette", _MASKED, CROPPED, image_size=96, objective="masked"),
-        Session("", "imagenette", _LABELS, CROPPED, image_size=96),
+        Session("Lab-M/8", "imagenette", _MASKED, CROPPED, image_size=96, objective="masked"),
+        Session("Lab-M/8", "imagenette", _LABELS, CROPPED, image_size=96),
         Session("Lab-S/8", "world", _WORLD, image_size=96, head="tanh"),
-        "Lab-M/8",
-        "R+Lab-M/8",
     ),
 }
 
@@ -57,8 +54,8 @@ def lab_weights(preset: str = "full", seed: int = 0, folder: Path | None = None,
     `which`: "lab-masked", a ViT that predicts hidden patches of photographs; "lab", the same with labels afterwards;
     "lab-hybrid", its twin with a ResNet in front, trained alike; "lab-world", a smaller ViT of the synthetic world. Its
     weights (safetensors, which say how they were made) are written into `folder`, by default
-    figures/out/<preset>/lab_weights, next to a folder for each training. The committed weights, those of `full`, are
-    copied to data/. A killed training is resumed, a finished one not repeated.
+    figures/out/<preset>/lab_weights, next to a folder for each training; those of `full` are copied to data/ by hand.
+    A killed training is resumed, a finished one not repeated.
     """
     folder = Path(folder) if folder else paths.out_dir(preset) / "lab_weights"
     weights = ""

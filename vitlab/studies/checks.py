@@ -72,17 +72,17 @@ def count_rows(name: str) -> list[list[Any]]:
     import timm
 
     size, patch = name.split("/")
-    images = torch.empty(1, 3, 224, 224, device="meta")
     with torch.device("meta"):
-        model = zoo.create(name)
+        images, model = torch.empty(1, 3, 224, 224), zoo.create(name)
         # timm leaves the head out of some models unless told; §4's counts need it
         timms = {"ViT-B": "vit_base", "ViT-L": "vit_large", "ViT-H": "vit_huge"}[size]
         theirs = timm.create_model(f"{timms}_patch{patch}_224", num_classes=1000)
         tokens = model.forward_features(images).shape[1]
     ours, formula = counted_parts(model), parameter_parts(model.config)
-    total, timms_total = (sum(p.numel() for p in each.parameters()) for each in (model, theirs))
+    timms_total = sum(p.numel() for p in theirs.parameters())
     epochs, exaflops = PAPER_TRAINING[name]
     paper = exaflops * 1e18 / (3 * epochs * JFT_IMAGES)  # a step: a forward pass, a backward one of twice its work
+    total = sum(ours.values())
     found: list[tuple[str, str, str, float, float, str]] = [
         *(("part", part, "formula", ours[part], formula[part], "parameters") for part in ours),
         ("parameters", "", "formula", total, sum(formula.values()), "parameters"),
@@ -105,17 +105,17 @@ def compare_logits(model: ViT, images: Tensor, check: str) -> list[tuple[str, st
     ours = model(images).double()
     if check == "deviation":
         return [("equations", part, ours, plain(**reading)) for part, reading in DEVIATIONS.items()]
-    pairs = [("equations", "", ours, plain())]
+    theirs = plain()
+    pairs = [("equations", "", ours, theirs)]
     if model.config.head == "linear":  # timm no longer has the tanh head
         pairs.insert(0, ("timm", "", ours, weights.as_timm(model)(images).double()))
-    return [*pairs, ("equations, ours in float64", "", model.double()(images.double()), pairs[-1][-1])]
+    return [*pairs, ("equations, ours in float64", "", model.double()(images.double()), theirs)]
 
 
 def randomise(model: ViT, seed: int) -> ViT:
-    """Fill every parameter with random numbers, in place, so that every part of the model affects the logits.
+    """Fill every parameter with random numbers, in place: a fresh ViT's head is zero, and all models agree on zeros.
 
-    A fresh ViT's head is zero: all models, right or wrong, agree on its logits. Matrices get variance
-    1 / fan-in, gains 1 ± 0.2, biases ± 0.2, position embeddings and class token ± 0.5 (standard deviations).
+    Matrices get variance 1 / fan-in, gains 1 ± 0.2, biases ± 0.2, position embeddings and class token ± 0.5.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -131,16 +131,12 @@ def randomise(model: ViT, seed: int) -> ViT:
 
 
 def parameter_parts(config: ViTConfig) -> dict[str, int]:
-    """Count the parameters of each part of a ViT from its configuration alone (Eq. 1–8).
-
-    >>> sum(parameter_parts(ViTConfig()).values())  # ViT-B/16
-    86567656
-    """
+    """Count the parameters of each part of a ViT from its configuration alone (Eq. 1–8)."""
     D, M, L, P, K = config.dim, config.mlp_dim, config.depth, config.patch_size, config.n_classes
     class_token = int(config.pool == "class")
     return {
         "patch embedding": 3 * P**2 * D + D,
-        "class token, positions": (class_token + config.n_patches + class_token) * D,
+        "class token, positions": (config.n_patches + 2 * class_token) * D,
         "attention": L * (4 * D**2 + 4 * D),
         "MLP": L * (2 * D * M + M + D),
         "LayerNorm": (2 * L + 1) * 2 * D,
@@ -176,7 +172,7 @@ def equations(
 ) -> Float[np.ndarray, "B K"]:
     """Compute Eq. 1–8 (§3.1, App. A) in plain float64 numpy, one head after the other: no torch, nothing shared.
 
-    `weights` go by the names of the model's state dict, their shapes say the rest; the options default to the paper's.
+    `weights` go by the names of the model's state dict, their shapes say the rest.
     """
     w = {name: value.astype(np.float64) for name, value in weights.items()}
 

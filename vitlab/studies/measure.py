@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -26,7 +26,7 @@ from vitlab.models import zoo
 from vitlab.models.zoo import CROP, Pretrained
 from vitlab.settings import default_device
 from vitlab.studies import tables
-from vitlab.studies.statistics import jackknife_interval, mean_interval, summary
+from vitlab.studies.statistics import jackknife_interval, summary
 
 N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
 DISTANCE_COLUMNS = {"paper": "distance_px", "renormalized": "renormalized_px"}  # mode → its column
@@ -62,10 +62,11 @@ def hybrid_of(pretrained: Pretrained) -> str:
     """Name the bundled hybrid where it is this ViT with a ResNet in front, trained alike; "" where it is not."""
     hybrid = zoo.load("lab-hybrid")
     mine, its = (
-        (each.image_size, [(training["data"], training["objective"]) for training in each.about.get("trainings", ())])
+        [(training["data"], training["objective"]) for training in each.about.get("trainings", ())]
         for each in (pretrained, hybrid)
     )
-    return "lab-hybrid" if hybrid.name == f"R+{pretrained.name}" and mine == its else ""
+    alike = hybrid.name == f"R+{pretrained.name}" and hybrid.image_size == pretrained.image_size and mine == its
+    return "lab-hybrid" if alike else ""
 
 
 def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int = 0) -> list[Tensor]:
@@ -87,15 +88,12 @@ def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int = 0
 
 
 def world_at(size: tuple[int, int], count: int, seed: int = 0) -> ImageSet:
-    """Make held-out images of the world with their masks, (height, width) pixels; another seed gives other images.
-
-    The world is square: for other proportions the middle of a larger square is kept.
-    """
+    """Make held-out images of the world with their masks, (height, width) pixels: the middle of a square."""
     side = max(size)
     square = image_set(World(image_size=side), count, HELD_OUT + seed * count)
     top, left = (side - size[0]) // 2, (side - size[1]) // 2
     kept = (..., slice(top, top + size[0]), slice(left, left + size[1]))
-    masks = None if square.masks is None else square.masks[kept]
+    masks = cast(Tensor, square.masks)[kept]  # the world's have masks
     return ImageSet(square.images[kept], square.labels, square.classes, masks)
 
 
@@ -125,10 +123,25 @@ def _models(weights: str, n_controls: int, seed: int) -> Iterator[tuple[dict[str
         yield {"model": "untrained", "model_seed": k}, zoo.load(weights, untrained=True, seed=k)
 
 
-def _jackknife(samples: Tensor, n_groups: int) -> list[Tensor]:
-    """Leave out every n_groups-th of the samples [D, ...], or one of fewer, beginning with each."""
-    group = torch.arange(len(samples)) % n_groups
-    return [samples[group != left_out] for left_out in range(min(n_groups, len(samples)))]
+def _replicates(
+    weights: str, read: Callable[[nn.Module], Tensor], axis: int, n_groups: int, n_untrained: int, seed: int
+) -> Iterator[tuple[str, int, Tensor]]:
+    """Read a tensor of the trained model, whole and with every n_groups-th along `axis` left out, and of controls."""
+    whole = read(zoo.load(weights).model)
+    yield "trained", 0, whole
+    group = torch.arange(whole.shape[axis]) % n_groups
+    for left_out in range(min(n_groups, len(group))):
+        yield "trained", left_out + 1, whole.index_select(axis, (group != left_out).nonzero().flatten())
+    for number in range(n_untrained):
+        control = zoo.load(weights, untrained=True, seed=seed * n_untrained + number)
+        yield "untrained", number + 1, read(control.model)
+
+
+def _compare(trained: pd.Series, control: pd.Series) -> dict[str, float]:
+    """Compare the trained model's values (by replicate; 0: the whole) with its controls'."""
+    low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
+    bounds = {"control_low": control.min(), "control_high": control.max()}
+    return {"value": trained[0], "low": low, "high": high, **bounds}
 
 
 # --- filters (Fig. 7 left) --------------------------------------------------------------------------------------------
@@ -146,14 +159,9 @@ def filters(weights: str = "lab", n_untrained: int = 20, n_groups: int = 24, see
     low_frequency (share of the component's energy at up to a quarter of a cycle per pixel).
     Raises ValueError for a model without RGB filters (a hybrid).
     """
-    known = filter_analysis.embedding_filters(zoo.load(weights).model)
-    n = n_components(known, n_groups)
-    samples = [("trained", replicate, sample) for replicate, sample in enumerate((known, *_jackknife(known, n_groups)))]
-    for number in range(n_untrained):
-        control = zoo.load(weights, untrained=True, seed=seed * n_untrained + number)
-        samples.append(("untrained", number + 1, filter_analysis.embedding_filters(control.model)))
-    parts = []
-    for model, replicate, sample in samples:
+    read, parts = filter_analysis.embedding_filters, []
+    n = n_components(read(zoo.load(weights).model), n_groups)
+    for model, replicate, sample in _replicates(weights, read, 0, n_groups, n_untrained, seed):
         components, explained = filter_analysis.filter_components(sample, n)
         about = {"model": model, "replicate": replicate, "component": range(1, n + 1)}
         measured = {"explained": explained, "low_frequency": filter_analysis.low_frequency_share(components)}
@@ -168,16 +176,7 @@ def compare_filters(table: pd.DataFrame) -> pd.DataFrame:
     """
     models = table.groupby(["model", "replicate"])
     sums = {"low-frequency share": models["low_frequency"].mean(), "explained variance": models["explained"].sum()}
-    return _compare({name: (each["trained"], each["untrained"]) for name, each in sums.items()})
-
-
-def _compare(measures: dict[str, tuple[pd.Series, pd.Series]]) -> pd.DataFrame:
-    """Compare the trained model's values (by replicate; 0: the whole) with its controls', a row a measure."""
-    rows = {}
-    for name, (trained, control) in measures.items():
-        low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
-        bounds = {"control_low": control.min(), "control_high": control.max()}
-        rows[name] = {"value": trained[0], "low": low, "high": high, **bounds}
+    rows = {name: _compare(each["trained"], each["untrained"]) for name, each in sums.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
 
 
@@ -193,14 +192,10 @@ def positions(
     `distance` in patches), distance, value. A quantity that a grid does not have is left out.
     Raises ValueError for a model without learned absolute position embeddings.
     """
-    model = zoo.load(weights).model
-    grid, whole = position_analysis.position_grid(model), position_analysis.position_embeddings(model)
-    known = [whole, *(kept.T for kept in _jackknife(whole.T, n_groups))]
-    tables = [("trained", replicate, embeddings) for replicate, embeddings in enumerate(known)]
-    for number in range(n_untrained):
-        control = zoo.load(weights, untrained=True, seed=seed * n_untrained + number).model
-        tables.append(("untrained", number + 1, position_analysis.position_embeddings(control)))
-    for name, within in (("shuffled", torch.zeros(len(whole), dtype=torch.int64)), ("ring-shuffled", rings(grid))):
+    read, grid = position_analysis.position_embeddings, position_analysis.position_grid(zoo.load(weights).model)
+    tables = list(_replicates(weights, read, 1, n_groups, n_untrained, seed))
+    whole = tables[0][2]
+    for name, within in (("shuffled", torch.zeros_like(rings(grid))), ("ring-shuffled", rings(grid))):
         generator = torch.Generator().manual_seed(seed)
         tables += [(name, number + 1, whole[shuffle_within(within, generator)]) for number in range(n_shuffled)]
     rows = []
@@ -260,10 +255,13 @@ def compare_positions(table: pd.DataFrame) -> pd.DataFrame:
 
     Columns: value, low and high (jackknife over dimensions), control_low and control_high (of all controls).
     """
-    values, trained = table.set_index("replicate")["value"], (table["model"] == "trained").to_numpy()
-    measured = {name: (table["quantity"] == name).to_numpy() for name in POSITION_MEASURES}
-    parts = {name: (values[rows & trained], values[rows & ~trained]) for name, rows in measured.items()}
-    return _compare({name: part for name, part in parts.items() if len(part[0])})
+    rows = {}
+    for name in POSITION_MEASURES:
+        measured = table[table["quantity"] == name].set_index("replicate")
+        trained = measured["model"] == "trained"
+        if len(measured):
+            rows[name] = _compare(measured["value"][trained], measured["value"][~trained])
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
 
 
 def position_trainings(rows: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFrame:
@@ -272,25 +270,23 @@ def position_trainings(rows: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFrame
     Rows: objective, data, n_train, seed, measure, value, control_low and control_high: of the embeddings before the
     training, and of the trained ones with patches shuffled `n_shuffled` times, and as often within rings.
     """
-    names = dict(zip(("nearness", "row_excess", "column_excess"), POSITION_MEASURES, strict=True))
+    names = dict(zip(POSITION_MEASURES, ("nearness", "row_excess", "column_excess"), strict=True))
     kind = ["objective", "data", "n_train", "seed"]
-    looks = rows[(rows["kind"] == "evaluation") & (rows["data"] != "photographs")]
+    looks = rows[(rows["kind"] == "evaluation") & (rows["data"] != "photographs")].sort_values("samples", kind="stable")
     found = []
     for at, run in looks.groupby(kind, sort=False):
-        run = run.sort_values("samples")
         start, end = run.iloc[0], run.iloc[-1]
         similarity = torch.from_numpy(tables.position_map(end["similarity"])).float()
-        grid = similarity.shape[:2]
-        flat = similarity.reshape(math.prod(grid), math.prod(grid))
-        generator, shuffled = torch.Generator().manual_seed(int(at[-1])), []
-        for groups in (torch.zeros(len(flat), dtype=torch.int64), rings((grid[0], grid[1]))):
+        groups = rings((similarity.shape[0], similarity.shape[1]))
+        flat = similarity.reshape(len(groups), len(groups))
+        generator, controls = torch.Generator().manual_seed(int(at[-1])), {name: [start[names[name]]] for name in names}
+        for within in (torch.zeros_like(groups), groups):
             for _ in range(n_shuffled):
-                order = shuffle_within(groups, generator)
-                numbers = position_measures(flat[order][:, order].reshape(similarity.shape))
-                shuffled.append({row["quantity"]: row["value"] for row in numbers})
-        for column, name in names.items():
-            controls = [start[column], *(each[name] for each in shuffled)]
-            bounds = {"control_low": min(controls), "control_high": max(controls)}
+                order = shuffle_within(within, generator)
+                for row in position_measures(flat[order][:, order].reshape(similarity.shape)):
+                    controls[row["quantity"]].append(row["value"])
+        for name, column in names.items():
+            bounds = {"control_low": min(controls[name]), "control_high": max(controls[name])}
             found.append(dict(zip(kind, at, strict=True)) | {"measure": name, "value": end[column], **bounds})
     return pd.DataFrame(found)
 
@@ -304,21 +300,18 @@ def distances(
     `images`: as in `load_pictures`; "auto": as `image_source` says. Rows: model ("trained", "untrained"), model_seed,
     image, block and head (from 1), distance_px and renormalized_px (pixels of the model's input), prefix_mass (0…1).
     """
-    parts = []
+    parts, trained = [], zoo.load(weights)
+    pictures = load_pictures(trained, image_source(trained) if images == "auto" else images, n_images, seed)
+    prepared = torch.cat([trained.prepare(picture[None]) for picture in pictures])
     for about, pretrained in _models(weights, n_controls, seed):
-        source = image_source(zoo.load(weights)) if images == "auto" else images
-        pictures = load_pictures(pretrained, source, n_images, seed)
-        model = pretrained.model.to(default_device())
-        prepared = torch.cat([pretrained.prepare(picture[None]) for picture in pictures])
-        found: dict[str, list[Tensor]] = {}
+        model, found = pretrained.model.to(default_device()), []
+        grid, stride, n_prefix = grid_size(model, prepared[:1]), patch_stride(model), n_prefix_tokens(model)
+        reducers = {name: distance_reducer(grid, stride, n_prefix, mode) for mode, name in DISTANCE_COLUMNS.items()}
+        reducers |= {"prefix_mass": mass_reducer(n_prefix)}
         for part in prepared.split(32):
-            part = part.to(default_device())
-            grid, stride, n_prefix = grid_size(model, part), patch_stride(model), n_prefix_tokens(model)
-            reducers = {name: distance_reducer(grid, stride, n_prefix, mode) for mode, name in DISTANCE_COLUMNS.items()}
-            reducers |= {"prefix_mass": mass_reducer(n_prefix)}
-            for name, blocks in reduce_attention(model, part, reducers, by_heads=True).items():
-                found.setdefault(name, []).append(torch.stack(blocks, dim=1).cpu())  # [B L H]
-        values = {name: torch.cat(each).numpy() for name, each in found.items()}
+            blocks = reduce_attention(model, part.to(default_device()), reducers, by_heads=True)
+            found.append({name: torch.stack(each, dim=1).cpu() for name, each in blocks.items()})  # [B L H]
+        values = {name: torch.cat([each[name] for each in found]).numpy() for name in reducers}
         image, block, head = (axis.ravel() for axis in np.indices(values["prefix_mass"].shape))
         columns: dict[str, Any] = {"image": image, "block": block + 1, "head": head + 1}
         columns |= {name: [round(float(each), 5) for each in array.ravel()] for name, array in values.items()}
@@ -338,12 +331,9 @@ def head_summary(table: pd.DataFrame) -> pd.DataFrame:
     Rows: model, model_seed, block, head, distance_px, renormalized_px, prefix_mass, low, high (of distance_px), n.
     """
     keys = ["model", "model_seed", "block", "head"]
-    rows = []
-    for key, group in table.groupby(keys, sort=False):
-        mean = group[[*DISTANCE_COLUMNS.values(), "prefix_mass"]].mean()
-        low, high = mean_interval(group["distance_px"].to_numpy()) or (mean["distance_px"],) * 2
-        rows.append(dict(zip(keys, key, strict=True)) | dict(mean) | {"low": low, "high": high, "n": len(group)})
-    return pd.DataFrame(rows)
+    means = table.groupby(keys, sort=False)[[*DISTANCE_COLUMNS.values(), "prefix_mass"]].mean()
+    intervals = summary(table, keys, "distance_px").set_index(keys)
+    return means.join(intervals[["low", "high", "n"]]).reset_index()
 
 
 def contrasts(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
@@ -361,9 +351,14 @@ def contrasts(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
         parts.append(pd.DataFrame({name: each.numpy() for name, each in columns.items()}).assign(model=model))
     means = pd.concat(parts).rename_axis("image").groupby(["model", "image"]).mean()
     trained, more = means.loc["trained"], means.loc["trained"] - means.loc["untrained"]
-    found = {"trend": trained["trend"], "trend − untrained": more["trend"], "spread, first": trained["first"]}
-    found["spread, first − last"] = trained["first"] - trained["last"]
-    return pd.DataFrame(found | {"spread, first − untrained": more["first"]})
+    found = {
+        "trend": trained["trend"],
+        "trend − untrained": more["trend"],
+        "spread, first": trained["first"],
+        "spread, first − last": trained["first"] - trained["last"],
+        "spread, first − untrained": more["first"],
+    }
+    return pd.DataFrame(found)
 
 
 def local_share_in_low_blocks(table: pd.DataFrame, limit_px: float) -> pd.Series:
@@ -384,7 +379,7 @@ def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed
     rows = []
     for about, pretrained in _models(weights, n_controls, seed):
         pictures = world_at(pretrained.image_size, n_images, seed)
-        model, masks = pretrained.model.to(default_device()), cast(Tensor, pictures.masks)  # the world's have masks
+        model, masks = pretrained.model.to(default_device()), cast(Tensor, pictures.masks)
         parts = [both_maps(model, pretrained.prepare(part).to(default_device())) for part in pictures.images.split(32)]
         others = masks.roll(-1, 0)  # the next image's, whose class is another
         for method in ("rollout", "last block"):

@@ -34,14 +34,11 @@ def run(
     Runs are done in this process (`jobs=1`), in `jobs` processes (default: `$VITLAB_JOBS`, or one a processor), by
     the workers of the dask scheduler in `$VITLAB_SCHEDULER`, or by `executor`. Each has one thread, so that its rows
     are the same to the bit wherever it is done. A finished run is a line of figures/out/<preset>/<kind>.jsonl; a
-    killed one is missing, and the next call does it. After `minutes` no further run is begun, and what is there is
-    returned. `settings` replace some of every run's configuration: other runs, kept under names of their own.
+    killed one is missing, and the next call does it. After `minutes` no further run is begun. `settings` replace some
+    of every run's configuration. Runs that need a real data set that is not here are left out, and a line says so.
 
     Rows: the run's configuration, then what it measured; see `tables`. `.attrs` has "done" and "planned" (numbers of
-    runs). Runs that need a real data set that is not here are left out, with a line that says so.
-
-    Raises ValueError for an unknown study, preset or number of jobs; RuntimeError where runs have failed, with the
-    first one's configuration and error, when the others are finished and kept.
+    runs). Raises RuntimeError where runs have failed, when the others are finished and kept.
     """
     study, end = table.study(name), None if minutes is None else time.monotonic() + 60 * minutes
     planned = _planned(name, preset, seed, settings)
@@ -73,7 +70,7 @@ def run(
 
 
 def _planned(name: str, preset: str, seed: int, settings: Config | None = None) -> dict[str, Config]:
-    """The runs of a study by their keys."""
+    """List the runs of a study by their keys."""
     configs = (config | (settings or {}) for config in table.runs(name, preset, seed))
     return {store.key(table.study(name).kind, config): config for config in configs}
 
@@ -89,13 +86,11 @@ def read(name: str, preset: str = "quick", seed: int = 0, settings: Config | Non
     """Tabulate the finished runs of a study, committed (at `full`) or live, in the order in which they are planned."""
     kind, planned = table.study(name).kind, list(_planned(name, preset, seed, settings))
     live = store.live(kind, preset)
-    parts = [store.table_of(live[key] for key in planned if key in live)]
-    if preset == "full":
-        parts.insert(0, store.of_keys(kind, set(planned) - live.keys()))
-    parts = [part for part in parts if len(part)]
+    committed = store.of_keys(kind, set(planned) - live.keys() if preset == "full" else ())
+    parts = [part for part in (committed, store.table_of(live[key] for key in planned if key in live)) if len(part)]
     if not parts:
         return pd.DataFrame()
-    rows = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+    rows = pd.concat(parts, ignore_index=True)
     place = {key: number for number, key in enumerate(planned)}
     rows = rows.sort_values("key", key=lambda keys: keys.map(place), kind="stable", ignore_index=True)
     found = rows.drop(columns="key").dropna(axis=1, how="all")
@@ -104,10 +99,7 @@ def read(name: str, preset: str = "quick", seed: int = 0, settings: Config | Non
 
 
 def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFrame:
-    """Tell what studies would take: study, runs, done, todo, hours (of one core, by runs of the study that are there).
-
-    `hours` is None where no run of the study has been timed.
-    """
+    """Tell what studies would take: study, runs, done, todo, hours (of one core, by runs of the study, if any)."""
     rows = []
     for name in names:
         study = table.study(name)
@@ -141,7 +133,7 @@ def cpu_count() -> int:
 def _executor(
     given: concurrent.futures.Executor | None, jobs: int | None, n: int
 ) -> Iterator[concurrent.futures.Executor | None]:
-    """The executor of a call; None: this process."""
+    """Yield the executor of a call; None: this process."""
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs={jobs}: expected the number of worker processes, 1 or more")
     address, jobs = os.environ.get("VITLAB_SCHEDULER"), jobs or cpu_count()
@@ -177,29 +169,28 @@ def _executor(
 def _outcomes(
     pool: concurrent.futures.Executor | None, kind: str, missing: dict[str, Config], end: float | None, at_once: int
 ) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
-    """Each run's result, or what it raised, as it ends; none is begun after `end`."""
+    """Yield each run's result, or what it raised, as it ends; none is begun after `end`."""
     waiting = list(missing)
+    if pool is None:
+        while waiting and (end is None or time.monotonic() <= end):
+            key = waiting.pop(0)
+            try:
+                outcome: dict[str, Any] | Exception = compute(kind, missing[key])
+            except Exception as error:  # noqa: BLE001 (whatever a run raises is that run's outcome)
+                outcome = error
+            yield key, outcome
+        return
     running: dict[concurrent.futures.Future[dict[str, Any]], str] = {}
     at_once = len(waiting) if end is None else at_once  # where time is short, nothing waits in the executor's queue
     while waiting or running:
         if end is not None and time.monotonic() > end:
             waiting.clear()
-        while waiting and len(running) < (at_once if pool else 1):
+        while waiting and len(running) < at_once:
             key = waiting.pop(0)
             try:
-                running[pool.submit(compute, kind, missing[key]) if pool else _here(kind, missing[key])] = key
+                running[pool.submit(compute, kind, missing[key])] = key
             except concurrent.futures.BrokenExecutor as broken:
                 yield key, broken
         for future in concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED).done:
             failure = future.exception()
             yield running.pop(future), failure if isinstance(failure, Exception) else future.result()
-
-
-def _here(kind: str, config: Config) -> concurrent.futures.Future[dict[str, Any]]:
-    """Do a run in this process, as an executor would."""
-    future: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
-    try:
-        future.set_result(compute(kind, config))
-    except Exception as error:  # noqa: BLE001 (whatever a run raises is that run's outcome)
-        future.set_exception(error)
-    return future

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -61,10 +61,8 @@ def measure(
                 about = {"kind": "speed", "model": name, "image_size": side}
                 rows.append(about | {"round": number, "images_per_second": fastest})
     for name in models if device.type == "cuda" or sys.platform == "linux" else ():
-        with contextlib.nullcontext(_fits_gpu) if device.type == "cuda" else _limited(megabytes) as fits:
-            for side in sides:
-                size = largest(functools.partial(fits, name, side))
-                rows.append({"kind": "batch", "model": name, "image_size": side, "largest_batch": size})
+        for side, size in zip(sides, _largest_batches(name, sides, device, megabytes), strict=True):
+            rows.append({"kind": "batch", "model": name, "image_size": side, "largest_batch": size})
     return pd.DataFrame(rows)
 
 
@@ -98,9 +96,6 @@ def largest(fits: Callable[[int], bool], precision: float = 1 / 16) -> int:
     """Find the largest number up to a million for which `fits` holds, or up to `precision` less; 0 where 1 does not.
 
     Doubling finds a number that does not fit, bisection between it and the last that did the rest.
-
-    >>> largest(lambda batch: batch <= 100, precision=0.1)
-    96
     """
     low, high = 0, 1
     while high <= 2**20 and fits(high):
@@ -111,18 +106,30 @@ def largest(fits: Callable[[int], bool], precision: float = 1 / 16) -> int:
     return low
 
 
-def _forward(name: str, side: int, batch: int, device: torch.device | str) -> None:
+def _largest_batches(name: str, sides: Sequence[int], device: torch.device, megabytes: int) -> list[int]:
+    """Find the largest batch of a model at each side: on the GPU, or in a process that has a memory limit."""
+    if device.type == "cuda":
+        return [largest(functools.partial(_fits_gpu, name, side)) for side in sides]
+    # The allocator must return freed memory at once: reused, it would not count against the limit.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
+    command = [sys.executable, "-m", "vitlab.studies.speed", str(megabytes), name, *map(str, sides)]
+    environment["OMP_NUM_THREADS"] = "1"
+    said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [int(line) for line in said.splitlines()]
+
+
+def _forward(name: str, side: int, batch: int, device: str) -> None:
     images_per_second(_model(name, side, device), torch.zeros(batch, 3, side, side, device=device), seconds=0.0)
 
 
 @functools.lru_cache(maxsize=1)
-def _model(name: str, side: int, device: torch.device | str) -> nn.Module:
+def _model(name: str, side: int, device: str) -> nn.Module:
     return zoo.create(name, image_size=side).to(device).eval()
 
 
 def _fits_gpu(name: str, side: int, batch: int) -> bool:
     try:
-        _forward(name, side, batch, settings.default_device())
+        _forward(name, side, batch, "cuda")
     except torch.OutOfMemoryError:
         return False
     finally:
@@ -130,52 +137,31 @@ def _fits_gpu(name: str, side: int, batch: int) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _limited(megabytes: int) -> Iterator[Callable[[str, int, int], bool]]:
-    """Yield a function (model, side, batch) that asks a process with a memory limit whether the batch fits."""
-    # The allocator must return freed memory at once: reused, it would not count against the limit.
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
-    environment["OMP_NUM_THREADS"] = "1"
-    command, pipe = [sys.executable, "-m", "vitlab.studies.speed", str(megabytes)], subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
-
-        def ask(name: str, side: int, batch: int) -> bool:
-            print(name, side, batch, file=process.stdin, flush=True)
-            answer = process.stdout.readline() if process.stdout else ""
-            if not answer:
-                raise RuntimeError(f"the process that tries batches ended at {batch} of {name} at {side} px")
-            return answer == "True\n"
-
-        try:
-            yield ask
-        finally:
-            process.kill()
-
-
-def _serve(megabytes: int) -> None:
-    """Read lines of model, image side and batch; answer whether the batch fits, by a forked copy that may die."""
+def _fits_limit(name: str, side: int, megabytes: int, batch: int) -> bool:
+    """Try a batch in a forked copy of this process, which may die."""
     import resource
 
+    if (copy := os.fork()) == 0:
+        with contextlib.suppress(RuntimeError, MemoryError):  # whichever library runs out
+            with open("/proc/self/statm") as file:
+                used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            resource.setrlimit(resource.RLIMIT_AS, (used + megabytes * 10**6,) * 2)
+            _forward(name, side, batch, "cpu")
+            os._exit(0)
+        os._exit(1)
+    return os.waitpid(copy, 0)[1] == 0
+
+
+def _main(megabytes: int, name: str, sides: Sequence[int]) -> None:
+    """Print the largest batch of a model at each side."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda option, value: None)
     mallopt(-1, 65_536)  # M_TRIM_THRESHOLD
     mallopt(-3, 65_536)  # M_MMAP_THRESHOLD
     torch.set_num_threads(1)
-    warm = None
-    for line in sys.stdin:
-        name, side, batch = line.split()
-        if warm != (name, side):  # one-time loading does not count as the batch's
-            _forward(name, int(side), 1, "cpu")
-            warm = name, side
-        if (copy := os.fork()) == 0:
-            with contextlib.suppress(RuntimeError, MemoryError):  # whichever library runs out
-                with open("/proc/self/statm") as file:
-                    used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-                resource.setrlimit(resource.RLIMIT_AS, (used + megabytes * 10**6,) * 2)
-                _forward(name, int(side), int(batch), "cpu")
-                os._exit(0)
-            os._exit(1)
-        print(os.waitpid(copy, 0)[1] == 0, flush=True)
+    for side in sides:
+        _forward(name, side, 1, "cpu")  # one-time loading does not count as the batch's
+        print(largest(functools.partial(_fits_limit, name, side, megabytes)), flush=True)
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    _main(int(sys.argv[1]), sys.argv[2], [int(side) for side in sys.argv[3:]])

@@ -16,7 +16,7 @@ Numbers = Sequence[float] | np.ndarray
 
 
 def mean_interval(values: Numbers) -> Interval | None:
-    """95 % Student's t interval of the mean of independent values (seeds, images) [n]; None for a single one.
+    """Compute Student's t interval, 95 %, of the mean of independent values (seeds, images) [n]; None for a single one.
 
     It covers the mean of normal values 95 times in 100 for any n, and of skewed ones nearly as often; a percentile
     bootstrap of three seeds does so 74 times in 100, of twenty 92. Where some runs never started to learn, none does:
@@ -33,22 +33,18 @@ def mean_interval(values: Numbers) -> Interval | None:
 
 
 def jackknife_interval(whole: float, left_out: Numbers) -> Interval:
-    """95 % interval of a statistic, from its values with one of two or more groups of samples left out at a time.
+    """Compute a statistic's 95 % interval from its values with one of two or more groups of samples left out at a time.
 
     The delete-a-group jackknife, with Student's t. It suits principal components, where the bootstrap's repeated
     samples would count as variance explained.
-
-    >>> [round(bound, 2) for bound in jackknife_interval(0.6, [0.55, 0.6, 0.65])]  # as of 0.5, 0.6, 0.7
-    [0.35, 0.85]
     """
     values = _checked(left_out)
-    error = math.sqrt((len(values) - 1) * values.var())
-    half = scipy.special.stdtrit(len(values) - 1, 0.975) * error
+    half = scipy.special.stdtrit(len(values) - 1, 0.975) * math.sqrt((len(values) - 1) * values.var())
     return float(whole - half), float(whole + half)
 
 
 def failed_starts(accuracies: Numbers, n_images: int, chance: float) -> Bool[np.ndarray, " n"]:
-    """Which runs of one setting never left chance while others did; none where all did or none did.
+    """Tell which runs of one setting never left chance while others did; none where all did or none did.
 
     A run is at chance where guessing would be right as often on `n_images` once in a thousand times or more; the
     others count as started where their median is three times as far above chance as that bound. A t interval of the
@@ -72,11 +68,7 @@ def coverage(
     repeats: int = 2000,
     seed: int = 0,
 ) -> float:
-    """The share of samples with an interval whose interval holds the truth, by simulation; 0.95 is what it promises.
-
-    >>> round(coverage(mean_interval, lambda generator: generator.normal(size=3), truth=0.0), 2)
-    0.95
-    """
+    """Simulate in what share of samples an interval holds the truth; of samples without one none is counted."""
     generator = np.random.default_rng(seed)
     found = [bounds for _ in range(repeats) if (bounds := interval(sample(generator))) is not None]
     return float(np.mean([low <= truth <= high for low, high in found]))
@@ -85,8 +77,7 @@ def coverage(
 def _checked(values: Numbers) -> Float[np.ndarray, " n"]:
     values = np.asarray(values, dtype=float)
     if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
-        wanted = "a list of one or more finite numbers, one for each independent unit"
-        raise ValueError(f"cannot make an interval of {values!r:.80}: expected {wanted}")
+        raise ValueError(f"{values!r:.80}: expected a list of one or more finite numbers, one a run or an image")
     return values
 
 
@@ -97,10 +88,6 @@ def paired(
 
     Over seed, or over (*at, seed) where columns `at` tell further cells apart; a seed that lacks one of the two is left
     out. Raises ValueError where a cell has two rows.
-
-    >>> rows = pd.DataFrame({"seed": [0, 0, 1], "arm": ["1x", "2x", "1x"], "test_accuracy": [0.5, 0.75, 0.5]})
-    >>> paired(rows, "arm", "2x", "1x").to_dict()
-    {0: 0.25}
     """
     wide = rows[rows[by].isin((first, second))].pivot(index=[*at, "seed"], columns=by, values=value)
     wide = wide.reindex(columns=[first, second])
@@ -129,8 +116,8 @@ def summary(rows: pd.DataFrame, by: Sequence[str], value: str = "test_accuracy")
 def differences(runs: pd.DataFrame, first: str, second: str, n_images: int, chance: float = 0.1) -> pd.DataFrame:
     """Subtract test accuracies of model `second` from those of `first`, at every number of training images and seed.
 
-    Rows: n_train, seed, difference (0…1), low and high (95 % t interval of that size's mean; NaN for a single seed) and
-    failed: of how many of its seeds a run never left chance while others did (see `failed_starts`), which leaves none.
+    Rows: n_train, seed, difference (0…1), low and high (95 % t interval of that size's mean; NaN for a single seed, and
+    where some seeds never left chance, see `failed_starts`) and failed: how many.
     """
     parts = []
     found = paired(runs, "model", first, second, at=["n_train"]).reset_index()
@@ -153,7 +140,7 @@ def differences_by_family(runs: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def crossing(sizes: Numbers, difference: Numbers) -> float | None:
-    """The size from which `difference` is above zero and stays so, by straight lines over the sizes' logarithm.
+    """Find the size from which `difference` is above zero and stays so, by straight lines over the sizes' logarithm.
 
     None where there is no such crossing: it ends at zero or below, or is never below zero before. Raises ValueError for
     sizes that are not positive and rising, or not as many as finite differences.
@@ -166,7 +153,7 @@ def crossing(sizes: Numbers, difference: Numbers) -> float | None:
 
 
 def _crossings(sizes: Numbers, differences: Float[np.ndarray, "n sizes"]) -> Float[np.ndarray, " n"]:
-    """Where each row crosses: 0 where it is never below zero and ends above, infinite where it does not end above."""
+    """Find where each row crosses: 0 if it is never below zero and ends above, infinite if it does not end above."""
     x, d = np.asarray(sizes, dtype=float), np.asarray(differences, dtype=float)
     if x.shape != d.shape[1:] or not (x > 0).all() or not (np.diff(x) > 0).all() or not np.isfinite(d).all():
         raise ValueError(f"sizes {sizes!r:.80}, differences {d!r:.80}: expected as many, finite; sizes > 0, rising")
@@ -183,12 +170,12 @@ def _crossings(sizes: Numbers, differences: Float[np.ndarray, "n sizes"]) -> Flo
 def crossing_interval(
     sizes: Numbers, difference: Float[np.ndarray, "seeds sizes"], seed: int = 0, draws: int = 2000
 ) -> tuple[Interval, float]:
-    """The 95 % interval of where the mean over the seeds crosses, and in what share of the draws it does.
+    """Compute the 95 % interval of where the mean over the seeds crosses, and in what share of the draws it does.
 
     The mean of the seeds is drawn from a multivariate t distribution, with the seeds' own spread and correlation from
     size to size, and every draw is asked where it crosses. The lower bound is 0 where the first may have been ahead
-    from the smallest size on; the upper one is infinite where it may never be ahead. A bootstrap of three seeds covers
-    the truth three times in four, this as often as it says. Raises ValueError as `crossing`, and for a single seed.
+    from the smallest size on; the upper one is infinite where it may never be ahead. Raises ValueError as `crossing`,
+    and for a single seed.
     """
     values = np.asarray(difference, dtype=float)
     if values.ndim != 2 or len(values) < 2:
@@ -203,12 +190,6 @@ def crossing_interval(
     return (float(low), float(high)), float(np.mean((found > 0) & (found < math.inf)))
 
 
-def slope_per_decade(sizes: Numbers, accuracy: Numbers) -> float:
-    """Least-squares slope of accuracy against log10(size): what ten times the data bring."""
-    x, y = np.log10(np.asarray(sizes, dtype=float)), np.asarray(accuracy, dtype=float)
-    return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
-
-
 @dataclass(frozen=True)
 class Line:
     """A frontier: logit(accuracy) = intercept + slope · log10(FLOPs) over its points' range, and constant beyond."""
@@ -216,35 +197,27 @@ class Line:
     slope: float
     intercept: float
     flops: tuple[float, float]  # smallest and largest of the frontier's points
-    accuracy: tuple[float, float]  # of the line at these
     spent: float  # FLOPs of the most expensive run, on the frontier or not: up to there the line is known
 
     def at(self, flops: float) -> float:
-        """Accuracy (0…1) for so much compute: of the line, and beyond its last point that of the point."""
-        within = min(flops, self.flops[1])
-        return float(scipy.special.expit(self.intercept + self.slope * math.log10(within)))
+        """Read the accuracy (0…1) for so much compute: of the line, and beyond its last point that of the point."""
+        return float(scipy.special.expit(self.logit_at(flops)))
 
-    def log10_flops(self, accuracy: float) -> float:
-        """log10 of the compute at which the line reaches an accuracy (0…1)."""
-        return float((scipy.special.logit(accuracy) - self.intercept) / self.slope)
+    def logit_at(self, flops: float) -> float:
+        """Read the logit of the accuracy for so much compute."""
+        return self.intercept + self.slope * math.log10(min(flops, self.flops[1]))
 
 
 def frontier(flops: Numbers, accuracy: Numbers) -> Bool[np.ndarray, " n"]:
-    """The Pareto frontier: points for which no other is more accurate at equal or less compute, or as accurate at less.
-
-    >>> frontier([1, 2, 3, 3], [0.2, 0.1, 0.4, 0.3]).tolist()
-    [True, False, True, False]
-    """
-    x, y = np.asarray(flops, dtype=float), np.asarray(accuracy, dtype=float)
-    if x.shape != y.shape or x.ndim != 1 or not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError(f"FLOPs {flops!r:.80}, accuracies {accuracy!r:.80}: expected as many, all finite")
+    """Find the Pareto frontier: no other point is more accurate at equal or less compute, or as accurate at less."""
+    x, y = _checked(flops), _checked(accuracy)
     cheaper, better = x[None] <= x[:, None], y[None] >= y[:, None]
     strictly = (x[None] < x[:, None]) | (y[None] > y[:, None])
     return ~np.any(cheaper & better & strictly, axis=1)
 
 
 def fit_frontier(flops: Numbers, accuracy: Numbers) -> Line:
-    """The least-squares line through the points of the frontier, in logit(accuracy) over log10(FLOPs).
+    """Fit the least-squares line through the points of the frontier, in logit(accuracy) over log10(FLOPs).
 
     A logit, for an accuracy cannot pass 1; accuracies of 0 and 1 are taken as half a per mille from it. Through a
     single point the line is constant.
@@ -253,27 +226,27 @@ def fit_frontier(flops: Numbers, accuracy: Numbers) -> Line:
     kept = frontier(x, y)
     log, value = np.log10(x[kept]), scipy.special.logit(np.clip(y[kept], 0.0005, 0.9995))
     slope, intercept = np.polyfit(log, value, 1) if len(np.unique(log)) > 1 else (0.0, value.mean())
-    ends = scipy.special.expit(intercept + slope * np.array([log.min(), log.max()]))
-    return Line(float(slope), float(intercept), (x[kept].min(), x[kept].max()), tuple(ends.tolist()), x.max())
+    return Line(float(slope), float(intercept), (x[kept].min(), x[kept].max()), x.max())
 
 
 def compute_factor(first: Line, second: Line) -> float | None:
-    """How many times the compute of `first` the second needs for equal accuracy: 2 means twice as much.
+    """Compute how many times the compute of `first` the second needs for equal accuracy: 2 means twice as much.
 
     The horizontal distance between the lines, as a logarithm, averaged over the logits of the accuracies that both
     reach within their points: from 0.5 to 0.73 counts as much as from 0.95 to 0.98. None where there are no such
     accuracies, or a line does not rise.
     """
-    low, high = (f(a, b) for f, a, b in zip((max, min), first.accuracy, second.accuracy, strict=True))
+    low = max(line.logit_at(line.flops[0]) for line in (first, second))
+    high = min(line.logit_at(line.flops[1]) for line in (first, second))
     if low >= high or min(first.slope, second.slope) <= 0:
         return None
-    # In logits the distance is a straight line too: its mean is that of its ends.
-    gaps = [second.log10_flops(accuracy) - first.log10_flops(accuracy) for accuracy in (low, high)]
-    return float(10 ** np.mean(gaps))
+    middle = (low + high) / 2  # in logits the distance is a straight line too: its mean is that in the middle
+    logs = [(middle - line.intercept) / line.slope for line in (first, second)]
+    return float(10 ** (logs[1] - logs[0]))
 
 
 def advantages(first: Line, second: Line) -> tuple[float, float] | None:
-    """Accuracy of `first` minus that of `second`, by their lines, at the least and at the most compute both spent.
+    """Subtract the second line's accuracy from the first's, at the least and at the most compute both spent.
 
     None where the runs of the one all cost less than those of the other.
     """

@@ -22,11 +22,7 @@ ABOUT = ["key", "version", "study", "seed", "commit", "torch", "device", "second
 
 
 def key(kind: str, config: Config) -> str:
-    """Name a run by what determines its rows: its kind, the version of the kind's run function, its configuration.
-
-    >>> key("scaling", {"seed": 0, "model": "Lab-Ti/8"}) == key("scaling", {"model": "Lab-Ti/8", "seed": 0})
-    True
-    """
+    """Name a run by what determines its rows: its kind, the version of the kind's run function, its configuration."""
     text = json.dumps([kind, table.VERSION[kind], config], sort_keys=True, allow_nan=False)
     return hashlib.sha1(text.encode()).hexdigest()[:16]
 
