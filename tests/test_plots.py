@@ -403,9 +403,11 @@ def test_confusion_and_probabilities_and_verdicts():
     ax = plots.plot_probabilities(["a", "b"], np.array([0.9, 0.1]), np.array([0.25, 0.5]), new())
     assert words(ax) == ["90.0", "10.0", "25.0", "50.0"]
     assert set(pictures.VERDICTS) == {*map(str, verdicts.Verdict), "not yet"}
-    data = pd.DataFrame({"claim": ["C01"] * 11 + ["C02"], "verdict": ["reproduced"] * 11 + ["not yet"]})
-    ax = plots.plot_verdicts(data, new())  # what is not yet counts nothing
-    assert words(ax) == ["11"] and max(line.get_ydata().max() for line in ax.lines if len(line.get_ydata())) == 9
+    data = pd.DataFrame({"claim": ["C01", "C02", "L01"], "short": list("abc"), "verdict": "reproduced"})
+    data.loc[1, "verdict"] = "not yet"
+    ax = plots.plot_verdicts(data, new(), n_columns=2)
+    assert [(text.get_position()[1], text.get_text()) for text in ax.texts] == [(0, "C01 a"), (1, "C02 b"), (0, "L01 c")]
+    assert legend(ax) == ["reproduced", "not yet"] and ax.lines[0].get_xydata().tolist() == [[0, 0], [1, 0]]
 
 
 @pytest.mark.parametrize("under", [False, True])
