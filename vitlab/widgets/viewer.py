@@ -281,7 +281,7 @@ def draw_still(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tup
             f"highest at row {row + 1}, column {col + 1}."
         )
     name = f"patch row {query[0] + 1}, column {query[1] + 1}"
-    plots.plot_query_attention(picture, None, query, left, grid=(rows, cols)).set_title(name, fontsize=10)
+    plots.plot_query(picture, query, (rows, cols), left).set_title(name, fontsize=10)
     plots.plot_head_maps(maps, right, blocks=[block + 1 for block in blocks], query=query, aspect=aspect)
     distances = arrays["distance"][:-1, place]  # of all maps
     ends = []
