@@ -258,9 +258,9 @@ claims.show(study, "C13", live=live)
 # %% [markdown]
 # ### How local heads come about (beyond the paper)
 #
-# The same small ViT is trained on photographs of Imagenette by masked prediction (notebook 10) and by
-# labels, always for 96,000 samples. Every head's distance is measured on the way. A thin line is one
-# seed, a thick one their mean.
+# The same small ViT is trained on photographs of Imagenette by masked prediction (notebook 10) and
+# by labels, always for 96,000 samples. Every head's distance is measured on the way; the band is a
+# 95 % interval over seeds.
 
 # %%
 rows, where_from = tables.evidence("local_heads"), tables.about("local_heads")

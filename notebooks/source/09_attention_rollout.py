@@ -199,11 +199,11 @@ with plots.figure(study, "photographs", 4, len(taken), alt=alt, **size) as axes:
 # %%
 methods = {
     "the paper's": attention_rollout(of_world.model, x),
-    "maximum over heads": attention_rollout(of_world.model, x, head_fusion="max"),
-    "mean, 90 % discarded": attention_rollout(of_world.model, x, discard_ratio=0.9),
+    "maximum\nover heads": attention_rollout(of_world.model, x, head_fusion="max"),
+    "mean, 90 %\ndiscarded": attention_rollout(of_world.model, x, discard_ratio=0.9),
 }
 try:
-    methods["gradient-weighted"] = gradient_rollout(of_world.model, x)
+    methods["gradient-\nweighted"] = gradient_rollout(of_world.model, x)
 except ValueError as reason:  # a model without a classifier has no class to explain
     print(f"gradient-weighted rollout left out: {reason}")
 
@@ -232,7 +232,8 @@ def compare_with_paper(maps_of_method):
     }
 
 
-pd.DataFrame({name: compare_with_paper(each) for name, each in methods.items()}).T.round(2)
+compared = {name.replace("\n", " "): compare_with_paper(each) for name, each in methods.items()}
+pd.DataFrame(compared).T.round(2)
 
 # %% [markdown]
 # The variant alone changes these numbers, with the same model and images: a figure has to name it.
