@@ -49,11 +49,3 @@ def test_the_workflow_is_the_script_that_anybody_runs_and_linters_are_the_locks(
     repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     (ruff,) = [each["rev"] for each in repositories if "ruff" in each["repo"]]
     assert f"\nruff=={ruff.removeprefix('v')} " in (ROOT / "requirements.lock").read_text()
-
-
-def test_issue_templates_are_forms():
-    for path in sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")):
-        form = yaml.safe_load(path.read_text())
-        fields = [field for field in form["body"] if field["type"] != "markdown"]
-        assert form["name"] and form["description"] and all(field["attributes"]["label"] for field in fields)
-        assert any(field.get("validations", {}).get("required") for field in fields), path

@@ -42,9 +42,9 @@ def frames_in(page):
 def test_a_frame_for_each_evaluation_says_what_it_shows(film):
     assert [frame.at for frame in film.frames] == ["0 images", "100 images", "200 images"]
     assert [frame.words.partition(";")[0] for frame in film.frames] == [
-        "After 0 images 0 of 4 heads are local",
-        "After 100 images 1 of 4 heads is local, in block 1",
-        "After 200 images 3 of 4 heads are local, in blocks 1, 2",
+        "Local heads after 0 images: 0 of 4",
+        "Local heads after 100 images: 1 of 4, in block 1",
+        "Local heads after 200 images: 3 of 4, in block 1, 2",
     ]
     assert film.frames[2].words.endswith("the shortest distance is 5.5 px.")
     assert len({Image.open(io.BytesIO(frame.png)).size for frame in film.frames}) == 1, "a film whose frames jump"

@@ -47,7 +47,6 @@ def feed(stop_at: int | None = None, size: int = 16):
         (1, 48, [3, 6, 9, 10]),  # three steps an epoch; the last step always speaks
         (1, 40, [3, 5, 8, 10]),  # 48, 80, 128 images: the first rows with 1, 2, 3 whole epochs
         (4, 16, [4, 8, 10]),  # four epochs between two rows: one line for each row
-        (4, None, [4, 8, 10]),
         (0, 48, [10]),
     ],
 )

@@ -283,18 +283,13 @@ def test_heads_over_blocks_and_over_the_training():
     assert legend(ax) == ["ln 512", "masked"] and ax.get_ylabel() == "loss on held-out images"
 
 
-def test_query_attention_frames_the_query_and_glows_where_attention_is():
-    attention = np.zeros((4, 4))
-    attention[1, 2], attention[0, 0] = 1.0, 0.25
-    ax = plots.plot_query_attention(np.ones((32, 32, 3)), attention, (1, 2), new())
-    frame, opacity = ax.patches[0], ax.images[1].get_array()[..., 3]
+def test_the_query_is_framed():
+    ax = plots.plot_query(np.ones((32, 32, 3)), (1, 2), (4, 4), new())
+    frame = ax.patches[0]
     assert (frame.get_x(), frame.get_y(), frame.get_width()) == (15.5, 7.5, 8.0)
-    assert opacity[1, 2] == 1 and opacity[0, 0] == pytest.approx(0.5) and opacity[3, 3] == 0
-    blind = plots.plot_query_attention(np.ones((8, 8, 3)), np.zeros((2, 2)), (0, 0), new())
-    assert (blind.images[1].get_array()[..., 3] == 0).all()
 
 
-def test_overlays_darken_what_is_not_attended_to_below_and_across():
+def test_overlays_darken_what_is_not_attended_to():
     images, maps = np.full((3, 8, 8, 3), 0.8), {"rollout": np.zeros((3, 8, 8))}
     masks = np.zeros((3, 8, 8), dtype=bool)
     masks[0, 2:5, 2:5], masks[2] = True, True  # neither an empty nor a full mask has an outline
@@ -302,9 +297,6 @@ def test_overlays_darken_what_is_not_attended_to_below_and_across():
     np.testing.assert_allclose(axes[1, 0].images[0].get_array(), 0.2)
     assert [words(axes[row, 0]) for row in (0, 1)] == [["input"], ["rollout"]]
     assert [[len(ax.collections) for ax in row] for row in axes] == [[1, 0, 0], [1, 0, 0]]
-    axes = plt.figure().subplots(3, 2)
-    plots.plot_overlays(images, maps, axes, across=True)
-    assert [ax.get_title() for ax in axes[0]] == ["input", "rollout"] and axes[2, 1].images[0].get_array().max() == 0
 
 
 def test_maps_compared_and_mass_against_area_and_head_maps():
@@ -403,9 +395,11 @@ def test_confusion_and_probabilities_and_verdicts():
     ax = plots.plot_probabilities(["a", "b"], np.array([0.9, 0.1]), np.array([0.25, 0.5]), new())
     assert words(ax) == ["90.0", "10.0", "25.0", "50.0"]
     assert set(pictures.VERDICTS) == {*map(str, verdicts.Verdict), "not yet"}
-    data = pd.DataFrame({"claim": ["C01"] * 11 + ["C02"], "verdict": ["reproduced"] * 11 + ["not yet"]})
-    ax = plots.plot_verdicts(data, new())  # what is not yet counts nothing
-    assert words(ax) == ["11"] and max(line.get_ydata().max() for line in ax.lines if len(line.get_ydata())) == 9
+    data = pd.DataFrame({"claim": ["C01", "C02", "L01"], "short": list("abc"), "verdict": "reproduced"})
+    data.loc[1, "verdict"] = "not yet"
+    ax = plots.plot_verdicts(data, new(), n_columns=2)
+    assert words(ax) == ["C01 a", "C02 b", "L01 c"] and [text.get_position()[1] for text in ax.texts] == [0, 1, 0]
+    assert legend(ax) == ["reproduced", "not yet"] and ax.lines[0].get_xydata().tolist() == [[0, 0], [1, 0]]
 
 
 @pytest.mark.parametrize("under", [False, True])

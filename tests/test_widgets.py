@@ -5,10 +5,8 @@ import struct
 import zlib
 
 import ipywidgets
-import nbformat
 import numpy as np
 import pandas as pd
-import papermill
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -17,7 +15,6 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab import widgets
-from vitlab.analysis.rollout import overlay, rollout_from_maps
 from vitlab.models import zoo
 from vitlab.models.adapt import CONVENTIONS, resize_positions
 from vitlab.models.vit import ViT, ViTConfig
@@ -79,22 +76,9 @@ class TestControls:
         explorer.controls["n"].value = 13  # refused: the picture stays
         assert len(published) == 3
 
-    @pytest.mark.slow
-    def test_under_papermill_a_still_picture_and_nothing_else(self, tmp_path):
-        cell = (
-            "from matplotlib.figure import Figure\nfrom vitlab import widgets\n"
-            "widgets.Explorer(lambda n: (Figure((2, 1)), f'{n}.'), 'Empty', n=widgets.choice('n', (1, 2), 1))"
-        )
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
-        notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        nbformat.write(notebook, tmp_path / "in.ipynb")
-        done = papermill.execute_notebook(tmp_path / "in.ipynb", tmp_path / "out.ipynb", progress_bar=False)
-        shown = [(out.output_type, sorted(out.data)) for out in done.cells[-1].outputs]
-        assert shown == [("display_data", ["image/png", "text/plain"])]
-
 
 class TestPatchSizes:
-    @pytest.mark.parametrize("name, patch, size", [("ViT-B", 16, 224), ("ViT-H", 14, 224), ("Lab-Ti", 8, 32)])
+    @pytest.mark.parametrize("name, patch, size", [("ViT-B", 16, 224), ("Lab-Ti", 8, 32)])
     def test_cost_is_what_pytorch_counts(self, name, patch, size):
         config = ViTConfig(patch_size=patch, **{**zoo.VIT_SIZES[name], "image_size": size})
         with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -148,36 +132,6 @@ class TestMaps:
         direction = torch.linalg.svd(pos - pos.mean(0), full_matrices=False)[2][0]
         np.testing.assert_allclose(maps[2], ((chosen - pos.mean(0)) @ direction).reshape(8, 6), atol=1e-5)
         np.testing.assert_allclose(maps[3], maps[2] - maps[1], atol=1e-5)
-
-    def test_distance_modes_move_the_dots_on_one_scale(self):
-        rows = [
-            {"model": model, "block": k, "head": h, "distance_px": 10.0 * h, "renormalized_px": 20.0 * h}
-            for model in ("trained", "untrained")
-            for k in (1, 2)
-            for h in (1, 2)
-        ]
-        made = widgets.distance_modes(pd.DataFrame(rows).assign(prefix_mass=0.5), 64)
-        limits = []
-        for mode, factor in (("paper", 10), ("renormalized", 20)):
-            figure, words = drawn(made, mode=mode, block=2)
-            assert f"block 2: head 1 looks {factor:.1f} px far (50% on prefix tokens)" in words
-            limits += [ax.get_ylim() for ax in figure.axes]
-        assert len(set(limits)) == 1
-
-    def test_rollout_is_the_packages_with_the_options_turned(self):
-        maps = list(torch.randn(3, 2, 4, 10, 10, generator=torch.Generator().manual_seed(0)).softmax(-1))
-        masks = torch.zeros(2, 6, 6, dtype=torch.bool)
-        masks[:, :2, :2] = True  # the first patch of 3 × 3
-        made = widgets.rollout_variants(np.ones((2, 6, 6, 3)), maps, (3, 3), masks=masks)
-        figure, words = drawn(made, number=2, head_fusion="max", discard_ratio=0.5)
-        chosen = rollout_from_maps(maps, (3, 3), head_fusion="max", discard_ratio=0.5)[1:]
-        paper = rollout_from_maps(maps, (3, 3))[1:]
-        found = [np.asarray(ax.images[0].get_array())[..., 0] for ax in figure.axes]
-        shown = [overlay(paper, (6, 6)), overlay(chosen, (6, 6)), overlay(chosen, (6, 6), smooth=False)]
-        for image, weights in zip(found[1:], shown, strict=True):
-            np.testing.assert_allclose(image, weights[0], atol=1e-6)
-        share = (chosen[0, 0, 0] / chosen.sum()).item()
-        assert f"{share:.0%} of the rollout lies on the object, which covers 11% of the picture" in words
 
     def test_positions_are_those_that_are_named_and_others_are_refused(self):
         cross = np.maximum(np.eye(3)[:, None, :, None], np.eye(3)[None, :, None, :]) * np.ones((3, 3, 3, 3))

@@ -13,17 +13,8 @@
 # machine.**
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*,
-# ICLR 2021 ([arXiv:2010.11929](https://arxiv.org/abs/2010.11929)): all sections.
-
-# %% [markdown]
-# ## What you will learn
-#
-# - the paper's model in one picture
-# - which notebook tests which claim, and how to run it with your own settings
-# - which models are trained here, and what images they learn from
-# - what has been found, and how to read a verdict
-#
-# **Prerequisites**: Python, and some idea of what a neural network is.
+# ICLR 2021 ([arXiv:2010.11929](https://arxiv.org/abs/2010.11929)): all sections. 20 seconds at
+# `quick`.
 
 # %% [markdown]
 # The parameters. Every notebook has such a cell; papermill and `vitlab run` replace its values.
@@ -43,14 +34,13 @@ from IPython.display import Markdown
 
 from vitlab import claims, notebooks, plots
 from vitlab.claims import report
-from vitlab.claims.claims import ALL, CLAIMS
+from vitlab.claims.claims import ALL
 from vitlab.data.loader import to_float
 from vitlab.data.world import HELD_OUT, World, image_set, scene
 from vitlab.data.world import with_cues, with_difficulty
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.models.zoo import lab_sizes
 from vitlab.studies.table import PRESETS
-
 
 study = claims.begin("00_start_here", PRESET, SEED)
 
@@ -61,7 +51,7 @@ study = claims.begin("00_start_here", PRESET, SEED)
 # vector, its *token*. A learned *class token*, which belongs to no patch, is put in front of the
 # sequence, and a learned position embedding is added to every token. The tokens go through $L$
 # encoder blocks: in each, *attention* mixes information between tokens, and an *MLP* works on every
-# token by itself. The head reads the class token alone. Notebook 01 builds all of it.
+# token by itself. The head reads the class token. Notebook 01 builds all of it.
 
 # %%
 patch_size = 32
@@ -79,15 +69,14 @@ with plots.figure(study, "paper", alt=alt, figsize=(10.5, 4.6)) as ax:
     plots.plot_model(picture, patch_size, tokens[0].numpy(), "scores", ax)
 
 # %% [markdown]
-# After the paper's Fig. 1. Every column of colours is one token of a model that has not been trained.
-# Cutting the image into patches is the only step that is specific to images: the encoder has no
-# convolution, no pooling and no notion of which patches are neighbours. It has hardly any inductive
-# bias for images, and that is the paper's point.
+# After the paper's Fig. 1: every column of colours is a token. Cutting the image into patches is
+# the only step that is specific to images: the encoder has no convolution, no pooling and no notion
+# of which patches are neighbours. It has hardly any inductive bias for images, and that is the
+# paper's point.
 #
 # ## The notebooks
 #
-# Each takes one part of the paper, states what would confirm or refute its claims, runs an experiment
-# and ends with verdicts. They can be read in any order.
+# Each tests claims of the paper, by rules stated before the run. Read them in any order.
 
 # %%
 chapters = """00|start here: the ledger, what runs where|all|
@@ -106,19 +95,10 @@ here = {path.stem[:2]: path.name for path in notebooks.all_notebooks()}
 lines = ["| | notebook | paper | claims |", "|---|---|---|---|"]
 for number, subject, paper, tested in (line.split("|") for line in chapters.splitlines()):
     lines.append(f"| {number} | [{subject}]({here[number]}) | {paper} | {tested} |")
-in_notebooks = {claim for line in chapters.splitlines() for claim in line.split("|")[3].split()}
-words = f"{len(in_notebooks & set(CLAIMS))} of the paper's {len(CLAIMS)} claims have a notebook."
-Markdown("\n".join(lines) + f"\n\n{words}")
-
-# %% [markdown]
-# The claims, as they are tested here; L01 and L02 are of later work on the paper's Fig. 7:
-
-# %%
-lines = [f"- **{claim.id}** {claim.statement} *({claim.where})*" for claim in ALL.values()]
 Markdown("\n".join(lines))
 
 # %% [markdown]
-# ## What runs where
+# ## How to run it, and how to change it
 #
 # Every experiment comes in three sizes, called *presets*. None needs a GPU. `smoke` and `quick`
 # download nothing; at `full` some studies need photographs (Imagenette, CIFAR-10) in the folder that
@@ -133,76 +113,59 @@ Markdown("\n".join(lines))
 # The runs of `full` are committed as the *evidence*. Notebooks draw it and judge the claims by it, at
 # every preset; what trains live shows how a number comes about.
 #
-# ### How to run it, and how to change it
-#
-# **In JupyterLab**: `make lab`, open a notebook, change the cell of parameters, *Run All*.
-#
-# **From a shell** (the program `vitlab` is in `.venv/bin`):
+# **In JupyterLab**: `make lab`, open a notebook, change the cell of parameters, *Run All*. **From a
+# shell** (the program `vitlab` is in `.venv/bin`):
 #
 # ```sh
 # make run                                   # every notebook at the preset quick, then a report
-# vitlab run 02 08 --preset smoke            # two notebooks, in seconds
 # vitlab run 08 --set SEED=1 --set WEIGHTS=vit_base_patch16_224   # downloads these weights once
 # vitlab study data_scaling --preset smoke   # a study without its notebook: prints a table
 # vitlab doctor                              # what is installed, and what can run here
-# papermill notebooks/08_attention_distance.ipynb out.ipynb -p PRESET smoke -p SEED 1
 # ```
 #
 # Results go to `figures/out/<preset>/`. Finished runs are kept, and interrupted ones resume.
-# Environment variables: `VITLAB_FIGURES` (another folder for results), `VITLAB_DATA` (your own
-# images), `VITLAB_JOBS` (processes at once), `VITLAB_DEBUG` (full tracebacks).
 
 # %% [markdown]
 # ## The models
 #
 # Three families are compared: the ViT, the ResNet that the paper compares it with (BiT), and the
-# hybrid, a ResNet whose last feature map is the input of a ViT. All are small enough to be trained on
-# a laptop. Those with the same ending (Mu, Ti, S, M, B) belong together: the ResNet takes about as
-# many floating-point operations (FLOPs) as the ViT. The number after the slash is the patch size in
-# pixels, or the stride that matches it.
+# hybrid, a ResNet whose last feature map is the input of a ViT. Those with the same ending (Mu, Ti,
+# S, M, B) take about as many floating-point operations (FLOPs). The number after the slash is the
+# patch size in pixels, or the stride that matches it.
 
 # %%
 Markdown(plots.sizes_table(lab_sizes()))
 
 # %% [markdown]
-# For images of 32 × 32 pixels and ten classes. *Width* is the number of channels in the first and the
-# last stage of a ResNet, and the length of a token in an encoder; *depth* counts residual blocks and
-# encoder blocks; FLOPs are of a forward pass for one image, a multiply-add as two. The paper's
-# smallest ViT, ViT-B/16, has 86.6 million parameters.
+# For images of 32 × 32 pixels and ten classes; a multiply-add counts as two FLOPs. *Width* is the
+# number of channels in the first and last stage of a ResNet, and the length of a token in an
+# encoder.
 
 # %% [markdown]
 # ## The ledger
 #
-# Every verdict is of the committed evidence, pooled over all seeds. All numbers: `docs/ledger.md`.
+# Every verdict is of the committed evidence, pooled over seeds. All numbers: `docs/ledger.md`.
 
 # %%
 print(report.findings())
+found = {name: str(claims.verdict(name).ruling.verdict) for name in ALL}
+verdicts = pd.DataFrame(
+    {"claim": name, "short": claim.short, "verdict": found[name]} for name, claim in ALL.items()
+)
+alt = "A square for each of the claims C01 to C21, L01 and L02, with its name; the colour says: "
+alt += ", ".join(f"{count} {verdict}" for verdict, count in verdicts["verdict"].value_counts().items())
+with plots.figure(study, "verdicts", alt=f"{alt}.", figsize=(10, 3)) as ax:
+    plots.plot_verdicts(verdicts, ax)
 Markdown(report.readme_table("../"))
 
 # %% [markdown]
-# The verdicts by claim, a mark for each number behind them. A high column means many numbers, not
-# more certainty.
-
-# %%
-found = {claim: claims.verdict(claim) for claim in ALL}
-verdicts = pd.DataFrame(
-    {"claim": claim, "verdict": str(each.ruling.verdict)} for claim, each in found.items() for _ in each.numbers
-)
-counts = verdicts.drop_duplicates()["verdict"].value_counts()
-alt = "Verdicts by claim, C01 to C21, L01 and L02, a mark for each number: "
-alt += ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + "."
-with plots.figure(study, "verdicts", alt=alt, figsize=(9, 2.6)) as ax:
-    plots.plot_verdicts(verdicts, ax)
-
-# %% [markdown]
-# Where a claim is not simply *reproduced*, the condition is the result: what has to be different for
-# the effect to appear, or what it would take to show it.
+# Where a claim is not simply *reproduced*, the condition is the result:
 
 # %%
 lines = ["| claim | where the effect is, or what it would take | notebook, figure |", "|---|---|---|"]
-for claim, known in ALL.items():
-    if str(found[claim].ruling.verdict) != "reproduced":
-        lines.append(f"| **{claim}** {known.short} | {known.condition} | {known.notebook[:2]}, *{known.figure}* |")
+for name, claim in ALL.items():
+    if found[name] != "reproduced":
+        lines.append(f"| **{name}** {claim.short} | {claim.condition} | {claim.notebook[:2]}, *{claim.figure}* |")
 Markdown("\n".join(lines))
 
 # %% [markdown]
@@ -210,18 +173,15 @@ Markdown("\n".join(lines))
 #
 # Every notebook states its decision rule before the run (`docs/LOG.md` dates those that changed
 # later). A rule has one or more conditions, such as "the difference is above 0". Differences are
-# *paired by seed*: both models of a pair learn from the same images in the same order. The *interval*
-# is a 95 % t interval over the *n* runs (or images) it rests on. A condition *holds* if the whole
-# interval lies on its side of the bound, *fails* if the whole interval lies on the other side or
-# within a margin stated beforehand as "no difference" (1 percentage point, unless it says otherwise),
-# and is *undecided* otherwise. Fewer than five seeds decide nothing: runs differ by points from
-# rounding alone. Notebook 04 shows when such an interval can be trusted.
+# *paired by seed*: both models learn from the same images in the same order. The *interval* is a 95
+# % t interval over *n* seeds (or images). A condition *holds* if the whole interval lies on its
+# side of the bound, *fails* if it lies on the other side or within a margin that was stated as "no
+# difference", and is *undecided* otherwise. Fewer than five seeds decide nothing.
 #
 # - **reproduced**: all conditions hold.
 # - **partly reproduced**: some hold and others fail.
 # - **not reproduced**: all fail, or one fails without which the others say nothing.
-# - **inconclusive**: the intervals allow more than one of these. The verdict says how many seeds
-#   would decide.
+# - **inconclusive**: the intervals allow more than one of these.
 # - **not testable at this scale**: what the claim is about is out of reach here.
 #
 # The models are tens to thousands of times smaller than the paper's, and most learn from synthetic
@@ -231,16 +191,15 @@ Markdown("\n".join(lines))
 # %% [markdown]
 # ## The world
 #
-# The paper's largest models were pre-trained on 303 million photographs that were never published. In
-# their place stands the *world*: an unlimited supply of synthetic images, rendered on demand, of as
-# many classes as are wanted. A class is a closed contour with a surface texture and two colours. Each
-# image shows one object of its class at a random position, rotation, size and lighting, among others.
-# The renderer knows where it is, so every image comes with a *mask*. The *difficulty* scales all
-# these variations: 0 is none, 1 is the default.
+# The paper's largest models were pre-trained on 303 million photographs that were never published.
+# In their place stands the *world*: an unlimited supply of synthetic images, rendered on demand. A
+# class is a closed contour with a texture and two colours. Each image shows one object of its class
+# at a random position, rotation, size and lighting, among others, and comes with the object's
+# *mask*. The *difficulty* scales all these variations: 0 is none, 1 is the default.
 
 
 # %%
-def painted(worlds, indices):
+def rendered(worlds, indices):
     """Images of these numbers in several worlds, their masks, [world, image, height, width, …]."""
     rows = [scene(each, indices) for each in worlds]
     images = torch.stack([images for images, _, _ in rows]).permute(0, 1, 3, 4, 2)
@@ -250,7 +209,7 @@ def painted(worlds, indices):
 world = World(image_size=64, seed=SEED)
 strengths = (0.0, 0.5, 1.0, 1.5)
 worlds = [with_difficulty(world, strength) for strength in strengths]
-images, masks = painted(worlds, torch.arange(8))
+images, masks = rendered(worlds, torch.arange(8))
 
 alt = "Images of the world, a column per class, a row per difficulty: from centred objects on an "
 alt += "empty background to rotated, shaded and partly hidden ones. Outlines mark the masks."
@@ -262,51 +221,28 @@ with plots.figure(study, "world", alt=alt, figsize=(9, 4.9)) as ax:
 # With rising difficulty others hide parts of the object; the mask covers what can be seen. Image
 # number $i$ is the same on every machine, and its class is $i$ modulo the number of classes.
 #
-# What tells the classes apart can be set as well. There are four *cues*: contour, texture, colour,
-# and the arrangement of parts (discs that are alike in all classes; only their places differ).
-# Texture is local: a single patch shows it. Contour and arrangement are global. Below, a row for each
-# cue alone: eight images of *one* class, which have nothing but that cue in common.
+# There are four *cues* that tell classes apart: contour, texture, colour, and the arrangement of
+# parts (discs that are alike in all classes; only their places differ). Texture is local: a single
+# patch shows it. Contour and arrangement are global. Below, a row for each cue alone: eight images of
+# *one* class, which have nothing but that cue in common.
 
 # %%
 cues = ("contour", "texture", "colour", "arrangement")
 of_class = torch.arange(0, 8 * world.n_classes, world.n_classes)  # eight images of class 0
 told_by = [with_difficulty(with_cues(world, cue), 0.3) for cue in cues]
-images, masks = painted(told_by, of_class)
+images, masks = rendered(told_by, of_class)
 alt = "Images of one class in four worlds, a row each: told by contour alone, by texture alone, by "
 alt += "colour alone, and by the arrangement of dark and bright discs alone."
 with plots.figure(study, "cues", alt=alt, figsize=(9, 4.9)) as ax:
     plots.plot_scenes(images, masks, [f"{cue}\nalone" for cue in cues], ax)
     ax.set_title("eight images of one class; what they share is the cue")
-
-# %% [markdown]
-# ## Glossary
-#
-# | term | meaning |
-# |---|---|
-# | attention | each token's output is a mean of all tokens' values, weighted by A = softmax(q kᵀ / √D_h) |
-# | head (of attention) | one of h attentions, each on its own D / h columns |
-# | head (of the model) | the dense layer, or two, that computes the logits from the class token |
-# | GAP | global average pooling: the head reads the mean of the patches' outputs, no class token |
-# | pre-training, fine-tuning | training on a large data set, then on a smaller one of interest |
-# | few-shot accuracy | that of a linear classifier on frozen features, fitted to a few images per class |
-# | inductive bias | what an architecture assumes about its input: a convolution, that near pixels belong together |
-# | generalization gap | training accuracy minus test accuracy |
-# | seed | the number that fixes a run's random draws: initial weights, order of the images |
-
-# %% [markdown]
-# ## Prediction, experiment, verdict
-#
-# Every later notebook that tests claims has these three parts. This one only saves what it has shown.
-
-# %%
 claims.finish(study)
-print(f"the paper's claims with a verdict: {len(CLAIMS)}; numbers behind them: {len(verdicts)}")
 
 # %% [markdown]
 # ## Exercises
 #
-# Every notebook has exercises, and each of them checks your answer. The copies in
-# `notebooks/exercises/` come without the solutions.
+# Every exercise checks your answer. The copies in `notebooks/exercises/` come without the
+# solutions.
 #
 # ### 1 · How long is the sequence? (★, 2 minutes)
 #
@@ -327,10 +263,10 @@ assert n_tokens == numbers[::16, ::16].size + 1
 # %% [markdown]
 # ### 2 · The same image again (★★, 5 minutes)
 #
-# An experiment that cannot be repeated proves little. Show that image 1234 of the world `small` is
-# the same in three renderings. Set `alone` to the image rendered by itself, `batch` to the same
-# image taken out of a batch with others, and `reversed_batch` to it taken out of that batch in
-# reversed order; each is one image, [3, 32, 32]. Set `label` to its class without rendering it.
+# Show that image 1234 of the world `small` is the same in three renderings. Set `alone` to the
+# image rendered by itself, `batch` to the same image taken out of a batch with others, and
+# `reversed_batch` to it taken out of that batch in reversed order; each is one image, [3, 32, 32].
+# Set `label` to its class without rendering it.
 #
 # <details><summary>Hint</summary><code>scene(world, indices)</code> takes a tensor of integers in
 # any order, and returns images, labels and masks.</details>
@@ -344,8 +280,8 @@ reversed_batch = scene(small, torch.arange(1239, 1229, -1))[0][5]
 label = 1234 % 7
 ### END SOLUTION
 
-rendered = image_set(small, 1, start=1234)
-assert torch.equal(alone, rendered.images[0]) and label == rendered.labels.item()
+by_number = image_set(small, 1, start=1234)
+assert torch.equal(alone, by_number.images[0]) and label == by_number.labels.item()
 assert torch.equal(alone, batch) and torch.equal(alone, reversed_batch)
 
 # %% [markdown]
@@ -360,9 +296,8 @@ assert torch.equal(alone, batch) and torch.equal(alone, reversed_batch)
 # The accuracy is suspiciously high. Why? Make a `test` set of 200 images that no training set,
 # however large, will ever contain: the first 200 of the indices that are kept for testing.
 #
-# <details><summary>Hint</summary>Which indices are in both sets? Which will be, when the training
-# set grows? The world keeps a range of indices for testing, from <code>HELD_OUT</code>
-# on.</details>
+# <details><summary>Hint</summary>Which indices are in both sets? The world keeps a range of indices
+# for testing, from <code>HELD_OUT</code> on.</details>
 
 # %%
 train = image_set(small, 500)
@@ -375,19 +310,8 @@ assert len(test) == 200 and not any(image.numpy().tobytes() in seen for image in
 assert torch.equal(test.images[0], scene(small, torch.tensor([2**40]))[0][0])
 
 # %% [markdown]
-# ## Summary
-#
-# - A Vision Transformer treats an image as a sequence of patches: it puts a class token in front and
-#   feeds the sequence to a plain Transformer encoder.
-# - Claims are tested by rules stated before the run; the ledger lists all verdicts.
-# - In place of the paper's private data set stands the world: unlimited, repeatable, with masks.
-#
 # ## References
 #
 # - A. Dosovitskiy et al., ICLR 2021, as above.
-# - H. Kataoka et al. *Pre-training without Natural Images.* ACCV 2020 (FractalDB), and *Replacing
-#   Labeled Real-image Datasets with Auto-generated Contours.* CVPR 2022: pre-training on images that
-#   are rendered from formulas.
-# - A. Lee, D. Mumford, J. Huang. *Occlusion Models for Natural Images.* IJCV 2001; M. Baradad et al.
-#   *Learning to See by Looking at Noise.* NeurIPS 2021: why overlapping objects and 1/f noise have
-#   the statistics of natural images.
+# - H. Kataoka et al. *Pre-training without Natural Images.* ACCV 2020 (FractalDB): pre-training on
+#   images that are rendered from formulas.

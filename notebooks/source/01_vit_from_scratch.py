@@ -17,12 +17,11 @@
 # %% [markdown]
 # ## What you will learn
 #
-# - how an image becomes a sequence of tokens, and why a strided convolution does it in one step
+# - how an image becomes a sequence of tokens
 # - the whole model in a few lines, equal to timm's
 # - how many parameters and operations each part of a ViT takes, by formula
 #
-# **Prerequisites**: matrix products, softmax, and enough PyTorch to read `x @ w`. Nothing is trained
-# here.
+# **Prerequisites**: matrix products, softmax, and enough PyTorch to read `x @ w`.
 
 # %% [markdown]
 # The parameters.
@@ -55,8 +54,7 @@ study = claims.begin("01_vit_from_scratch", PRESET, SEED)
 # ## Prediction
 #
 # **The paper** gives the sizes of three models (Table 1) and writes the whole model in four
-# equations, with attention in four more. Neither depends on data or training, so we expect exact
-# agreement. Do you expect anything in the model that the equations do not say?
+# equations, with attention in four more. Do you expect anything in the model that they do not say?
 #
 # **C01** (ViT-B/16, L/16 and H/14 at 224 px, 1000 classes, linear head). Each count equals our
 # formula and timm's model, and is within 1 % of Table 1; the sequence has 197 tokens. Without these:
@@ -65,14 +63,13 @@ study = claims.begin("01_vit_from_scratch", PRESET, SEED)
 #
 # **C02**. With every weight drawn at random, the largest difference of any logit is at most 1e-5,
 # against *timm*'s class and against Equations 1–8 in plain float64 numpy. And every *control*, the
-# equations with one thing changed, differs by more: otherwise the test could not have noticed.
+# equations with one thing changed, differs by more.
 
 # %% [markdown]
 # ## Idea
 #
-# Each step is written in a few lines of plain PyTorch, then compared with the package's module with
-# the same weights. All weights are drawn at random, biases included: a part that is zero could hide a
-# mistake.
+# Each step is a few lines of plain PyTorch, then compared with the package's module with the same
+# weights. All are drawn at random, biases included: a part that is zero could hide a mistake.
 
 # %%
 sizes = {"dim": 64, "depth": 3, "n_heads": 4, "mlp_dim": 256}
@@ -94,8 +91,7 @@ def assert_same(ours, theirs):
 # ### Step 1 · An image becomes a sequence (Eq. 1, left half)
 #
 # An image $x \in \mathbb{R}^{C \times H \times W}$ is cut into $N = HW / P^2$ patches, and each is
-# flattened to a vector of $P^2 C$ numbers. On an array this is a reshape, a permutation and a
-# reshape:
+# flattened to a vector of $P^2 C$ numbers:
 
 # %%
 B, C, H, W = x.shape
@@ -108,8 +104,7 @@ assert patches.shape == (B, H * W // P**2, P**2 * C)
 assert_same(patches, F.unfold(x, kernel_size=P, stride=P).transpose(1, 2))
 
 # %% [markdown]
-# `F.unfold`, PyTorch's own way of extracting windows from an image, gives the same. Below with
-# patches twice as wide; the number is the patch's position in the sequence.
+# `F.unfold`, PyTorch's own, gives the same. Below with patches twice as wide.
 
 # %%
 picture = images[0].permute(1, 2, 0).numpy()
@@ -122,12 +117,11 @@ with plots.figure(study, "patches", 1, 2, alt=alt, figsize=(9.2, 4.5)) as axes:
     axes[1].set_title("patches of 32 px, in their order")
 
 # %% [markdown]
-# The order is row by row. Two patches one above the other are a whole row apart in the sequence:
-# nothing in it says which patches are neighbours, and the model has to learn it.
+# Two patches one above the other are a whole row apart in the sequence: nothing in it says which
+# patches are neighbours, and the model has to learn it.
 #
 # Then each patch is projected by one matrix, $x_p E$ with $E \in \mathbb{R}^{(P^2 C) \times D}$. A
-# convolution whose stride equals its kernel size cuts and projects in one step; most implementations
-# write it so.
+# convolution whose stride equals its kernel size cuts and projects in one step.
 
 # %%
 # The convolution's kernels, flattened: [C·P·P D]
@@ -142,8 +136,8 @@ assert_same(embedded, model.patch_embed(x))
 # $$z_0 = [x_\mathrm{class};\; x_p^1 E;\; \dots;\; x_p^N E] + E_\mathrm{pos}, \qquad
 # E_\mathrm{pos} \in \mathbb{R}^{(N+1) \times D}$$
 #
-# One learned vector, the class token, is put in front of the sequence. It belongs to no patch; the
-# head will read its output. Then a learned position embedding is added to every token.
+# One learned vector, the class token, is put in front; the head will read its output. Then a learned
+# position embedding is added to every token.
 
 # %%
 class_token = w["cls_token"].expand(B, -1, -1)
@@ -158,9 +152,8 @@ print(f"{H} px, patches of {P} px: {config.n_patches} patches + class token = {z
 # $$A = \mathrm{softmax}\!\left(\frac{q k^\top}{\sqrt{D_h}}\right), \qquad \mathrm{SA}(z) = A v$$
 #
 # Two tokens, $D_h = 4$, and nearly all numbers are zero. The query of token 1 is $(2, 0, 0, 0)$ and
-# the key of token 2 is $(\ln 3, 0, 0, 0)$. The only score that is not zero is
-# $2 \ln 3 / \sqrt 4 = \ln 3$, so token 1 attends to the two tokens with weights $\frac{1}{1+3}$ and
-# $\frac{3}{1+3}$. The query of token 2 is zero, so it attends to both alike.
+# the key of token 2 is $(\ln 3, 0, 0, 0)$. The only score that is not zero is $2 \ln 3 / \sqrt 4 =
+# \ln 3$: token 1 attends with weights $\frac14$ and $\frac34$, token 2 to both alike.
 
 # %%
 q = torch.tensor([[2.0, 0, 0, 0], [0, 0, 0, 0]])
@@ -177,8 +170,8 @@ torch.testing.assert_close(out[:, 0], torch.tensor([3.0, 2.0]))
 torch.testing.assert_close(out, F.scaled_dot_product_attention(q[None], k[None], v[None])[0])
 
 # %% [markdown]
-# Each output is the mean of the two values, 0 and 4, weighted by a row of $A$. The last line compares
-# with the fused function that the package uses: the same, without keeping $A$ in memory.
+# Each output is the mean of the two values, 0 and 4, weighted by a row of $A$. The fused function of
+# the last line, which the package uses, gives the same without keeping $A$ in memory.
 #
 # ### Step 4 · Several heads (Eq. 8)
 #
@@ -212,8 +205,8 @@ assert_same(attention(z0, weights_of_block(w, 0), config.n_heads), model.blocks[
 # $$z' = \mathrm{MSA}(\mathrm{LN}(z)) + z, \qquad z'' = \mathrm{MLP}(\mathrm{LN}(z')) + z'$$
 #
 # LayerNorm shifts and scales the numbers of each token to mean 0 and variance 1, then applies a
-# learned gain and bias. The MLP is two dense layers with a GELU between them. Attention moves
-# information between tokens; the MLP works on each token by itself.
+# learned gain and bias. The MLP is two dense layers with a GELU between them. The MLP works on each
+# token by itself.
 
 
 # %%
@@ -239,8 +232,8 @@ assert_same(block(z0, weights_of_block(w, 0), config.n_heads), model.blocks[0](z
 # %% [markdown]
 # ### Step 6 · The whole model (Eq. 1–4)
 #
-# After $L$ blocks comes one more LayerNorm, and the model's output is that of the class token:
-# $y = \mathrm{LN}(z_L^0)$. A linear head turns $y$ into a logit for each class.
+# After $L$ blocks comes one more LayerNorm; the output is that of the class token, $y =
+# \mathrm{LN}(z_L^0)$. A linear head turns $y$ into a logit for each class.
 
 # %%
 z = z0
@@ -253,8 +246,6 @@ assert_same(logits, model(x))
 print("logits of the first image:", [round(value, 3) for value in logits[0].tolist()])
 
 # %% [markdown]
-# That is the whole model. The code above and the package's `ViT` agree up to rounding.
-#
 # ### Step 7 · Where the parameters are (Table 1)
 #
 # All shapes are known, so the number of parameters is a formula. We compare it with a real model on
@@ -301,16 +292,15 @@ with plots.figure(study, "parameters", alt=alt, figsize=(8, 3.4)) as ax:
     plots.plot_parameter_shares(pd.DataFrame(shares), ax)
 
 # %% [markdown]
-# About two thirds of a ViT's parameters are in its MLPs and one third in attention: with $M = 4D$ a
-# block has $8 D^2$ in the MLP and $4 D^2$ in attention. All other parts are a small share, and a
-# smaller one the larger the model. The patch size hardly matters here.
+# With $M = 4D$ a block has $8 D^2$ parameters in the MLP and $4 D^2$ in attention; all other parts
+# are a small share.
 
 # %% [markdown]
 # ### Step 8 · What one image costs
 #
 # The patch size sets the length of the sequence, and with it the number of floating-point operations
-# (FLOPs). The product of an $m \times n$ and an $n \times p$ matrix takes $2mnp$ of them; the sum
-# over all products above is a second formula, which must agree with PyTorch's counter.
+# (FLOPs). The product of an $m \times n$ and an $n \times p$ matrix takes $2mnp$ of them; the sum over
+# all products is a second formula, which must agree with PyTorch's counter.
 
 
 # %%
@@ -330,8 +320,8 @@ assert flops(*SIZES["ViT-B/16"]) == counter.get_total_flops()
 print(f"ViT-B/16, one image: {counter.get_total_flops() / 1e9:.1f} GFLOP")
 
 # %% [markdown]
-# The paper's Table 6 gives the FLOPs of whole pre-trainings. Divided by the images, the epochs and
-# three forward passes a step (the backward pass takes two), each gives the FLOPs for one image: the
+# The paper's Table 6 gives the FLOPs of whole pre-trainings. Divided by images, epochs and three
+# forward passes a step (the backward pass takes two), each gives the FLOPs for one image: the
 # crosses next to our formula.
 
 # %%
@@ -351,16 +341,12 @@ with plots.figure(study, "cost", 1, 2, alt=alt, figsize=(9.2, 3.8)) as axes:
     plots.plot_cost(costs, axes[1])
 
 # %% [markdown]
-# Half the patch size means four times the tokens and a little more than four times the FLOPs: at
-# these lengths the dense layers, linear in the number of tokens, still outweigh attention, which is
-# partly quadratic. The crosses lie on the lines: the paper counts a multiply-add as two operations,
-# and a training step as three forward passes.
-
-# %% [markdown]
-# Move the controls (this takes a kernel; without one you see a still picture). Halve the patch size:
-# dense layers, blue, cost four times as much, attention, orange, sixteen times. From which patch size
-# down does a ViT-B at 448 px spend more than a third of its FLOPs on attention? And what happens with
-# a patch size that does not divide the image?
+# Half the patch size means four times the tokens and a little more than four times the FLOPs: the
+# dense layers, linear in the number of tokens, still outweigh attention, which is partly quadratic.
+#
+# Move the controls (this takes a kernel). From which patch size down does a ViT-B at 448 px spend
+# more than a third of its FLOPs on attention, orange? And what happens with a patch size that does
+# not divide the image?
 
 # %%
 widgets.patch_sizes(images[0])
@@ -368,9 +354,8 @@ widgets.patch_sizes(images[0])
 # %% [markdown]
 # ## Experiment
 #
-# The same for more models: counts against formula, timm and paper; logits against timm's class, and
-# against the equations in float64 numpy, which share no code with ours, also with one thing changed
-# at a time.
+# The same for more models: counts against formula, timm and paper; logits against timm's class and
+# the equations in float64 numpy, also with one thing changed at a time.
 
 # %%
 table = checks.model_checks(PRESET, seed=SEED)
@@ -394,8 +379,7 @@ counts.map(as_text)
 # %% [markdown]
 # ## Figure
 #
-# A dot is the largest difference of logits in one draw of weights and images. (timm's class has no
-# hidden layer in its head: that architecture is compared with the equations alone.)
+# A dot is the largest difference of logits in one draw of weights and images.
 
 # %%
 logits = table[table["check"].isin(["logits", "deviation"])].copy()
@@ -408,9 +392,8 @@ with plots.figure(study, "logits", alt=alt, figsize=(8, 4.2)) as ax:
     plots.plot_differences(logits, tolerance=1e-5, ax=ax)
 
 # %% [markdown]
-# Round dots are the same model by other means, and differ by rounding. Diamonds are the controls: to
-# the right of the dashed line they would have been noticed. The hardest to notice is another ε in
-# LayerNorm.
+# Round dots are the same model by other means. Diamonds are the controls: to the right of the
+# dashed line they are noticed.
 #
 # ## Verdict
 #
@@ -421,8 +404,6 @@ claims.show(study, "C01")
 
 # %% [markdown]
 # ### C02: the equations
-#
-# With the smallest of the controls' largest differences.
 
 # %%
 logits = table[table["check"] == "logits"].groupby("against")["difference"].max()
@@ -433,18 +414,16 @@ claims.show(study, "C02", live={
 
 # %% [markdown]
 # The model is the paper's. (The ε in LayerNorm comes from the authors' code; the text does not give
-# it.) Table 1 remains unexplained: no one patch size for all three models gives its three numbers,
-# whichever head is counted. One reading of ViT-B/16, L/32 and H/14 does: with the head's hidden layer
-# and without the classifier. The paper does not say that it counts so.
+# it.) Table 1 remains unexplained: one reading gives its three numbers, ViT-B/16, L/32 and H/14
+# with the head's hidden layer and without the classifier.
 
 # %% [markdown]
 # ## Exercises
 #
 # ### 1 · ViT-S by hand (★, 5 minutes)
 #
-# ViT-S/16 (from later work) has width 384, 12 blocks, MLPs of hidden width 1536, and patches of 16
-# at 224 px; take 1000 classes. How many parameters does it have? Set `answer` to their number,
-# found by hand or with a formula of your own, without building a model.
+# ViT-S/16 has width 384, 12 blocks, MLPs of hidden width 1536, and patches of 16 at 224 px; take
+# 1000 classes. Set `answer` to the number of its parameters, without building a model.
 #
 # <details><summary>Hint</summary>Per block: 4 D² + 4 D for attention, 8 D² + 5 D for the MLP, 4 D
 # for the two LayerNorms. Do not forget the last LayerNorm, the class token and the
@@ -462,12 +441,10 @@ assert answer == 22_050_664  # what timm reports for vit_small_patch16_224
 # %% [markdown]
 # ### 2 · Which ViT-L has 307 million parameters? (★★, 10 minutes)
 #
-# Table 1 does not say for which patch size it counts. Among the patch sizes from 8 px up that
-# divide 224, find the one for which a ViT-L with a linear head for 1000 classes has 307 million
-# parameters when rounded, and set `patch` to it.
+# Among the patch sizes from 8 px up that divide 224, find the one for which a ViT-L with a linear
+# head for 1000 classes has 307 million parameters when rounded, and set `patch` to it.
 #
-# <details><summary>Hint</summary>A larger patch has a larger projection and fewer position
-# embeddings: which effect is stronger? <code>parameter_parts(1024, 24, 4096, P)</code> gives the
+# <details><summary>Hint</summary><code>parameter_parts(1024, 24, 4096, P)</code> gives the
 # counts.</details>
 
 # %%
@@ -486,13 +463,11 @@ assert 3 * 1024 * patch**2 == 3 * 1024**2  # the projection then has 3 D² param
 #
 # Without position embeddings the model cannot know where a patch was: shuffling the patches must
 # leave the logits as they are. Show it: write `logits_of(order, positions)`, the logits of `x` when
-# its patches come in the order `order` (a permutation of their numbers), with position embeddings
-# (`positions=True`) or without.
+# its patches come in the order `order`, with position embeddings or without.
 #
 # <details><summary>Hint</summary>Begin with <code>embedded[:, order]</code>, add the class token
 # and the position embeddings (or not), then apply <code>model.blocks</code>,
-# <code>model.norm</code> and <code>model.head</code>. Which of the two is permuted, the patches or
-# the position embeddings?</details>
+# <code>model.norm</code> and <code>model.head</code>.</details>
 
 
 # %%
@@ -515,9 +490,8 @@ assert (logits_of(shuffled, True) - logits_of(straight, True)).abs().max() > 1e-
 # %% [markdown]
 # ### 4 · Find the bugs (★★, 10 minutes)
 #
-# This raises no error and returns an array of the right shape with numbers between 0 and 1, but it
-# is wrong in two places. Such mistakes have been seen in public code (a sum along the wrong axis):
-# a model trained with them still learns something, so nobody notices.
+# This raises no error, but it is wrong in two places. A model trained with such mistakes still
+# learns something, so nobody notices.
 #
 # ```python
 # def attention_weights(q, k, n_heads):
@@ -557,9 +531,8 @@ assert torch.allclose(attn[1], torch.full((2, 2), 1 / 2))
 #
 # For pre-training, the paper's head has a hidden layer of width D with a tanh. For fine-tuning, the
 # whole head is replaced by one linear layer that is initialized to zero (§3.1, §3.2). How many more
-# parameters does the first head have than the second, at width `D` and with the same classes? Write
-# `extra(D)`. And which logits does the fine-tuning head give before the first step? Set
-# `first_logit`.
+# parameters does the first head have than the second, at width `D`? Write `extra(D)`. And which
+# logits does the fine-tuning head give before the first step? Set `first_logit`.
 #
 # <details><summary>Hint</summary>The hidden layer is a dense layer from D to D, with its
 # bias.</details>
@@ -595,5 +568,3 @@ assert (linear(torch.randn(4, 3, 32, 32)) == first_logit).all()
 # - A. Dosovitskiy et al., ICLR 2021, as above.
 # - A. Vaswani et al. *Attention Is All You Need.* NeurIPS 2017: the encoder, there with LayerNorm
 #   after the residual sum.
-# - D. Hendrycks, K. Gimpel. *Gaussian Error Linear Units.* 2016, arXiv:1606.08415.
-# - R. Wightman. *PyTorch Image Models* (timm): the implementation that ours is compared with.

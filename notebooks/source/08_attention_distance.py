@@ -10,9 +10,9 @@
 # **In the lowest blocks some heads attend to neighbouring patches and others to the whole image; with
 # depth, attention distance grows.**
 #
-# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 7 (right), Fig. 11, App.
-# D.7. Claims C12, C13; of later work L01, L02. Half a minute at `quick`; a model at 224 pixels takes
-# longer.
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 7 (right), Fig. 11,
+# App. D.7. Claims C12, C13; of later work L01, L02.  20 seconds at `quick`; a model at 224
+# pixels takes longer.
 
 # %% [markdown]
 # ## What you will learn
@@ -20,21 +20,16 @@
 # - what "how far a head looks" means, in pixels, and how to compute it from the attention matrix
 # - why two programs that treat the class token differently disagree about the same head
 # - how to tell what training did from what the architecture does by itself
-# - which mistakes in circulating code change this figure
 #
 # **Prerequisites**: self-attention as in notebook 01; means, rank correlation, confidence intervals.
 
 # %% [markdown]
 # `WEIGHTS`: `"lab"` (a small ViT trained on photographs: first to predict hidden patches, then with
-# labels), `"lab-masked"` (the same before labels), `"lab-world"` (a smaller one, of synthetic
-# images), a timm name such as `"vit_base_patch16_224"`, or a `.safetensors` file.
-#
-# `IMAGES`: `"crops"` (many cut-outs of three photographs), `"photographs"`, `"world"`, or the name or
-# folder of a data set; `"auto"` takes what the model was trained on. More photographs are read from
-# `photos/` and `imagenette-sample/` in the folder that `VITLAB_DATA` names.
-#
-# `HYBRID`: a hybrid to compare with; `"auto"` takes `"lab-hybrid"` where it was trained like this
-# model.
+# labels), `"lab-masked"` (the same before labels), `"lab-world"` (of synthetic images), a timm name
+# such as `"vit_base_patch16_224"`, or a `.safetensors` file. `IMAGES`: `"crops"` (cut-outs of three
+# photographs), `"photographs"`, `"world"`, or the name or folder of a data set; `"auto"` takes what
+# the model was trained on. `HYBRID`: a hybrid to compare with; `"auto"` takes `"lab-hybrid"` where it
+# was trained like this model.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -47,15 +42,12 @@ HYBRID = "auto"
 # Imports. `study` is this execution.
 
 # %%
-import itertools
-
 import numpy as np
 import pandas as pd
 import torch
-from IPython.display import Markdown, display
-from scipy.stats import spearmanr
+from IPython.display import Markdown
 
-from vitlab import claims, plots, widgets
+from vitlab import claims, plots
 from vitlab.analysis.attention import attention_maps, grid_size, n_prefix_tokens, patch_stride
 from vitlab.analysis.distance import attention_distance, local_share
 from vitlab.studies import measure, tables
@@ -75,34 +67,31 @@ print(f"hybrid to compare with: {HYBRID or 'none was trained like this model'}")
 #
 # **The paper** (Fig. 7 right): in the first block the heads' distances range from a few pixels to
 # most of the image; in the upper half of the blocks all are large. The lab models have few blocks and
-# coarse grids, on which "local" and "global" lie closer together. What do you expect of them?
+# coarse grids. What do you expect of them?
 #
 # **Decision rules** (how to read them: notebook 00), from intervals over images. **C12** has two
 # parts. *Growth*: the *trend*, the rank correlation of a block's distance with its number, is above 0
 # and above untrained models'. *Variety*: the *spread*, the largest minus the smallest distance of a
-# block's heads, is larger in the first block than in the last, and than in untrained models.
+# block's heads, is larger in the first block than in the last, and than in untrained models. **C13**:
+# a head is *local* where its distance is below half that of attention spread evenly over the patches.
+# The share of local heads in the lowest third of the blocks, hybrid minus ViT, is below 0, where 5
+# points are no difference.
 #
-# **C13**: hybrids show less local attention in their lowest blocks. A head is *local* where its
-# distance is below half that of attention spread evenly over the patches. The share of local heads in
-# the lowest third of the blocks, hybrid minus ViT, is below 0, where 5 points are no difference.
-#
-# **Beyond the paper: where local heads come from**, from intervals over seeds. **L01** (Raghu et al.
-# 2021): with labels alone and few images, heads of the lower half of the blocks do not become local:
-# with 300 and with 1,000 photographs less than 5 % of them end so. **L02** (Park et al. 2023): masked
-# prediction makes more of them local than labels do, by more than 5 points, for each number of
-# photographs.
+# **Beyond the paper**, from intervals over seeds. **L01** (Raghu et al. 2021): with labels alone, of
+# 300 and of 1,000 photographs, less than 5 % of the heads of the lower half of the blocks end local.
+# **L02** (Park et al. 2023): masked prediction makes more of them local than labels do, by more than 5
+# points, for each number of photographs.
 
 # %% [markdown]
 # ## Idea
 #
 # Let $A$ be a head's attention after the softmax, and $d_{ij}$ the distance in pixels between the
-# centres of the patches $i$ and $j$. Prefix tokens (the class token) have no place in the image:
-# their rows and columns are dropped. The head's mean attention distance on an image of $N$ patches is
+# patches $i$ and $j$. Prefix tokens (the class token) have no place in the image: their rows and
+# columns are dropped. The head's mean attention distance over $N$ patches is
 #
 # $$ \bar d = \frac1N \sum_{i=1}^{N} \sum_{j=1}^{N} A_{ij}\, d_{ij}. $$
 #
-# Without the package this is four lines. The *stride* is the number of pixels from one patch to the
-# next:
+# The *stride* is the number of pixels from one patch to the next:
 
 
 # %%
@@ -151,39 +140,9 @@ print(f"{grid[0]} × {grid[1]} patches, {n_prefix} prefix token(s)")
 # %% [markdown]
 # ### See it
 #
-# One query patch, framed, and the attention from there of four heads: those of the shortest and of
-# the longest distance in the first block, and in the last. Yellow is attention, on a square-root
-# scale of each picture's own.
-
-# %%
-shown = measure.view(pretrained, [picture])[0].numpy()
-query = (grid[0] // 3, grid[1] // 3)
-first, last = (attention_distance(maps[b], grid, stride, n_prefix)[0] for b in (0, -1))
-heads_shown = {
-    "first block, shortest": (0, first.argmin()),
-    "first block, longest": (0, first.argmax()),
-    "last block, shortest": (-1, last.argmin()),
-    "last block, longest": (-1, last.argmax()),
-}
-names = [["image"] * 2 + list(heads_shown)[:2], ["image"] * 2 + list(heads_shown)[2:]]
-alt = (
-    "An image with one patch framed, and the attention from there of the heads of the shortest and "
-)
-alt += "of the longest distance, in the first block and in the last."
-with plots.figure(study, "query_attention", alt=alt, mosaic=names, figsize=(11, 5.8)) as axes:
-    plots.plot_query_attention(shown, None, query, axes["image"], grid=grid)
-    axes["image"].set_title(f"image and query: row {query[0] + 1}, column {query[1] + 1}")
-    for title, (block, head) in heads_shown.items():
-        row = maps[block][0, head, n_prefix + query[0] * grid[1] + query[1], n_prefix:]
-        plots.plot_query_attention(shown, row.reshape(grid).numpy(), query, axes[title])
-        pixels = (first, last)[block][head].item()
-        axes[title].set_title(f"{title}\n{pixels:.0f} px over all queries", fontsize=11)
-
-# %% [markdown]
-# The same for every patch, with every head of every block at once. Point at a patch, or tap it: all
-# maps show the attention from there. Which heads attend to neighbouring patches wherever you point,
-# and which always to the same place? The viewer needs no kernel; until the cell has run in a notebook
-# that you trust, a still picture of it is shown.
+# Point at a patch, or tap it: all maps show the attention from there, of every head of every block.
+# Which heads attend to neighbouring patches wherever you point, and which always to the same place?
+# The viewer needs no kernel.
 
 # %%
 viewer.view(pretrained, picture, title=f"{pretrained.name}: attention of every head", fit=True)
@@ -192,7 +151,7 @@ viewer.view(pretrained, picture, title=f"{pretrained.name}: attention of every h
 # ## Experiment
 #
 # Every head of every block, on every image, in both modes; then the same for models of this
-# architecture that were never trained.
+# architecture that were never trained. The evidence is of 128 images, as in the paper.
 
 # %%
 table = measure.distances(WEIGHTS, IMAGES, **measure.SIZES[PRESET]["distances"], seed=SEED)
@@ -201,25 +160,23 @@ table[["model", "image", "block", "head", "distance_px", "renormalized_px", "pre
 # %% [markdown]
 # ## Figure
 #
-# The paper's dot plot: one dot per head and block, in mode "paper"; a thin line joins the blocks'
-# means. The dashed line is uniform attention.
+# The paper's dot plot, in mode "paper"; a thin line joins the blocks' means. The dashed line is
+# uniform attention.
 
 # %%
 heads, image_px = measure.head_summary(table), pretrained.image_size[1]
 uniform_px = measure.uniform_distance(pretrained)  # mode "renormalized"
 uniform_paper = uniform_px * (n_tokens - n_prefix) / n_tokens
-alt = (
-    "Mean attention distance of every head over its block's number, mode 'paper', for the trained "
-)
+alt = "Mean attention distance of every head over its block's number, mode 'paper', for the trained "
 alt += "model and untrained controls, with the distance of uniform attention as a dashed line."
 with plots.figure(study, "attention_distance", alt=alt, figsize=(7.6, 4.8)) as ax:
     plots.plot_attention_distances(heads, ax, uniform=uniform_paper, image_px=image_px)
 
 # %% [markdown]
-# Each dot is a head, averaged over all queries of all images. The untrained models lie in a narrow
-# band near the dashed line, in every block: what the dots do beyond it is an effect of training. Dots
-# below are heads that learned to attend to near patches (or to the class token, see below); dots
-# above are heads whose attention gathers where most queries are far away, such as the border.
+# The untrained models lie in a narrow band near the dashed line, in every block: what the dots do
+# beyond it is an effect of training. Dots below are heads that attend to near patches (or to the
+# class token, see below); dots above are heads whose attention gathers where most queries are far
+# away, such as the border.
 
 # %% [markdown]
 # ### Two modes, and the class token
@@ -248,13 +205,6 @@ Markdown(
 # A head with a short distance in mode "paper" may be *local*, or it may attend to the class token.
 # Only the second panel tells the two apart, so the distance should never be shown without it.
 #
-# Move the controls (this takes a kernel). Switch the mode: dots rise, and the more they attend to the
-# class token, the higher. Which block's heads change their *order*?
-
-# %%
-widgets.distance_modes(heads, image_px)
-
-# %% [markdown]
 # ## Verdict
 #
 # ### C12: growth and variety
@@ -273,10 +223,9 @@ pd.Series(numbers, name="mean over images").map(str).to_frame()
 # %% [markdown]
 # ### C13: the hybrid
 #
-# The hybrid's tokens come out of a ResNet, which has mixed neighbouring pixels already. If heads of
-# low blocks are local because low-level features need neighbourhoods, the hybrid needs fewer of them.
-# We compare a hybrid with the same transformer, trained on the same data in the same steps. Heads
-# below the dotted line are local.
+# The hybrid's tokens come out of a ResNet, which has mixed neighbouring pixels already: it needs
+# fewer heads that do. We compare a hybrid with the same transformer, trained on the same data in
+# the same steps. Heads below the dotted line are local.
 
 # %%
 if HYBRID:
@@ -296,93 +245,43 @@ if HYBRID:
         plots.legend_below(axes)
 
 # %% [markdown]
-# The share of local heads in the lowest third of the blocks, image by image. The one head of `lab`
-# that is local owes it to its attention to the class token, which counts as distance 0: in mode
+# The one head of `lab` that is local owes it to its attention to the class token: in mode
 # "renormalized" C13 would not be reproduced.
 
 # %%
 live = {}
 if HYBRID:
-    hybrids, vits = (
-        measure.local_share_in_low_blocks(each, uniform_px / 2) for each in (hybrid_table, table)
-    )
-    live = {"hybrid − ViT": claims.Estimate.of(100 * (hybrids - vits), "points", "images")}
+    shares = [measure.local_share_in_low_blocks(each, uniform_px / 2) for each in (hybrid_table, table)]
+    live = {"hybrid − ViT": claims.Estimate.of(100 * (shares[0] - shares[1]), "points", "images")}
 claims.show(study, "C13", live=live)
 
 # %% [markdown]
 # ### How local heads come about (beyond the paper)
 #
-# The same small ViT is trained on photographs by masked prediction (notebook 10) and by labels, on
-# 300 to 9,469 photographs of Imagenette, always for 96,000 samples. Every head's distance is measured
-# on the way. A thin line is one seed, a thick one their mean.
+# The same small ViT is trained on photographs of Imagenette by masked prediction (notebook 10) and
+# by labels, always for 96,000 samples. Every head's distance is measured on the way; the band is a
+# 95 % interval over seeds.
 
 # %%
 rows, where_from = tables.evidence("local_heads"), tables.about("local_heads")
 print(where_from)
 rows = rows[rows["data"] != "photographs"]
-counts = sorted(rows["n_train"].unique())
-if counts:
-    shares = tables.looks(rows)
-    alt = "Share of local heads over the images seen, for masked prediction and for labels: one "
-    alt += "panel for each number of training photographs."
-    shape = {"figsize": (3.2 * len(counts), 3.4), "sharey": True, "squeeze": False}
-    with plots.figure(study, "local_shares", 1, len(counts), alt=alt, **shape) as axes:
-        for ax, count in zip(axes[0], counts, strict=True):
-            plots.plot_by_samples(shares[shares["n_train"] == count], ax)
-            ax.set_title(f"{count:,} photographs")
-            ax.label_outer()
-        axes[0, 0].set_ylim(-0.02, min(1.02, max(0.3, 1.25 * shares["local"].max())))
+counts, shares = sorted(rows["n_train"].unique()), tables.looks(rows)
+alt = "Share of local heads over the images seen, for masked prediction and for labels: one panel for "
+alt += "each number of training photographs."
+shape = {"figsize": (3.2 * len(counts), 3.4), "sharey": True, "squeeze": False}
+with plots.figure(study, "local_shares", 1, len(counts), alt=alt, **shape) as axes:
+    for ax, count in zip(axes[0], counts, strict=True):
+        plots.plot_by_samples(shares[shares["n_train"] == count], ax)
+        ax.set_title(f"{count:,} photographs")
+        ax.label_outer()
+    axes[0, 0].set_ylim(-0.02, 1.02)
 
 # %% [markdown]
-# Every head of one training of each kind: above by masked prediction, below by labels.
-
-# %%
-if counts:
-    size = rows[["image_size", "patch_size"]].iloc[0].astype(int)
-    scale = {"limit": tables.uniform_px(*size) / 2, "uniform": tables.uniform_px(*size)}
-    alt = "Attention distance of every head over the images seen, above for masked prediction and "
-    alt += "below for labels, one column for each number of training photographs."
-    shape = {"figsize": (3.2 * len(counts), 6.2), "sharey": True, "squeeze": False}
-    with plots.figure(study, "heads_coming_about", 2, len(counts), alt=alt, **shape) as axes:
-        kinds = itertools.product(("masked", "labels"), counts)
-        for ax, (objective, count) in zip(axes.flat, kinds, strict=True):
-            one = rows[(rows["objective"] == objective) & (rows["n_train"] == count)]
-            if one.empty:
-                ax.set_axis_off()
-                continue
-            dots = tables.heads(one[one["seed"] == one["seed"].min()])
-            plots.plot_heads(dots, ax, image_px=size["image_size"], **scale)
-            ax.get_legend().remove()
-            ax.set_title(f"{objective}, {count:,} photographs")
-            ax.label_outer()
-        plots.legend_below(axes)
-
-# %% [markdown]
-# When the first head becomes local and stays so, in how many of the seeds; and the share of all heads
-# that is local at the end:
-
-# %%
-if counts:
-    table_of_onsets = tables.onsets(rows)
-    lines = []
-    for (objective, count), group in table_of_onsets.groupby(["objective", "n_train"], sort=False):
-        starts = group["onset"].dropna()
-        span = f"{starts.min():,.0f} to {starts.max():,.0f}" if len(starts) else "–"
-        seeds = f"{len(starts)} of {len(group)}"
-        share = claims.Estimate.of(100 * group["local"], "%")
-        lines.append((objective, f"{count:,}", seeds, span, str(share)))
-    columns = ["objective", "photographs", "seeds with local heads", "from images seen"]
-    display(pd.DataFrame(lines, columns=[*columns, "local at the end"]).style.hide())
-
-# %% [markdown]
-# In every training by hidden patches, on few photographs as on many, the first heads become local in
-# block 1, then in block 2; with the fewest photographs the last block stays global, so that distance
-# grows with depth as in the paper's Fig. 7. Labels of the same photographs leave every head near
-# uniform attention to the end. A likely reason: to say what a hidden patch looked like, it helps to
-# look next to it; to tell ten classes apart, it need not.
-
-# %% [markdown]
-# The verdicts on L01 and L02:
+# In every training by hidden patches, on few photographs as on many, heads become local. Labels of
+# the same photographs leave every head near uniform attention to the end. A likely reason: to say
+# what a hidden patch looked like, it helps to look next to it; to tell ten classes apart, it need
+# not.
 
 # %%
 claims.show(study, "L01")
@@ -400,23 +299,10 @@ plots.show_pictures(claims.imagenet(study, "attention_distance"))
 # %% [markdown]
 # ## How others get this wrong
 #
-# None of these mistakes raises an error. First, blocks in the order of their *names*: libraries
-# hand back a dictionary, and sorting its keys puts `blocks.10` before `blocks.2`. On twelve blocks
-# whose distance rises from each to the next:
-
-# %%
-names = [f"blocks.{block}.attn" for block in range(12)]
-rising = dict(zip(names, np.linspace(40, 130, 12), strict=True))
-for order in (names, sorted(names)):
-    trend = spearmanr(range(12), [rising[name] for name in order]).statistic
-    print(f"trend {trend:.2f}:  " + " ".join(name.split(".")[1] for name in order))
-
-# %% [markdown]
-# A model with ten blocks or fewer hides this mistake completely, and so does any test that uses one.
-#
-# Second, the class token is dropped from the wrong end. It is token 0; `[:-1]` removes the last
-# patch and takes the class token for the patch in the top left corner, and every patch for the one
-# after it:
+# Two mistakes raise no error. Blocks are stacked in the order of their *names*, `blocks.10` before
+# `blocks.2`: exercise 2. And the class token is dropped from the wrong end. It is token 0; `[:-1]`
+# removes the last patch and takes the class token for the patch in the top left corner, and every
+# patch for the one after it:
 
 # %%
 right, wrong = [], []
@@ -426,18 +312,6 @@ for attn in maps:
     wrong.append(open_distance(attn[:, :, kept, kept], grid, stride, 0)[0])
 error = torch.stack(wrong) - torch.stack(right)  # [blocks heads]
 print(f"error of single heads: {error.min():+.1f} … {error.max():+.1f} px")
-
-# %% [markdown]
-# Third, reading one mode as the other. A program that renormalizes reports larger distances than
-# the paper's for every head that attends to the class token. Means over the heads of the trained
-# model's blocks, in pixels:
-
-# %%
-modes = trained.groupby("block")[["distance_px", "renormalized_px"]].mean()
-modes.assign(too_long_px=modes["renormalized_px"] - modes["distance_px"]).T.round(1)
-
-# %% [markdown]
-# The note under the verdict on C12 says whether the verdict depends on it.
 
 # %% [markdown]
 # ## Exercises
@@ -470,9 +344,8 @@ assert np.allclose(half_on_class(116.49), (58.245, 116.49))
 # %% [markdown]
 # ### 2 · Find the bug: a dictionary's order (★★, 10 minutes)
 #
-# A widely copied tool collects attention in a dictionary and stacks it in the order of
-# `sorted(names)`. Write the order that is meant: that of the block numbers, for any number of
-# blocks.
+# A widely copied tool stacks attention in the order of `sorted(names)`. Write the order that is
+# meant: that of the block numbers, for any number of blocks.
 #
 # <details><summary>Hint</summary><code>sorted</code> takes a <code>key</code>; the number stands
 # between the dots.</details>
@@ -523,9 +396,8 @@ for rows, cols in ((2, 2), (3, 5), (14, 14)):
 #
 # C13 compares the share of local heads of a hybrid and a ViT. Write that share per block for the
 # trained model, from a table such as `heads`, calling a head local if its distance is below a
-# limit. Then look at `heads` with `uniform_px / 2` as the limit: does the answer change if heads that
-# attend to the class token are not allowed to pass for local ones, that is, with the column
-# `renormalized_px`?
+# limit. Then look at `heads` with `uniform_px / 2` as the limit: does the answer change with the
+# column `renormalized_px`?
 #
 # <details><summary>Hint</summary>Take the trained model's rows, compare the column with the limit,
 # then group by <code>block</code> and take the mean.</details>
@@ -553,9 +425,7 @@ assert np.allclose(share_local(made, "renormalized_px", 58.2), [0, 0])
 px = 100 * torch.rand(1, 6, 4, generator=torch.Generator().manual_seed(0))  # [images blocks heads]
 blocks = np.repeat(range(1, 7), 4)
 many = pd.DataFrame({"model": "trained", "block": blocks, "distance_px": px.flatten().numpy()})
-assert np.allclose(
-    share_local(many, "distance_px", 40.0), local_share(px, 40.0)[0]
-)  # the package's
+assert np.allclose(share_local(many, "distance_px", 40.0), local_share(px, 40.0)[0])  # the package's
 
 # %% [markdown]
 # ### 5 · Find three bugs (★★, 15 minutes)
@@ -600,13 +470,13 @@ assert np.allclose(distance_of(even, (14, 14), 16), 115.90, atol=0.01)  # unifor
 # %% [markdown]
 # ## Summary
 #
-# - Attention distance is the attention-weighted distance between patches, in pixels: the
-#   transformer's counterpart of a receptive field, but learned, and different in every head.
+# - Attention distance is the transformer's counterpart of a receptive field, but learned, and
+#   different in every head.
 # - Untrained attention is close to uniform in every block.
 # - Predicting hidden patches makes heads of the lowest blocks local even on a few hundred
 #   photographs, labels of these do not.
-# - Attention to the class token counts as distance 0 in the paper's figure. Show its share next to
-#   the distance, or a head that attends to the class token will be taken for a local one.
+# - Attention to the class token counts as distance 0 in the paper's figure: show its share next to
+#   the distance.
 #
 # ## References
 #

@@ -7,11 +7,10 @@ from vitlab.plots.attention import (
     plot_heads,
     plot_maps_compared,
     plot_mass_against_area,
-    plot_mass_and_distance,
     plot_overlay,
     plot_overlays,
     plot_prefix_mass,
-    plot_query_attention,
+    plot_query,
 )
 from vitlab.plots.curves import (
     plot_accuracy_by_hours,

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
@@ -146,16 +145,6 @@ def plot_by_samples(
     return ax
 
 
-def plot_mass_and_distance(heads: pd.DataFrame, column: str, ax: Axes) -> Axes:
-    """Draw each head's distance (`column`, px) over its prefix_mass (0…1), a dot with the number of the head."""
-    ax.scatter(100 * heads["prefix_mass"], heads[column], s=26, color=COLOURS["blue"])
-    for x, y, head in zip(100 * heads["prefix_mass"], heads[column], heads["head"], strict=True):
-        ax.annotate(str(head), (x, y), (5, 3), textcoords="offset points", fontsize=9)
-    ax.set(xlabel="attention to the class token (%)", ylabel="mean attention distance (px)")
-    ax.set_xlim(0, max(5.0, 130 * heads["prefix_mass"].max()))
-    return ax
-
-
 def mark_patch(ax: Axes, patch: Patch, size=(1.0, 1.0), origin=(-0.5, -0.5)) -> None:
     """Frame a patch, `size` wide and high, in white and red; the image begins at `origin`."""
     corner = (origin[0] + patch[1] * size[0], origin[1] + patch[0] * size[1])
@@ -163,25 +152,10 @@ def mark_patch(ax: Axes, patch: Patch, size=(1.0, 1.0), origin=(-0.5, -0.5)) -> 
         ax.add_patch(Rectangle(corner, *size, fill=False, color=colour, linewidth=width, clip_on=False, zorder=4))
 
 
-def plot_query_attention(
-    image: Picture, attention: Float[np.ndarray, "rows cols"] | None, query: Patch, ax: Axes, *, grid: Patch = (1, 1)
-) -> Axes:
-    """Draw one head's attention from one patch, which is framed, as a glow over the dark grey image.
-
-    The glow's opacity is the square root of attention over its maximum, so that weak attention shows too. Without
-    `attention` it is the image itself, of `grid` patches.
-    """
-    height, width = image.shape[:2]
-    if attention is None:
-        ax.imshow(image)
-    else:
-        grid = attention.shape
-        ax.imshow(0.45 * image.mean(-1), cmap="gray", vmin=0, vmax=1)  # dark: over a bright sky no glow could be seen
-        glow = np.empty((*grid, 4))
-        glow[..., :3] = to_rgb("#F0E442")  # the palette's yellow: too light for lines, good over grey
-        glow[..., 3] = np.sqrt(attention / max(float(attention.max()), 1e-12))
-        ax.imshow(glow, extent=(-0.5, width - 0.5, height - 0.5, -0.5))
-    mark_patch(ax, query, (width / grid[1], height / grid[0]))
+def plot_query(image: Picture, query: Patch, grid: Patch, ax: Axes) -> Axes:
+    """Draw the image with one patch of its `grid` framed: that from where attention is shown."""
+    ax.imshow(image)
+    mark_patch(ax, query, (image.shape[1] / grid[1], image.shape[0] / grid[0]))
     ax.set_axis_off()
     return ax
 
@@ -232,23 +206,18 @@ def plot_overlays(
     axes: np.ndarray,
     masks: Bool[np.ndarray, "B height width"] | None = None,
     floor: float = 0.0,
-    across: bool = False,
 ) -> np.ndarray:
-    """Draw images and below each one overlay per map, in `axes` [1 + maps, B] (Fig. 14); `across`: [B, 1 + maps].
+    """Draw images and below each one overlay per map, in `axes` [1 + maps, B] (Fig. 14).
 
     `masks` outline the objects, where the light should fall; `floor` is as in `plot_overlay`.
     """
-    axes = axes.T if across else axes
     for row, (label, weights) in enumerate({"input": None, **maps}.items()):
         for column, image in enumerate(images):
             ax = plot_overlay(image, None if weights is None else weights[column], axes[row, column], floor)
             if masks is not None and masks[column].any() and not masks[column].all():
                 ax.contour(masks[column], levels=[0.5], colors="white", linewidths=1.5 if row == 0 else 0.8)
         first = axes[row, 0]
-        if across:
-            first.set_title(label, fontsize=10)
-        else:
-            first.text(-0.06, 0.5, label, transform=first.transAxes, rotation=90, ha="right", va="center")
+        first.text(-0.06, 0.5, label, transform=first.transAxes, rotation=90, ha="right", va="center")
     return axes
 
 

@@ -278,26 +278,19 @@ def plot_probabilities(
     return ax
 
 
-def plot_verdicts(data: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw every claim's verdicts, a mark for each number, of more than nine their count. Columns: claim, verdict."""
-    tallest = 9
-    claims = list(dict.fromkeys(data.claim))
-    place = (data.groupby("claim").cumcount() + 1).where(data.verdict != "not yet", 0)
-    for claim, count in place.groupby(data.claim).max().items():
-        if count > tallest:
-            ax.annotate(f"{count}", (claims.index(claim), tallest), (0, 9), textcoords="offset points", ha="center")
+def plot_verdicts(data: pd.DataFrame, ax: Axes, n_columns: int = 3) -> Axes:
+    """Draw a square for each claim in its verdict's colour, its name next to it. Columns: claim, short, verdict."""
+    n_rows = -(-len(data) // n_columns)
+    column, row = np.divmod(np.arange(len(data)), n_rows)
     for verdict, (colour, marker) in VERDICTS.items():
-        rows = data[(data.verdict == verdict) & (place <= tallest)]
-        x, y = [claims.index(claim) for claim in rows.claim], place[rows.index]
-        size = 5 if verdict == "not yet" else 11
-        ax.plot(x, y, marker, color=colour, ms=size, mec="white", label=verdict if len(x) else None)
-    ax.set_xticks(range(len(claims)), [claim.removeprefix("C") for claim in claims])
-    top = min(int(place.max()), tallest)
-    ax.set_yticks(range(top + 1))
-    ax.set(xlabel="claim (01 to 21: C…, of the paper; L…: of later work)", ylabel="numbers measured")
-    ax.set_ylim(-0.6, top + (2.2 if place.max() > tallest else 0.6))
-    ax.set_xlim(-0.7, len(claims) - 0.3)
-    ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.2)
+        here = (data["verdict"] == verdict).to_numpy()
+        ax.plot(column[here], row[here], "s", color=colour, ms=13, label=verdict if here.any() else None)
+        ax.plot(column[here], row[here], marker, color="white", ms=5)
+    for x, y, claim, short in zip(column, row, data["claim"], data["short"], strict=True):
+        ax.text(x + 0.06, y, f"{claim} {short}", va="center", fontsize=8.5)
+    ax.set(xlim=(-0.1, n_columns), ylim=(n_rows - 0.5, -0.5))
+    ax.set_axis_off()
+    ax.legend(ncols=len(VERDICTS), loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.2)
     return ax
 
 

@@ -42,11 +42,14 @@ SIZES = {  # preset → measure → numbers of images, controls, and groups of t
     "quick": {
         "filters": {"n_untrained": 20, "n_groups": 24},
         "positions": {"n_untrained": 20, "n_shuffled": 100, "n_groups": 24},
-        "distances": {"n_images": 128, "n_controls": 2},  # the paper averages over 128
-        "rollout": {"n_images": 256, "n_controls": 2},
+        "distances": {"n_images": 32, "n_controls": 1},
+        "rollout": {"n_images": 64, "n_controls": 1},
     },
 }
-SIZES["full"] = SIZES["quick"]
+SIZES["full"] = SIZES["quick"] | {
+    "distances": {"n_images": 128, "n_controls": 2},  # the paper averages over 128
+    "rollout": {"n_images": 256, "n_controls": 2},
+}
 
 
 # --- images -----------------------------------------------------------------------------------------------------------

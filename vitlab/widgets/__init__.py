@@ -3,14 +3,12 @@
 from vitlab.widgets.controls import Explorer, choice, read_picture
 from vitlab.widgets.explorers import (
     data_sizes,
-    distance_modes,
     head_rates,
     masking,
     occlusion,
     patch_sizes,
     position_kinds,
     position_resizing,
-    rollout_variants,
     worlds,
 )
 from vitlab.widgets.film import Film, shapes_film, training_film

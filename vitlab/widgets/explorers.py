@@ -9,16 +9,14 @@ import ipywidgets
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
 from vitlab import plots
 from vitlab.analysis.attention import grid_size
-from vitlab.analysis.masks import area_share, mass_inside
 from vitlab.analysis.positions import distance_correlation, row_column_excess
-from vitlab.analysis.rollout import overlay, rollout_from_maps
 from vitlab.data.loader import to_float
 from vitlab.models import zoo
 from vitlab.models.adapt import CONVENTIONS, resize_positions
@@ -141,81 +139,6 @@ def position_resizing(tables: Mapping[str, Float[Tensor, "N D"]], grid: tuple[in
         table=choice("table", tuple(tables)),
         convention=choice("convention", tuple(CONVENTIONS), "timm"),
         rows=choice("new rows of patches", sizes, max(1, round(1.5 * grid[0]))),
-    )
-
-
-def distance_modes(heads: pd.DataFrame, image_px: int) -> Explorer:
-    """Choose mode and block → the dots of Fig. 7 right, with one block's heads told apart.
-
-    `heads` are as for `plots.plot_attention_distances`, with `renormalized_px` and `prefix_mass` (0…1).
-    """
-    modes = {"paper": "distance_px", "renormalized": "renormalized_px"}
-    trained = heads[heads["model"] == "trained"]
-    top = 1.1 * heads[list(modes.values())].to_numpy().max()  # one scale for both: what moves is the dots
-
-    def draw(mode: str, block: int) -> tuple[Figure, str]:
-        figure = Figure(figsize=(9, 3.8))
-        left, right = figure.subplots(1, 2)
-        plots.plot_attention_distances(heads, left, column=modes[mode], image_px=image_px, legend=False)
-        plots.legend_below([left])
-        left.set_ylim(0, top)
-        left.axvspan(block - 0.5, block + 0.5, color=plots.MUTED, alpha=0.15, linewidth=0)
-        rows = trained[trained["block"] == block]
-        plots.plot_mass_and_distance(rows, modes[mode], right)
-        right.set(ylim=(0, top), title=f"block {block}, its heads by number")
-        each = ", ".join(
-            f"head {row.head} looks {getattr(row, modes[mode]):.1f} px far ({row.prefix_mass:.0%} on prefix tokens)"
-            for row in rows.itertuples()
-        )
-        return figure, f"Mode {mode!r}, block {block}: {each}."
-
-    return Explorer(
-        draw,
-        "Mean attention distance by mode",
-        mode=choice("mode", tuple(modes)),
-        block=choice("block", sorted(trained["block"].unique().tolist())),
-    )
-
-
-def rollout_variants(
-    pictures: Float[np.ndarray, "B height width 3"],
-    maps: Sequence[Float[Tensor, "B H T T"]],
-    grid: tuple[int, int],
-    n_prefix: int = 1,
-    masks: Bool[Tensor, "B height width"] | None = None,
-    *,
-    class_token: bool | None = None,
-) -> Explorer:
-    """Choose picture, head fusion, share discarded → the rollout (`rollout_from_maps`) next to the paper's.
-
-    `pictures` are 0…1; `masks` are true on the object, and the words say how much of the rollout lies on it.
-    """
-
-    def draw(number: int, head_fusion: str, discard_ratio: float) -> tuple[Figure, str]:
-        one, picture = [attn[number - 1 : number] for attn in maps], pictures[number - 1]
-        options: dict[str, Any] = {"head_fusion": head_fusion, "discard_ratio": discard_ratio}
-        paper = rollout_from_maps(one, grid, n_prefix, class_token=class_token)
-        chosen = rollout_from_maps(one, grid, n_prefix, class_token=class_token, **options)
-        size = picture.shape[:2]
-        lit = {"picture": None, "the paper's rollout": overlay(paper, size), "as turned": overlay(chosen, size)}
-        lit["patch by patch"] = overlay(chosen, size, smooth=False)
-        figure = Figure(figsize=(9, 2.6))
-        for ax, (name, weight) in zip(figure.subplots(1, 4), lit.items(), strict=True):
-            plots.plot_overlay(picture, None if weight is None else weight[0].numpy(), ax).set_title(name)
-        words = f"Picture {number}, {head_fusion} over heads, {discard_ratio:.0%} discarded: the largest patch has "
-        words += f"{(chosen.max() / chosen.mean()).item():.1f} times the mean"
-        if masks is not None:
-            mask = masks[number - 1 : number]
-            mass, area = mass_inside(chosen, mask).item(), area_share(mask).item()
-            words += f"; {mass:.0%} of the rollout lies on the object, which covers {area:.0%} of the picture"
-        return figure, f"{words}."
-
-    return Explorer(
-        draw,
-        "Attention rollout and its options",
-        number=choice("picture", range(1, len(pictures) + 1)),
-        head_fusion=choice("fusion of the heads", ("mean", "max", "min")),
-        discard_ratio=choice("share discarded", (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)),
     )
 
 

@@ -21,16 +21,12 @@ COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
 
 
 class Page:
-    """An HTML page that asks nothing of any network, and a still of it where scripts do not run; a cell's last line.
-
-    What becomes a page has a `title` (any text), `css`, `height` (px), a `hint` (how to tell page from still), its HTML
-    as `body()`, and as `still()` a PNG and its words.
-    """
+    """An HTML page that asks nothing of any network, and a still of it where scripts do not run; a cell's last line."""
 
     title: str
     css: str
-    height: int
-    hint: str
+    height: int  # px
+    hint: str  # how to tell page from still
     body: Callable[[], str]
     still: Callable[[], tuple[bytes, str]]
 
@@ -47,11 +43,7 @@ class Page:
         )
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
-        """Return the page in a frame, and a still of it where scripts do not run.
-
-        Front ends take HTML or PNG, and may clean the HTML: a notebook that is not trusted loses the frame and the
-        style from it, and keeps the still.
-        """
+        """Return the page in a frame, and the still, which is all that a notebook keeps until it is trusted."""
         png, words = self.still()
         data, metadata = still(png, words)
         whole = (
@@ -129,7 +121,7 @@ show();
         return self.frames[-1].png, self.frames[-1].words
 
     def __repr__(self) -> str:
-        return f"Film({self.title!r}, {len(self.frames)} frame{'s' * (len(self.frames) > 1)})"
+        return f"Film({self.title!r}, {len(self.frames)} frames)"
 
 
 def training_film(
@@ -146,13 +138,11 @@ def training_film(
 
     `pictures` are what the model makes of some pictures, by samples, shown in a column.
     """
-    moments = sorted(heads["samples"].unique().tolist())
     scale: dict[str, Any] = {"uniform": uniform, "limit": limit, "image_px": image_px}
     widths = [3.0, 3.3, 4.0, *([1.1] if pictures else [])]
     frames = []
     places: list[Any] = []  # of the axes, the same in every frame: nothing but what changes is to move
-    for samples in moments:
-        seen = heads[heads["samples"] == samples]
+    for samples, seen in heads.groupby("samples"):
         with plots.style():
             figure = Figure(figsize=(sum(widths), 3.6), dpi=80, layout="constrained")
             axes = figure.subplots(1, len(widths), width_ratios=widths)
@@ -172,13 +162,10 @@ def training_film(
                     ax.set_position(place)
             png = as_png(figure, COLOURS)
         local = seen[seen["distance_px"] < limit]
-        blocks = [f"{block:.0f}" for block in sorted(local["block"].unique())]
-        where = f", in block{'s' * (len(blocks) > 1)} {', '.join(blocks)}" if blocks else ""
-        words = (
-            f"After {samples:,} images {len(local)} of {len(seen)} head{'s' * (len(seen) > 1)} "
-            f"{'is' if len(local) == 1 else 'are'} local{where}; the shortest distance is "
-            f"{seen['distance_px'].min():.1f} px."
-        )
+        blocks = ", ".join(f"{block:.0f}" for block in sorted(local["block"].unique()))
+        words = f"Local heads after {samples:,} images: {len(local)} of {len(seen)}"
+        words += f", in block {blocks}" if blocks else ""
+        words += f"; the shortest distance is {seen['distance_px'].min():.1f} px."
         frames.append(Frame(f"{samples:,} images", png, words))
     return Film(title, "training images seen", frames)
 

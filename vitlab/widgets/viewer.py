@@ -1,9 +1,7 @@
 """The attention viewer: point at a patch and see where every head of every block looks (§4.5, Fig. 6, 7 right, 11).
 
 Every row of attention to patches is coded in 24 levels by the square root of its share of the row's maximum, which is
-kept apart: a value comes back within 1/20 of that maximum, small ones far closer. More levels no eye could tell apart,
-and they deflate badly; browsers undo that by themselves. All other numbers are rounded to half precision. Attention to
-prefix tokens is a sum per row: one class token that takes nearly all would leave no levels for the patches.
+kept apart: a value comes back within 1/20 of that maximum. More levels no eye could tell apart, and they deflate badly.
 """
 
 from __future__ import annotations
@@ -25,14 +23,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vitlab import plots
-from vitlab.analysis.attention import (
-    attention_maps,
-    check_attention,
-    grid_size,
-    n_prefix_tokens,
-    patch_stride,
-    reads_class_token,
-)
+from vitlab.analysis import attention
 from vitlab.analysis.distance import pixel_distances
 from vitlab.analysis.rollout import rollout_matrix
 from vitlab.plots.style import as_png
@@ -105,12 +96,16 @@ def view(
         mean, std = (torch.tensor(values).view(3, 1, 1).to(x) for values in (model.mean, model.std))
         shown = (x * std + mean).clamp(0, 1)
     parameter = next(network.parameters())
-    maps = attention_maps(network, x.to(parameter.device, parameter.dtype))
-    grid, n_prefix = grid_size(network, x), n_prefix_tokens(network)
-    options = {"class_token": reads_class_token(network), "title": name if title is None else title, **options}
+    maps = attention.attention_maps(network, x.to(parameter.device, parameter.dtype))
+    grid, n_prefix = attention.grid_size(network, x), attention.n_prefix_tokens(network)
+    options = {
+        "class_token": attention.reads_class_token(network),
+        "title": name if title is None else title,
+        **options,
+    }
     if fit:
         options = fit_size(maps, grid, n_prefix) | options
-    return attention_view(maps, shown[0].float(), grid, patch_stride(network), n_prefix, **options)
+    return attention_view(maps, shown[0].float(), grid, attention.patch_stride(network), n_prefix, **options)
 
 
 def attention_view(
@@ -140,13 +135,10 @@ def attention_view(
         show: what is seen first: "heads", every head from the middle patch, or "rollout" from the class token.
     """
     for attn in maps:
-        check_attention(attn, grid, n_prefix)
+        attention.check_attention(attn, grid, n_prefix)
     shapes = {tuple(attn.shape[:2]) for attn in maps}
     if len(shapes) > 1:
-        raise ValueError(
-            f"blocks have (images, heads) {sorted(shapes)}, expected the same in all: the viewer is one table of "
-            "blocks and heads; give blocks that are alike"
-        )
+        raise ValueError(f"blocks have (images, heads) {sorted(shapes)}, expected the same in all: choose such blocks")
     (_, n_heads), depth = shapes.pop(), len(maps)
     chosen = list(range(depth) if blocks is None else blocks)
     if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= block < depth for block in chosen):
@@ -281,7 +273,7 @@ def draw_still(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tup
             f"highest at row {row + 1}, column {col + 1}."
         )
     name = f"patch row {query[0] + 1}, column {query[1] + 1}"
-    plots.plot_query_attention(picture, None, query, left, grid=(rows, cols)).set_title(name, fontsize=10)
+    plots.plot_query(picture, query, (rows, cols), left).set_title(name, fontsize=10)
     plots.plot_head_maps(maps, right, blocks=[block + 1 for block in blocks], query=query, aspect=aspect)
     distances = arrays["distance"][:-1, place]  # of all maps
     ends = []
