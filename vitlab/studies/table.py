@@ -370,9 +370,7 @@ _study(
     "curves",
     "training curves of the three families on the digits and the world (§4.1, Table 3)",
     smoke=Preset(_CURVES, _grid(_WORLD, (_FEW | {"n_test": 60},)) + _grid(_DIGITS, (_FEW,)), 2),
-    quick=Preset(
-        _CURVES, _grid(_DIGITS[:2], ({"steps": 400, "batch_size": 32, "warmup_steps": 40, "eval_every": 40},)), 2
-    ),
+    quick=Preset(_CURVES, _grid(_DIGITS[:2], ({"steps": 400, "warmup_steps": 40},)), 1),
     full=Preset(
         _CURVES,
         _grid(_WORLD, ({"steps": 450, "warmup_steps": 45, "eval_every": 45},))  # the long runs first
