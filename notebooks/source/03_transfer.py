@@ -15,17 +15,10 @@
 # seconds.
 
 # %% [markdown]
-# ## What you will learn
+# You will learn which weights of a pre-trained ViT are kept, how the same weights process more patches
+# than they were trained with, and what "few-shot accuracy" is in this paper.
 #
-# - which weights of a pre-trained ViT are kept, and why the new head starts at zero;
-# - how the same weights process more patches than they were trained with;
-# - what "few-shot accuracy" is in this paper: least squares, and no training;
-# - what a larger image is worth where it holds more detail.
-#
-# **Prerequisites.** Notebook 02 (training, ViT and BiT of matched compute); least squares.
-
-# %% [markdown]
-# The parameters.
+# **Prerequisites.** Notebook 02; least squares.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -61,12 +54,11 @@ side, n_classes = 64, 10  # pixels in pre-training; classes of the target
 # ## Prediction
 #
 # **The paper** pre-trains at 224 pixels and fine-tunes at 384 and more: "it is often beneficial to
-# fine-tune at higher resolution" (§3.2). It gives no number for that alone. C21 was concluded by
-# reviews from Table 4's short fine-tunings.
+# fine-tune at higher resolution" (§3.2), without a number for that alone. C21 was concluded by reviews
+# from Table 4's short fine-tunings.
 #
-# **Here** the claims are judged on photographs: pre-trained at 64 pixels on photographs of
-# Imagenette, fine-tuned on other photographs of it at 64, 96 and 128 pixels, where a larger image
-# holds more detail. What do you expect?
+# **Here** both are judged on photographs of Imagenette: pre-trained at 64 pixels, fine-tuned on others
+# at 64, 96 and 128, where a larger image holds more detail. What do you expect?
 #
 # **Decision rules** (how to read them: notebook 00). **C08**, for the ViT: accuracy at twice the side
 # minus that at the side of pre-training is above 0, without which the claim is *not reproduced*; at
@@ -76,9 +68,8 @@ side, n_classes = 64, 10  # pixels in pre-training; classes of the target
 # %% [markdown]
 # ## Idea
 #
-# Two sources of pre-training are compared, photographs and 300 classes of the *world*, our synthetic
-# images (notebook 00). Six images of the world, and six digits, on which few-shot accuracy is measured
-# below:
+# Sources of pre-training are photographs and 300 classes of the *world*, our synthetic images (notebook
+# 00). Six of these, and six digits, a target far from both:
 
 # %%
 world = datasets.world_splits(functions.pretraining_world(side), 6, 0, 1).train
@@ -148,7 +139,7 @@ assert abs(loss - np.log(n_classes)) < 1e-6
 # %% [markdown]
 # ### What more patches cost
 #
-# Multiply-adds of a forward pass. Equal epochs are not equal compute:
+# Multiply-adds of a forward pass:
 
 # %%
 cost = pd.DataFrame(
@@ -165,7 +156,7 @@ cost.style.format(thousands=",", precision=2).hide()
 # %% [markdown]
 # ### Few-shot accuracy: least squares
 #
-# Nothing is trained by gradient descent. A few images of every class give features $X$ of the frozen
+# A few images of every class give features $X$ of the frozen
 # model and targets $Y \in \{-1, 1\}^{n \times K}$; the weights solve
 #
 # $$\min_W \lVert XW - Y \rVert^2 + \lambda \lVert W \rVert^2 \quad\Rightarrow\quad W = (X^\top X + \lambda I)^{-1} X^\top Y.$$
@@ -199,13 +190,11 @@ assert (shown.loc["pre-trained"] > shown.loc["untrained"]).all()
 shown.rename_axis(columns=None).style.format("{:.1%}")
 
 # %% [markdown]
-# Accuracy, mean of three draws of the few images. Features that were learned from photographs tell
-# digits apart better than those of untrained weights, with which they must be compared: these are
-# themselves far above guessing, 10 %.
+# Mean of three draws. Features learned from photographs tell digits apart better than those of untrained
+# weights, which are themselves far above guessing, 10 %.
 # ### The recipe
 #
-# The row of Table 4 for small data sets, and ours, with fewer steps and smaller batches. Learning
-# rates are for a batch of 512 throughout; ours all lie above Table 4's.
+# Table 4's row for small data sets, and ours. Learning rates are for a batch of 512.
 
 # %%
 config = studies.runs("transfer", "full")[0]
@@ -227,9 +216,8 @@ pd.DataFrame(both, columns=columns).style.format(precision=1).hide()
 # ## Experiment
 #
 # A run pre-trains one model with one seed and fine-tunes it at the same side and at 1.5 and 2 times
-# that side. The control trains on the target from the untrained weights with which pre-training
-# began. Every comparison has its own learning rate, chosen in trials with seeds of their own; for the
-# world as the source it was not tuned. `vitlab study transfer --preset full` repeats it.
+# that side. The control trains from the weights with which pre-training began. Learning rates were
+# chosen in trials with seeds of their own; for the world as the source they were not tuned.
 
 # %%
 by_full, where_from = tables.evidence("transfer"), tables.about("transfer")
@@ -257,8 +245,8 @@ with plots.figure(study, "full", 1, len(SOURCES), alt=alt, **shape) as axes:
     axes[0, 0].figure.suptitle(where_from)
 
 # %% [markdown]
-# The thin lines rise together: a larger side helps nearly every seed. What pre-training was worth at
-# 64 pixels, also with CIFAR-10 as the target:
+# The thin lines rise together: a larger side helps nearly every seed. What pre-training was worth at 64
+# pixels:
 
 # %%
 at_side = full_runs[full_runs["arm"].isin(["1x", "scratch"])]
@@ -275,8 +263,7 @@ with plots.figure(study, "full_sources", 1, len(panels), alt=alt, **shape) as ax
         ax.set_title(f"Fine-tuned on {name} at 64 px")
 
 # %% [markdown]
-# Photographs are the better pre-training for photographs. And how soon is fine-tuning done, which C21
-# is about?
+# Photographs are the better pre-training for photographs. How soon is fine-tuning done (C21)?
 
 # %%
 of_photographs = tables.of_pair(full_curves, SOURCES[0], TARGETS[0])
@@ -301,7 +288,7 @@ PAIRS = {"1.5x − 1x": ("1.5x", "1x"), "2x − 1x": ("2x", "1x"), "1x − from 
 def gains(rows):
     """Paired differences of one model, source and target, in words."""
     found = {name: 100 * paired(rows, "arm", *arms) for name, arms in PAIRS.items()}
-    return {name: str(claims.Estimate.of(values)) if len(values) else "–" for name, values in found.items()}
+    return {name: str(claims.Estimate.of(each)) if len(each) else "–" for name, each in found.items()}
 
 
 cells = [(source, target, model) for source in SOURCES for target in TARGETS for model in (vit, bit)]
@@ -309,12 +296,11 @@ words = [gains(tables.of_pair(full_runs, *cell[:2]).query("model == @cell[2]")) 
 pd.DataFrame(words, pd.MultiIndex.from_tuples(cells, names=["source", "target", "model"]))
 
 # %% [markdown]
-# To the ViT, photographs are worth nearly three times as much on Imagenette as the world of 300
-# synthetic classes, and hardly more on CIFAR-10, whose 32 pixels are enlarged. To the ResNet they are
-# worth at least as much, and this world nothing: in equally many samples it has learned the 300
-# classes badly. A larger side helps both families after either pre-training.
-
-# %% [markdown]
+# To the ViT, photographs are worth nearly three times as much on Imagenette as the world, and hardly
+# more on CIFAR-10, whose 32 pixels are enlarged. To the ResNet this world is worth nothing: in equally
+# many samples it has learned the 300 classes badly. A larger side helps both families after either
+# pre-training.
+#
 # ## Verdict
 
 # %%
@@ -322,14 +308,9 @@ claims.show(study, "C08")
 claims.show(study, "C21")
 
 # %% [markdown]
-# **How we differ from the paper.**
-#
-# - Models hundreds to thousands of times smaller.
-# - Pre-training on seven thousand photographs of ten classes instead of millions of thousands of
-#   classes; fine-tuning on others of the same classes.
-# - 64 pixels in pre-training and at most 128 in fine-tuning.
-# - Equal epochs are compared. Twice the side takes four to six times the compute; for equal compute
-#   the larger sides would look less favourable.
+# **How we differ from the paper.** Models hundreds to thousands of times smaller; pre-training on seven
+# thousand photographs of ten classes, fine-tuning on others of the same classes; at most 128 pixels.
+# Equal epochs are compared: for equal compute the larger sides would look less favourable.
 
 # %% [markdown]
 # ## Exercises
@@ -392,11 +373,10 @@ assert torch.allclose(resize(ramp, 4, 6)[:, 0], linear, atol=1e-6)
 # %% [markdown]
 # ### 3 · What a zero head protects (★★, 15 min)
 #
-# How large is the first gradient of the weights outside the head (the body) if the head is zero,
-# and if it is drawn at random? Write the function that returns the largest absolute value. It is
-# checked first on a model of two linear layers: input and body are 1, the logits 1 and −1, and the
-# first class is the right one, so that the gradient of the loss with respect to the body is
-# $-2 / (1 + e^2)$.
+# How large is the first gradient of the weights outside the head (the body) if the head is zero, and
+# if it is random? Write the function that returns the largest absolute value. It is checked first on
+# two linear layers: input and body are 1, the logits 1 and −1, and the first class is the right one,
+# so that the gradient of the loss with respect to the body is $-2 / (1 + e^2)$.
 #
 # <details><summary>Hint</summary><code>loss.backward()</code>, then the largest
 # <code>p.grad.abs()</code> over all parameters whose name does not begin with
@@ -462,13 +442,10 @@ assert np.allclose(small_solve(X, Y, 7.0), probes.ridge_weights(X, Y, [7.0])[:, 
 # %% [markdown]
 # ## Summary
 #
-# - Fine-tuning keeps all weights but the head, which is replaced by a linear layer at zero: the first
-#   loss is $\ln K$, and the first step changes the head alone.
+# - Fine-tuning keeps all weights but the head, which starts at zero: the first loss is $\ln K$.
 # - More patches need no new weights: position embeddings are interpolated in two dimensions.
 # - Compare resolutions each at its own learning rate, paired by the pre-trained model, and with a
-#   control trained from scratch.
-# - Few-shot accuracy is least squares on frozen features. Compare it with that of untrained features,
-#   not only with guessing.
+#   control from scratch; few-shot accuracy with that of untrained features.
 #
 # ## References
 #
