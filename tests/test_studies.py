@@ -75,14 +75,13 @@ def test_hyper_parameters_of_scaling_are_those_of_the_best_trials(study, preset)
 
 
 def test_fine_tuning_rates_of_transfer_are_those_of_the_best_trials():
-    for preset in ("quick", "full"):
-        tried = tables.trials("transfer", preset)
-        mean = tried.groupby(["model", "source", "target", "arm", "learning_rate"])["held_out_accuracy"].mean()
-        best = mean.groupby(level=["model", "source", "target", "arm"]).idxmax().map(lambda key: key[-1])
-        for config in table.runs("transfer", preset):
-            for name, arm, _, rates in run.finetunings(config):
-                if (config["model"], config["source"], name, arm) in best.index:
-                    assert rates == [best[config["model"], config["source"], name, arm]]
+    tried = tables.trials("transfer")
+    mean = tried.groupby(["model", "source", "target", "arm", "learning_rate"])["held_out_accuracy"].mean()
+    best = mean.groupby(level=["model", "source", "target", "arm"]).idxmax().map(lambda key: key[-1])
+    for config in table.runs("transfer", "full"):
+        for name, arm, _, rates in run.finetunings(config):
+            if (config["model"], config["source"], name, arm) in best.index:
+                assert rates == [best[config["model"], config["source"], name, arm]]
 
 
 def test_unknown_names_are_told_with_those_there_are():

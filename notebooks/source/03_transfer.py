@@ -11,29 +11,22 @@
 # later reviews put it: ViT fine-tunes to a new task in few epochs.
 #
 # Paper: §3.2, §4.1, Tables 2 and 4, Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021.
-# At `quick` two models × three seeds are pre-trained on synthetic images and fine-tuned on digits:
-# two to three minutes, once. The runs of `full`, on photographs, take hours and are committed.
+# Fine-tunings on photographs take hours and are committed; few-shot accuracy is measured live, in
+# seconds.
 
 # %% [markdown]
-# ## What you will learn
+# You will learn which weights of a pre-trained ViT are kept, how the same weights process more patches
+# than they were trained with, and what "few-shot accuracy" is in this paper.
 #
-# - which weights of a pre-trained ViT are kept, which are replaced, and why the new head starts at
-#   zero;
-# - how the same weights process more patches than they were trained with;
-# - what "few-shot accuracy" is in this paper: least squares, and no training;
-# - what a larger image is worth where it holds more detail, and where it does not.
-#
-# **Prerequisites.** Notebook 02 (training, ViT and BiT of matched compute); least squares.
-
-# %% [markdown]
-# The parameters.
+# **Prerequisites.** Notebook 02; least squares.
 
 # %% tags=["parameters"]
 PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# Imports.
+# Imports, and the pair of equal compute: `Lab-Ti` is a small ViT, `BiT-Lab-Ti` the ResNet of about
+# equal compute; the number after the slash is the patch size, or the stride that matches it.
 
 # %%
 import numpy as np
@@ -42,47 +35,30 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vitlab import claims, plots
-from vitlab.data.datasets import world_splits
+from vitlab import claims, plots, probes
+from vitlab.data import datasets
 from vitlab.data.loader import to_float
-from vitlab.data.world import World
-from vitlab import probes
 from vitlab.models import zoo
 from vitlab.models.adapt import resize_positions, with_new_head
 from vitlab.models.zoo import multiply_adds
 from vitlab.studies import run as functions
-from vitlab.studies import runner, tables
 from vitlab.studies import table as studies
+from vitlab.studies import tables
 from vitlab.studies.statistics import paired, summary
 
-
-# %% [markdown]
-# The pair of equal compute, what it is pre-trained on, and the target. `Lab-Ti` is a small ViT,
-# `BiT-Lab-Ti` the ResNet of about equal compute; the number after the slash is the patch size, or the
-# stride that matches it (notebook 00).
-
-# %%
-base, cases = (getattr(studies.preset("transfer", PRESET), name) for name in ("base", "cases"))
-config = base | cases[0]
-source, target, side = config["source"], config["targets"].split()[0], config["image_size"]
 study = claims.begin("03_transfer", PRESET, SEED)
-vit, bit = (case["model"] for case in cases[:2])
-train_set, test_set = (
-    functions.resized_target(target, part, side, config[f"n_{part}"]) for part in ("train", "test")
-)
-n_classes = len(train_set.classes)
+vit, bit = "Lab-Ti/8", "BiT-Lab-Ti/8"
+side, n_classes = 64, 10  # pixels in pre-training; classes of the target
 
 # %% [markdown]
 # ## Prediction
 #
 # **The paper** pre-trains at 224 pixels and fine-tunes at 384 and more: "it is often beneficial to
-# fine-tune at higher resolution" (§3.2). It gives no number for that alone. C21 was concluded by
-# reviews from Table 4's short fine-tunings.
+# fine-tune at higher resolution" (§3.2), without a number for that alone. C21 was concluded by reviews
+# from Table 4's short fine-tunings.
 #
-# **Here** the claims are judged on photographs: pre-trained at 64 pixels on photographs of
-# Imagenette, fine-tuned on other photographs of it at 64, 96 and 128 pixels, where a larger image
-# holds more detail. The live run asks the same of scanned digits of 8 × 8 pixels. Enlarged, they have
-# more patches, and no more detail. What do you expect of each?
+# **Here** both are judged on photographs of Imagenette: pre-trained at 64 pixels, fine-tuned on others
+# at 64, 96 and 128, where a larger image holds more detail. What do you expect?
 #
 # **Decision rules** (how to read them: notebook 00). **C08**, for the ViT: accuracy at twice the side
 # minus that at the side of pre-training is above 0, without which the claim is *not reproduced*; at
@@ -92,30 +68,31 @@ n_classes = len(train_set.classes)
 # %% [markdown]
 # ## Idea
 #
-# Six images of the world, and six of the target:
+# Sources of pre-training are photographs and 300 classes of the *world*, our synthetic images (notebook
+# 00). Six of these, and six digits, a target far from both:
 
 # %%
-painted = world_splits(World(image_size=side), 6, 0, 1).train
-pictures = [*painted.images, *train_set.images[:6]]
-captions = [s.classes[k] for s in (painted, train_set) for k in s.labels[:6]]
-alt = f"Six images of the world, then six of {target}, each over its class."
+world = datasets.world_splits(functions.pretraining_world(side), 6, 0, 1).train
+digits = functions.resized_target("digits", "train", side, 6)
+pictures = [p.permute(1, 2, 0).numpy() for p in (*world.images, *digits.images)]
+captions = [s.classes[k] for s in (world, digits) for k in s.labels]
+alt = "Six synthetic images of the world, then six scanned digits, each over its class."
 with plots.figure(study, "pictures", alt=alt, figsize=(9.5, 1.5)) as ax:
-    plots.plot_pictures({"": [p.permute(1, 2, 0).numpy() for p in pictures]}, ax, captions=captions)
-    ax.set_title(f"Six images of the world; six of the target, {target}")
+    plots.plot_pictures({"": pictures}, ax, captions=captions)
+    ax.set_title("Six images of the world; six of the target, digits")
 
 # %% [markdown]
 # ### A new head, at zero
 #
-# The whole head is replaced by a linear layer $W \in \mathbb{R}^{K \times D}$ whose weights are zero.
-# Every class then has the same logit: the first loss is $\ln K$, and the first gradient changes the
-# head alone. A randomly initialized head would pass gradients to the pre-trained weights before it
-# has learned anything.
+# The head is replaced by a linear layer $W \in \mathbb{R}^{K \times D}$ whose weights are zero. Every
+# class then has the same logit: the first loss is $\ln K$, and the first gradient changes the head
+# alone. A random head would pass gradients to the pre-trained weights before it has learned anything.
 #
 # ### More patches: interpolated position embeddings
 #
 # The patch size stays, so a larger image has more patches, and each needs a position embedding. The
-# pre-trained ones are arranged as a grid of $r \times r$ vectors and interpolated bilinearly to
-# $r' \times r'$, with corners aligned. Along each axis that is a multiplication by a small matrix:
+# grid of $r \times r$ pre-trained ones is interpolated bilinearly to $r' \times r'$, with corners
+# aligned. Along each axis that is a multiplication by a small matrix:
 #
 # $$W_{ai} = \max\big(0,\ 1 - |x_a - i|\big), \quad x_a = a\,\tfrac{r-1}{r'-1}, \qquad p'_{ab} = \sum_{ij} W_{ai} W_{bj}\, p_{ij}.$$
 
@@ -153,8 +130,8 @@ opened = new_task_in_the_open(model, n_classes, side // patch, 2 * side // patch
 assert opened.keys() == ours.state_dict().keys()
 for name, value in ours.state_dict().items():
     assert torch.allclose(opened[name], value, atol=1e-6)
-larger = to_float(functions.resized_target(target, "train", 2 * side, config["n_train"]).images[:8])
-loss = F.cross_entropy(ours(larger), train_set.labels[:8]).item()
+larger = functions.resized_target("digits", "train", 2 * side, 8)
+loss = F.cross_entropy(ours(to_float(larger.images)), larger.labels).item()
 print(f"position embeddings: {tuple(model.pos_embed.shape)} → {tuple(ours.pos_embed.shape)}")
 print(f"first loss {loss:.6f}, ln K = {np.log(n_classes):.6f}")
 assert abs(loss - np.log(n_classes)) < 1e-6
@@ -162,7 +139,7 @@ assert abs(loss - np.log(n_classes)) < 1e-6
 # %% [markdown]
 # ### What more patches cost
 #
-# Multiply-adds of a forward pass. Equal epochs are not equal compute:
+# Multiply-adds of a forward pass:
 
 # %%
 cost = pd.DataFrame(
@@ -179,14 +156,14 @@ cost.style.format(thousands=",", precision=2).hide()
 # %% [markdown]
 # ### Few-shot accuracy: least squares
 #
-# Nothing is trained by gradient descent. A few images of every class give features $X$ of the frozen
+# A few images of every class give features $X$ of the frozen
 # model and targets $Y \in \{-1, 1\}^{n \times K}$; the weights solve
 #
 # $$\min_W \lVert XW - Y \rVert^2 + \lambda \lVert W \rVert^2 \quad\Rightarrow\quad W = (X^\top X + \lambda I)^{-1} X^\top Y.$$
 #
 # The authors' published evaluator standardizes the features, appends a constant feature of 100 in
-# place of a bias, and takes $\lambda = 2^{10}$:
-
+# place of a bias, and takes $\lambda = 2^{10}$. The features are those of `lab`, a small ViT that was
+# pre-trained on photographs and has seen no digit, next to those of the same ViT untrained:
 
 # %%
 def few_shot_in_the_open(x, y, test_x, test_y, n_classes, ridge=2**10):
@@ -197,35 +174,40 @@ def few_shot_in_the_open(x, y, test_x, test_y, n_classes, ridge=2**10):
     return ((T @ W).argmax(1) == test_y).mean()
 
 
-train_x, train_y = probes.features(model, train_set)  # [N D], [N]
-test_x, test_y = probes.features(model, test_set)
-drawn = probes.draw(train_y.numpy(), n_classes, shots=5, seed=SEED)  # five of every class
-few = train_x.double().numpy()[drawn], train_y.numpy()[drawn]
-all_test = test_x.double().numpy(), test_y.numpy()
-open_accuracy = few_shot_in_the_open(*few, *all_test, n_classes)
-one_draw = probes.FewShot(shots=(5,), n_seeds=1)
-table = probes.few_shot(train_x, train_y, test_x, test_y, n_classes, one_draw, seed=SEED)
-accuracy = table["accuracy"].iloc[0]
-print(f"5 images per class, untrained ViT: {open_accuracy:.1%} here, {accuracy:.1%} by vitlab")
-assert open_accuracy == accuracy
+parts = [functions.resized_target("digits", part, 96, 200) for part in ("train", "test")]
+found = {}
+for weights in ("untrained", "pre-trained"):
+    lab = zoo.load("lab", untrained=weights == "untrained")
+    x, y = probes.features(lab.model, parts[0], prepare=lab.prepare)  # [N D], [N]
+    test_x, test_y = probes.features(lab.model, parts[1], prepare=lab.prepare)
+    rows = probes.few_shot(x, y, test_x, test_y, n_classes, probes.FewShot(shots=(5, 10)), SEED)
+    found[weights] = rows.groupby("shots")["accuracy"].mean()
+drawn = probes.draw(y.numpy(), n_classes, shots=5, seed=SEED)  # five of every class
+few, all_test = (x[drawn].double().numpy(), y[drawn].numpy()), (test_x.double().numpy(), test_y.numpy())
+assert few_shot_in_the_open(*few, *all_test, n_classes) == rows["accuracy"].iloc[0]  # as vitlab's
+shown = pd.DataFrame(found).T.rename(columns="{} images per class".format)
+assert (shown.loc["pre-trained"] > shown.loc["untrained"]).all()
+shown.rename_axis(columns=None).style.format("{:.1%}")
 
 # %% [markdown]
+# Mean of three draws. Features learned from photographs tell digits apart better than those of untrained
+# weights, which are themselves far above guessing, 10 %.
 # ### The recipe
 #
-# The row of Table 4 for small data sets, and ours. Our images and batches are smaller, and a training
-# sees far fewer images. The table gives learning rates for a batch of 512 throughout; those we try
-# all lie above Table 4's.
+# Table 4's row for small data sets, and ours. Learning rates are for a batch of 512.
 
 # %%
-lab = functions.lab_recipe(len(train_set), config["finetuning_batch"], config["epochs"], learning_rate=1.0)
+config = studies.runs("transfer", "full")[0]
+shape = (config["n_train"], config["finetuning_batch"], config["epochs"])
+lab = functions.lab_recipe(*shape, learning_rate=1.0)
 published = functions.TABLE_4
-tried = sorted(tables.trials("transfer", "quick")["learning_rate"].unique())
+tried = sorted(tables.trials("transfer")["learning_rate"].unique())
 columns = ["", "optimizer", "batch", "steps", "learning rates at batch 512", "decay"]
 columns += ["weight decay", "clip", "px"]
 theirs = (f"Table 4, {published.data}", "SGD, momentum 0.9", published.batch_size)
 theirs += (published.steps, ", ".join(map(str, published.learning_rates)), "cosine", 0.0, 1.0)
 name = f"{lab.optimizer.upper()}, momentum {lab.momentum}"
-our_row = (f"ours, {target}", name, lab.batch_size, lab.steps, ", ".join(map(str, tried)))
+our_row = ("ours, photographs", name, lab.batch_size, lab.steps, ", ".join(map(str, tried)))
 our_row += (lab.decay, lab.weight_decay, lab.grad_clip)
 both = [(*theirs, published.image_size), (*our_row, side)]
 pd.DataFrame(both, columns=columns).style.format(precision=1).hide()
@@ -233,48 +215,15 @@ pd.DataFrame(both, columns=columns).style.format(precision=1).hide()
 # %% [markdown]
 # ## Experiment
 #
-# One call. A run pre-trains one model with one seed and fine-tunes it at the same side; the ViT also
-# at 1.5 and 2 times that side (at `full` both families). The control trains on the target from the
-# untrained weights with which pre-training began. Every comparison has its own learning rate, chosen
-# in trials with seeds of their own; for the world as the source of `full` it was not tuned.
-
-# %% tags=["long"]
-table = runner.run("transfer", PRESET, SEED)
-takes = (tables.finals, tables.evaluations)
-runs, curves = (tables.of_pair(take(table), source, target) for take in takes)
-means = summary(runs, ["model", "arm", "image_size"])
-shown = means.assign(**{column: 100 * means[column] for column in ("mean", "low", "high")})
-shown.style.format(precision=1).hide()
-
-# %% [markdown]
-# Test accuracy in % after fine-tuning. The rows `scratch` are the controls. The effect of
-# pre-training is the difference, paired by seed:
-
-
-# %%
-def in_points(rows, *columns_and_arms):
-    """Differences in percentage points, a value for each seed, as an estimate."""
-    return claims.Estimate.of(100 * paired(rows, *columns_and_arms), "points")
-
-
-for name in (vit, bit):
-    effect = in_points(runs[runs["model"] == name], "arm", "1x", "scratch")
-    print(f"{name}, pre-trained − from scratch: {effect}")
-
-# %% [markdown]
-# In the live run pre-training is of no use: the digits are learned at least as well from scratch. On
-# photographs that is different:
+# A run pre-trains one model with one seed and fine-tunes it at the same side and at 1.5 and 2 times
+# that side. The control trains from the weights with which pre-training began. Learning rates were
+# chosen in trials with seeds of their own; for the world as the source they were not tuned.
 
 # %%
 by_full, where_from = tables.evidence("transfer"), tables.about("transfer")
 print(where_from)
-SOURCES, TARGETS, MODELS = ("imagenette", "world-300"), ("imagenette", "cifar10"), ("Lab-Ti/8", "BiT-Lab-Ti/8")
-
-
-def on_photographs(rows):
-    """The rows that decide both claims: of the first source and the first target of `full`."""
-    return tables.of_pair(rows, SOURCES[0], TARGETS[0])
-
+SOURCES, TARGETS = ("imagenette", "world-300"), ("imagenette", "cifar10")
+full_runs, full_curves = tables.finals(by_full), tables.evaluations(by_full)
 
 # %% [markdown]
 # ## Figures
@@ -285,8 +234,7 @@ def on_photographs(rows):
 # and fine-tuned on the same photographs. A thin line is one pre-trained model.
 
 # %%
-full_runs, full_curves = (take(by_full) for take in takes)
-alt = "Runs of full: test accuracy on photographs against the side in fine-tuning, a thin line "
+alt = "Test accuracy on photographs against the side in fine-tuning, a thin line "
 alt += "for each seed, means with 95 % intervals; a panel for each source of pre-training."
 shape = {"figsize": (6.0 * len(SOURCES), 4.2), "squeeze": False, "sharey": True}
 with plots.figure(study, "full", 1, len(SOURCES), alt=alt, **shape) as axes:
@@ -297,8 +245,8 @@ with plots.figure(study, "full", 1, len(SOURCES), alt=alt, **shape) as axes:
     axes[0, 0].figure.suptitle(where_from)
 
 # %% [markdown]
-# The thin lines rise together: a larger side helps nearly every seed. What pre-training was worth at
-# 64 pixels, also with CIFAR-10 as the target:
+# The thin lines rise together: a larger side helps nearly every seed. What pre-training was worth at 64
+# pixels:
 
 # %%
 at_side = full_runs[full_runs["arm"].isin(["1x", "scratch"])]
@@ -315,11 +263,10 @@ with plots.figure(study, "full_sources", 1, len(panels), alt=alt, **shape) as ax
         ax.set_title(f"Fine-tuned on {name} at 64 px")
 
 # %% [markdown]
-# Photographs are the better pre-training for photographs. And how soon is fine-tuning done, which C21
-# is about?
+# Photographs are the better pre-training for photographs. How soon is fine-tuning done (C21)?
 
 # %%
-of_photographs = on_photographs(full_curves)
+of_photographs = tables.of_pair(full_curves, SOURCES[0], TARGETS[0])
 full_1x = of_photographs[of_photographs["arm"] == "1x"]
 alt = "Runs of full: test accuracy on photographs by epoch of fine-tuning for ViT and BiT, and "
 alt += "the same as a share of the final accuracy, with a line at 90 %. Bands for 95 % "
@@ -334,181 +281,36 @@ with plots.figure(study, "full_epochs", 1, 2, alt=alt, figsize=(9.8, 4.0)) as (l
 # %% [markdown]
 # In points, paired by seed:
 
-
 # %%
-def in_words(rows, model):
+PAIRS = {"1.5x − 1x": ("1.5x", "1x"), "2x − 1x": ("2x", "1x"), "1x − from scratch": ("1x", "scratch")}
+
+
+def gains(rows):
     """Paired differences of one model, source and target, in words."""
-    rows = rows[rows["model"] == model]
-    pairs = {"1.5x − 1x": ("1.5x", "1x"), "2x − 1x": ("2x", "1x"), "1x − from scratch": ("1x", "scratch")}
-    found = {name: paired(rows, "arm", *arms) for name, arms in pairs.items()}
-    return {k: str(claims.Estimate.of(100 * v, "points")) for k, v in found.items() if len(v)}
+    found = {name: 100 * paired(rows, "arm", *arms) for name, arms in PAIRS.items()}
+    return {name: str(claims.Estimate.of(each)) if len(each) else "–" for name, each in found.items()}
 
 
-for name, on in ((name, on) for name in SOURCES for on in TARGETS):
-    for model in MODELS:
-        print(f"{name} → {on}, {model}: {in_words(tables.of_pair(full_runs, name, on), model)}")
+cells = [(source, target, model) for source in SOURCES for target in TARGETS for model in (vit, bit)]
+words = [gains(tables.of_pair(full_runs, *cell[:2]).query("model == @cell[2]")) for cell in cells]
+pd.DataFrame(words, pd.MultiIndex.from_tuples(cells, names=["source", "target", "model"]))
 
 # %% [markdown]
-# To the ViT, photographs are worth nearly three times as much on Imagenette as the world of 300
-# synthetic classes, and hardly more on CIFAR-10, whose 32 pixels are enlarged. To the ResNet they are
-# worth at least as much, and this world nothing: in equally many samples it has learned the 300
-# classes badly. A larger side helps both families after either pre-training.
-
-# %% [markdown]
-# ### Resolution, in the live run
-
-# %%
-larger_or_equal = runs[runs["arm"] != "scratch"]
-alt = "Test accuracy against the side of the image in fine-tuning: a thin line for each seed, the "
-alt += "mean with its 95 % interval beside it, ViT in blue, BiT in vermilion."
-with plots.figure(study, "resolution", alt=alt, figsize=(6.8, 4.0)) as ax:
-    plots.plot_resolutions(larger_or_equal, means[means["arm"] != "scratch"], ax, patch)
-    ax.set_title(f"{PRESET}: pre-trained on {source} at {side} px, fine-tuned on {target}")
-
-# %% [markdown]
-# In the live run no rise is common to the seeds: an enlarged scan brings patches, but no detail.
+# To the ViT, photographs are worth nearly three times as much on Imagenette as the world, and hardly
+# more on CIFAR-10, whose 32 pixels are enlarged. To the ResNet this world is worth nothing: in equally
+# many samples it has learned the 300 classes badly. A larger side helps both families after either
+# pre-training.
 #
-# ### The learning rate
-
-# %%
-trials = tables.transfer_trials(table, PRESET)
-trials = trials[(trials["source"] == source) & trials["target"].isin(trials["target"].head(1))]
-alt = "Held-out accuracy against the learning rate of fine-tuning, a line for each model and "
-alt += "resolution, dashed from scratch; the best rates are ringed, the paper's shaded."
-span = (min(published.learning_rates), max(published.learning_rates))
-shape = {"figsize": (9.8, 4.0), "sharey": True}
-with plots.figure(study, "learning_rates", 1, 2, alt=alt, **shape) as axes:
-    for ax, name in zip(axes, (vit, bit), strict=True):
-        plots.plot_rates(trials[trials["model"] == name], ax, span)
-        ax.set_title(name)
-    axes[1].set_ylabel("")
-
-# %% [markdown]
-# The trials by which the rates of the live run were chosen, on held-out training images; the best
-# rate of every line is ringed. The ViT stops training at lower rates than BiT. The paper's rates,
-# shaded, are for more steps and larger batches.
-#
-# ### Epochs
-
-# %%
-at_1x = curves[curves["arm"].isin(["1x", "scratch"])]
-alt = "Left: test accuracy by epoch of fine-tuning for ViT and BiT, from pre-trained weights and "
-alt += "from scratch. Right: the same as a share of the final accuracy, with a line at 90 %. Bands "
-alt += "for 95 % intervals over the seeds."
-with plots.figure(study, "epochs", 1, 2, alt=alt, figsize=(9.8, 4.0)) as (left, right):
-    plots.plot_epochs(at_1x, left)
-    plots.plot_epochs(at_1x[at_1x["arm"] == "1x"], right, y="share")
-    right.axhline(0.9, color=plots.MUTED, linestyle="--", linewidth=1.2)
-    left.set_title("Accuracy")
-    right.set_title("Share of the final accuracy")
-
-# %% [markdown]
-# Left: the effect of pre-training is the distance between a solid line and the dashed one of its
-# colour. Right: C21 asks for the values at the second epoch. (All points of a seed belong to one
-# training, whose learning rate decays to zero at its last epoch.)
-#
-# ### Few images, frozen features
-
-# %%
-of_each = ["target", "model", "weights"]
-frozen_rows = (tables.transfer_frozen(table, kind) for kind in ("few shot", "probe"))
-few, probe = (rows[rows["source"] == source] for rows in frozen_rows)
-few = summary(few, [*of_each, "shots"], "accuracy")
-targets = list(few["target"].unique())
-words = {"world": "the world's other classes"}
-alt = "Few-shot accuracy against images per class, pre-trained weights as full lines and "
-alt += "untrained ones dashed, on the target and on the other classes of the world; chance in grey."
-shape = {"figsize": (4.9 * len(targets), 4.0), "squeeze": False}
-with plots.figure(study, "few_shot", 1, len(targets), alt=alt, **shape) as axes:
-    for ax, name in zip(axes[0], targets, strict=True):
-        plots.plot_few_shots(few[few["target"] == name], ax, chance=1 / n_classes)
-        ax.set_title(f"Target: {words.get(name, name)}")
-
-# %% [markdown]
-# The same weights on two targets; the grey line is chance. On classes that resemble those of
-# pre-training its features are better than untrained ones. On the digits they are worse: pre-training
-# discards what does not help to tell its own classes apart, and random features keep some of it. In
-# numbers, with the linear probe (logistic regression on all training images):
-
-# %%
-probe = summary(probe, of_each, "accuracy")
-both = pd.concat([few, probe.assign(shots="probe, all images")])
-percent = 100 * both[["mean", "low", "high"]]
-both["accuracy"] = [f"{mean:.1f} [{low:.1f}, {high:.1f}]" for mean, low, high in percent.to_numpy()]
-both.pivot(index=of_each, columns="shots", values="accuracy")
-
-# %% [markdown]
 # ## Verdict
-#
-# From the committed runs on photographs; what this run says of the digits stands under it.
 
 # %%
-live = {}
-for arm in ("2x", "1.5x"):
-    gain = paired(runs[runs["model"] == vit], "arm", arm, "1x")
-    live |= {f"ViT's accuracy at {arm} − at 1x": claims.Estimate.of(100 * gain, "points")} if len(gain) else {}
-claims.show(study, "C08", live=live)
-second = curves[(curves["epoch"] == 2) & (curves["arm"] == "1x") & (curves["model"] == vit)]
-claims.show(study, "C21", live={"share after 2 epochs": claims.Estimate.of(100 * second["share"], "%")})
-if PRESET == "smoke":
-    print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
+claims.show(study, "C08")
+claims.show(study, "C21")
 
 # %% [markdown]
-# ### What is pre-training on the world worth?
-#
-# `world_classes` pre-trains both families on worlds of 10, 100 and 1,000 classes, for equally many
-# samples, and evaluates on real images: *10-shot* on frozen features, and *fine-tuned* on 5,000
-# images of CIFAR-10 or the 1,437 training images of the digits. For "untrained" weights the latter is
-# training from scratch.
-
-# %%
-worth, where_from = tables.evidence("world_classes"), tables.about("world_classes")
-real = tables.by_classes(worth).query("target != 'world'")
-panels = list(real.groupby(["target", "measure"], sort=False))
-alt = "Accuracy on real images by the number of classes of pre-training, untrained weights "
-alt += "first; a panel for each set and measure, with intervals."
-shape = {"figsize": (4.8 * len(panels), 4.0), "squeeze": False}
-with plots.figure(study, "pretrainings", 1, len(panels), alt=alt, **shape) as axes:
-    for ax, ((on, measure), rows) in zip(axes[0], panels, strict=True):
-        plots.plot_cases(summary(rows, ["model", "weights"], "accuracy"), ax, "weights", "model")
-        ax.set_title(f"{on}, {measure}")
-    axes[0, 0].figure.suptitle(where_from)
-
-# %% [markdown]
-# What pre-training is worth, in points: accuracy after it minus that of untrained weights.
-
-
-# %%
-def gain(values):
-    return str(claims.Estimate.of(100 * values)).split(", n = ")[0]
-
-
-real["family"] = real["model"].map(plots.family)
-of_seed = ["target", "measure", "family", "seed"]
-gains = real.pivot(index=of_seed, columns="weights", values="accuracy")[real["weights"].unique()]
-gains = gains.sub(gains.pop("untrained"), axis=0).groupby(level=of_seed[:-1])
-gains.agg(gain).rename_axis(columns=None)
-
-# %% [markdown]
-# A hundred classes are worth most on CIFAR-10, fine-tuned more to the ResNet than to the ViT. On the
-# digits little is to be gained: from scratch the ResNet is nearly always right. After a thousand
-# classes the ResNet ends below training from scratch: at the learning rate that was chosen for a
-# hundred it has hardly begun to learn them. Accuracy on held-out images of the classes of
-# pre-training:
-
-# %%
-own = tables.accuracies(worth).groupby(["model", "n_classes"])[["test_accuracy"]].mean()
-(100 * own).unstack().style.format("{:.1f} %")
-
-# %% [markdown]
-# **How we differ from the paper.**
-#
-# - Models hundreds to thousands of times smaller.
-# - Pre-training on seven thousand photographs of ten classes instead of millions of thousands of
-#   classes; fine-tuning on others of the same classes.
-# - 64 pixels in pre-training and at most 128 in fine-tuning.
-# - Equal epochs are compared. Twice the side takes four to six times the compute; for equal compute
-#   the larger sides would look less favourable.
+# **How we differ from the paper.** Models hundreds to thousands of times smaller; pre-training on seven
+# thousand photographs of ten classes, fine-tuning on others of the same classes; at most 128 pixels.
+# Equal epochs are compared: for equal compute the larger sides would look less favourable.
 
 # %% [markdown]
 # ## Exercises
@@ -571,11 +373,10 @@ assert torch.allclose(resize(ramp, 4, 6)[:, 0], linear, atol=1e-6)
 # %% [markdown]
 # ### 3 · What a zero head protects (★★, 15 min)
 #
-# How large is the first gradient of the weights outside the head (the body) if the head is zero,
-# and if it is drawn at random? Write the function that returns the largest absolute value. It is
-# checked first on a model of two linear layers: input and body are 1, the logits 1 and −1, and the
-# first class is the right one, so that the gradient of the loss with respect to the body is
-# $-2 / (1 + e^2)$.
+# How large is the first gradient of the weights outside the head (the body) if the head is zero, and
+# if it is random? Write the function that returns the largest absolute value. It is checked first on
+# two linear layers: input and body are 1, the logits 1 and −1, and the first class is the right one,
+# so that the gradient of the loss with respect to the body is $-2 / (1 + e^2)$.
 #
 # <details><summary>Hint</summary><code>loss.backward()</code>, then the largest
 # <code>p.grad.abs()</code> over all parameters whose name does not begin with
@@ -641,13 +442,10 @@ assert np.allclose(small_solve(X, Y, 7.0), probes.ridge_weights(X, Y, 7.0), atol
 # %% [markdown]
 # ## Summary
 #
-# - Fine-tuning keeps all weights but the head, which is replaced by a linear layer at zero: the first
-#   loss is $\ln K$, and the first step changes the head alone.
+# - Fine-tuning keeps all weights but the head, which starts at zero: the first loss is $\ln K$.
 # - More patches need no new weights: position embeddings are interpolated in two dimensions.
 # - Compare resolutions each at its own learning rate, paired by the pre-trained model, and with a
-#   control trained from scratch.
-# - Few-shot accuracy is least squares on frozen features. Compare it with that of untrained features,
-#   not only with guessing.
+#   control from scratch; few-shot accuracy with that of untrained features.
 #
 # ## References
 #

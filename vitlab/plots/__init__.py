@@ -20,12 +20,10 @@ from vitlab.plots.curves import (
     plot_compute_scaling,
     plot_data_scaling,
     plot_epochs,
-    plot_few_shots,
     plot_forward_times,
     plot_heads_by_length,
     plot_histories,
     plot_learning,
-    plot_rates,
     plot_resolutions,
     plot_schedules,
     plot_shapes,
@@ -34,7 +32,6 @@ from vitlab.plots.curves import (
     plot_who_wins,
 )
 from vitlab.plots.pictures import (
-    plot_confusion,
     plot_corruption,
     plot_cost,
     plot_differences,

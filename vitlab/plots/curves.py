@@ -132,12 +132,10 @@ def name_ends(ax: Axes) -> None:
                     va="center", fontsize=9)  # fmt: skip
 
 
-def plot_training_curves(table: pd.DataFrame, ax: Axes, x: str = "samples") -> Axes:
-    """Draw accuracy while training (Table 3) over `x`, samples or seconds: columns model, seed, step, test_accuracy."""
-    words, unit = {"samples": ("training images seen (thousands)", 1000), "seconds": ("training time (s)", 1)}[x]
-    mean = table.groupby(["model", "step"])[x].transform("mean")
-    plot_curves(table.assign(**{x: mean / unit}), ax, x=x, y="test_accuracy", bounds=(0, 1))
-    ax.set(xlabel=words, xlim=(0, None))
+def plot_training_curves(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw accuracy while training (Table 3): columns model, seed, samples, test_accuracy."""
+    plot_curves(table.assign(samples=table["samples"] / 1000), ax, x="samples", y="test_accuracy", bounds=(0, 1))
+    ax.set(xlabel="training images seen (thousands)", xlim=(0, None))
     accuracy_axis(ax)
     name_ends(ax)
     return ax
@@ -281,39 +279,6 @@ def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes, patch_si
     ax.set_xlabel("image side in fine-tuning")
     accuracy_axis(ax, cut=True)
     ax.legend(loc="best")
-    return ax
-
-
-def plot_few_shots(means: pd.DataFrame, ax: Axes, chance: float) -> Axes:
-    """Draw accuracy by images per class (shots), for each model and weights, those not "pre-trained" dashed (§4.1)."""
-    named = labels(means["model"])
-    for i, ((model, weights), rows) in enumerate(means.groupby(["model", "weights"], sort=False)):
-        line = {"linestyle": "-"} if weights == "pre-trained" else {"linestyle": "--", "fillstyle": "none"}
-        x = rows["shots"] * 1.04 ** (i - 1.5)  # next to each other, so that no interval hides another
-        plot_points(ax, x, rows, FAMILIES[family(model)], f"{named[model]}, {weights}", **line)
-    ax.axhline(chance, color=MUTED, linewidth=1.0, zorder=1)
-    log_ticks(ax, means["shots"])
-    ax.set_xlabel("images per class (number, log scale)")
-    accuracy_axis(ax, "few-shot accuracy (%)", cut=True)
-    ax.legend(loc="upper left", fontsize=9)
-    return ax
-
-
-def plot_rates(trials: pd.DataFrame, ax: Axes, published: tuple[float, float]) -> Axes:
-    """Draw held_out_accuracy by learning_rate, a line per model and arm, the best ringed; Table 4's range is shaded."""
-    ax.axvspan(*published, color=MUTED, alpha=0.2, linewidth=0, label="Table 4's learning rates")
-    dashes = {"scratch": (4, 2), "1.5x": (5, 1.5, 1, 1.5), "2x": (1, 1.5)}
-    trials = trials.assign(line=trials["model"].map(labels(trials["model"])) + ", " + trials["arm"])
-    each = zip(trials["line"], trials["model"], trials["arm"], strict=True)
-    looks = {line: (*FAMILIES[family(model)], dashes.get(arm, "")) for line, model, arm in each}
-    plot_curves(trials, ax, x="learning_rate", y="held_out_accuracy", hue="line", looks=looks, errorbar=None)
-    for line, rows in trials.groupby("line"):
-        mean = rows.groupby("learning_rate")["held_out_accuracy"].mean()
-        ax.plot(mean.idxmax(), mean.max(), color=looks[line][0], **RING)
-    ax.set_xscale("log")
-    ax.set_xlabel("learning rate for a batch of 512 (log scale)")
-    accuracy_axis(ax, "held-out accuracy (%)")
-    ax.legend(fontsize=8, handlelength=4)
     return ax
 
 

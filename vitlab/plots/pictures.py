@@ -246,22 +246,6 @@ def plot_differences(data: pd.DataFrame, tolerance: float, ax: Axes) -> Axes:
     return ax
 
 
-def plot_confusion(counts: np.ndarray, classes: Sequence[str], ax: Axes) -> Axes:
-    """Draw `counts` [true, predicted] of images in % of each row; pale on the diagonal, for mistakes are to be seen."""
-    shares = 100 * counts / counts.sum(axis=1, keepdims=True).clip(min=1)
-    wrong = np.where(np.eye(len(counts), dtype=bool), 0.0, shares)
-    ax.imshow(wrong, cmap="Oranges", vmin=0, vmax=max(1.0, 1.6 * wrong.max()))
-    for (row, column), share in np.ndenumerate(shares):
-        if round(share):
-            colour = MUTED if row == column else "black"
-            ax.text(column, row, f"{share:.0f}", ha="center", va="center", fontsize=9, color=colour)
-    ax.set_xticks(range(len(classes)), classes)
-    ax.set_yticks(range(len(classes)), classes)
-    ax.grid(False)
-    ax.set(xlabel="predicted class", ylabel="true class (rows sum to 100 %)")
-    return ax
-
-
 def plot_probabilities(
     names: Sequence[str], seen: Float[np.ndarray, " K"], left: Float[np.ndarray, " K"], ax: Axes
 ) -> Axes:

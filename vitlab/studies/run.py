@@ -162,37 +162,33 @@ def _frozen(
 
 # --- scaling (§4.3, §4.4) ---------------------------------------------------------------------------------------------
 def scaling(config: Config) -> Rows:
-    """Train a model on images of the world and evaluate it; without training images, evaluate it as it was drawn.
+    """Train a model on images of the world and evaluate it, frozen and fine-tuned as well.
 
     Rows of kind "outcome", "history", "few shot", "probe", "fine-tuned".
     """
     side, seed, made = config["image_size"], config["seed"], world_of(config, config["cue"])
     model = zoo.create(config["model"], n_classes=made.n_classes, image_size=side, seed=seed).to(default_device())
-    rows: Rows = []
-    if config["n_train"]:
-        recipe = recipe_of(config)
-        counts = (config["n_train"], config["n_validation"], config["n_test"])
-        splits = world_splits(made, *counts, draw=seed, n_seen=recipe.samples)
-        history = [untrained_row(model, splits.validation)]
-        feed = batches(splits.train, recipe.batch_size, seed, default_device())
-        history += train(model, feed, recipe, validation=splits.validation)
-        best = max(history[1:], key=lambda row: row["val_accuracy"])  # the first of several that are equal
-        kept = history[-1] if recipe.patience is None else best  # without patience, training keeps the last weights
-        few = subset(splits.train, torch.arange(min(len(splits.train), config["n_validation"])))
-        rows.append(
-            {
-                "kind": "outcome",
-                "test_accuracy": evaluate(model, splits.test)["accuracy"],
-                "validation_accuracy": kept["val_accuracy"],
-                "train_accuracy": evaluate(model, few)["accuracy"],  # on at most n_validation images
-                "best_step": kept["step"],
-                "last_step": history[-1]["step"],
-                "flops": history[-1]["flops"],  # of the training, up to its end
-                "seconds": history[-1]["seconds"],
-            }
-        )
-        names = ("step", "samples", "seconds", "train_loss", "val_loss", "val_accuracy")
-        rows += [{"kind": "history"} | {name: row[name] for name in names if name in row} for row in history]
+    recipe = recipe_of(config)
+    counts = (config["n_train"], config["n_validation"], config["n_test"])
+    splits = world_splits(made, *counts, draw=seed, n_seen=recipe.samples)
+    history = [untrained_row(model, splits.validation)]
+    feed = batches(splits.train, recipe.batch_size, seed, default_device())
+    history += train(model, feed, recipe, validation=splits.validation)
+    best = max(history[1:], key=lambda row: row["val_accuracy"])  # the first of several that are equal
+    kept = history[-1] if recipe.patience is None else best  # without patience, training keeps the last weights
+    few = subset(splits.train, torch.arange(min(len(splits.train), config["n_validation"])))
+    outcome = {
+        "test_accuracy": evaluate(model, splits.test)["accuracy"],
+        "validation_accuracy": kept["val_accuracy"],
+        "train_accuracy": evaluate(model, few)["accuracy"],  # on at most n_validation images
+        "best_step": kept["step"],
+        "last_step": history[-1]["step"],
+        "flops": history[-1]["flops"],  # of the training, up to its end
+        "seconds": history[-1]["seconds"],
+    }
+    rows: Rows = [{"kind": "outcome"} | outcome]
+    names = ("step", "samples", "seconds", "train_loss", "val_loss", "val_accuracy")
+    rows += [{"kind": "history"} | {name: row[name] for name in names if name in row} for row in history]
     how_frozen = FewShot(shots=(10,)), (1e-3, 1e-2, 0.1)
     for name in dict.fromkeys((OTHER_CLASSES, *config["real"].split())):
         about = side, config["n_frozen"], config["difficulty"]

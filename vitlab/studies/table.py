@@ -195,16 +195,6 @@ _study(
         5,
     ),
 )
-_study(
-    "world_classes",
-    "scaling",
-    "pre-training on synthetic worlds of more and more classes, then real images; n_train 0: none (§4.1, Table 5)",
-    full=Preset(
-        _AT_FULL | _ON_REAL | {"eval_every": 500, "patience": None, "finetuning_steps": 780},
-        _grid(_cases("n_classes n_train", (1_000, 256_000), (100, 256_000), (10, 256_000), (10, 0)), _PAIR),
-        5,
-    ),
-)
 
 # --- design choices (App. D; C09, C16 to C19) -------------------------------------------------------------------------
 _DESIGN = {"image_size": 32, "optimizer": "adam", "weight_decay": 0.1, "precision": "bf16", "difficulty": 0.5}
@@ -373,19 +363,20 @@ _WORLD = _grid(
 )
 
 
-def _curves(seeds: int, digits: Config, world: Config) -> Preset:
-    cases = _grid(_WORLD, (world,)) + _grid(_DIGITS, (digits,))  # the long runs first
-    return Preset({"precision": "fp32", "tuning": False}, cases, seeds)
-
-
+_CURVES = {"precision": "fp32", "tuning": False}
 _FEW = {"steps": 6, "batch_size": 16, "warmup_steps": 2, "eval_every": 3, "n_train": 64}
 _study(
     "training_curves",
     "curves",
     "training curves of the three families on the digits and the world (§4.1, Table 3)",
-    smoke=_curves(2, _FEW, _FEW | {"n_test": 60}),
-    quick=_curves(3, {"steps": 400, "warmup_steps": 40}, {"steps": 270, "warmup_steps": 27, "eval_every": 27}),
-    full=_curves(5, {"steps": 600, "warmup_steps": 60}, {"steps": 450, "warmup_steps": 45, "eval_every": 45}),
+    smoke=Preset(_CURVES, _grid(_WORLD, (_FEW | {"n_test": 60},)) + _grid(_DIGITS, (_FEW,)), 2),
+    quick=Preset(_CURVES, _grid(_DIGITS[:2], ({"steps": 400, "warmup_steps": 40},)), 1),
+    full=Preset(
+        _CURVES,
+        _grid(_WORLD, ({"steps": 450, "warmup_steps": 45, "eval_every": 45},))  # the long runs first
+        + _grid(_DIGITS, ({"steps": 600, "warmup_steps": 60},)),
+        5,
+    ),
 )
 _SUBSETS = [("cifar10", n) for n in (500, 2_000, 8_000, 49_000)] + [("digits", n) for n in (100, 400, 1_300)]
 _study(
@@ -411,8 +402,6 @@ def _finetunings(target: str, *rates: str) -> Config:
 
 _TRANSFER = {"epochs": 6, "finetuning_batch": 32, "n_near": 1_000, "n_test": 2_000}
 _TRANSFER_SMOKE = _TRANSFER | {"source": "world", "targets": "digits", "difficulty": 1.0, "precision": "fp32"}
-_TRANSFER_QUICK = _TRANSFER_SMOKE | {"steps": 200, "batch_size": 128, "warmup_steps": 20, "image_size": 32}
-_TRANSFER_QUICK |= {"n_source": 10_000, "n_train": 1_000}
 _TRANSFER_SMOKE |= {"steps": 4, "batch_size": 16, "warmup_steps": 1, "image_size": 16, "n_source": 64, "epochs": 2}
 _TRANSFER_SMOKE |= {"n_train": 400, "n_test": 100, "n_near": 300, "finetuning_batch": 100}
 _TRANSFER_FULL = _TRANSFER | {"targets": "imagenette cifar10", "steps": 1_500, "batch_size": 64, "warmup_steps": 75}
@@ -429,14 +418,6 @@ _study(
     "imagenette",
     "cifar10",
     smoke=Preset(_TRANSFER_SMOKE | _finetunings("digits", "1.0 3.0", "1.0", "1.0", "1.0"), _FROM_WORLD, 2),
-    quick=Preset(
-        _TRANSFER_QUICK,
-        (
-            _FROM_WORLD[0] | _finetunings("digits", "1.0", "3.0", "3.0", "1.0"),
-            _FROM_WORLD[1] | _finetunings("digits", "3.0", "", "", "1.0"),
-        ),
-        3,
-    ),
     full=Preset(
         _TRANSFER_FULL,
         (

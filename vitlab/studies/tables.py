@@ -114,17 +114,6 @@ def by_world(rows: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(world=runs["cue"] + ", " + runs["n_classes"].astype(int).map("{:,} classes".format))
 
 
-def by_classes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy of `world_classes` on real images: model, weights ("untrained", or the number of classes), seed, target,
-    measure ("10-shot" or "fine-tuned": from scratch where the weights are untrained), accuracy (0…1)."""
-    parts = {"10-shot": few_shots(rows), "fine-tuned": fine_tuned(rows)}
-    found = pd.concat([each.assign(measure=measure) for measure, each in parts.items()], ignore_index=True)
-    classes = found["n_classes"].astype(int).map("{:,} classes".format)
-    found["weights"] = classes.where(found["n_train"] > 0, "untrained")
-    found = found.assign(trained=found["n_train"] > 0).sort_values(["trained", "n_classes"], kind="stable")
-    return found[["model", "weights", "seed", "target", "measure", "accuracy"]]
-
-
 # --- design -----------------------------------------------------------------------------------------------------------
 def targets_averaged(rows: pd.DataFrame) -> pd.DataFrame:
     """Runs of `resnet_optimizers`, one row each, with `fine_tuned` the mean over targets, as Table 7's last line."""
@@ -174,14 +163,6 @@ def curve_ends(rows: pd.DataFrame) -> pd.DataFrame:
     return curves(rows).groupby(_CURVES, sort=False).tail(1).reset_index(drop=True)
 
 
-def confusion(rows: pd.DataFrame, data: str, model: str, n_classes: int = 10) -> np.ndarray:
-    """Numbers of test images [true class, predicted class], summed over the seeds."""
-    found = rows[(rows["kind"] == "confusion") & (rows["data"] == data) & (rows["model"] == model)]
-    counts = np.zeros((n_classes, n_classes), dtype=int)
-    np.add.at(counts, (found["label"].astype(int), found["predicted"].astype(int)), found["count"].astype(int))
-    return counts
-
-
 def mistakes(rows: pd.DataFrame, data: str, model: str) -> pd.DataFrame:
     """Test images that a model got wrong (the first thirty of every seed): seed, image (index), label, predicted."""
     columns = ["seed", "image", "label", "predicted"]
@@ -220,23 +201,6 @@ def finals(rows: pd.DataFrame) -> pd.DataFrame:
 def of_pair(rows: pd.DataFrame, source: str, target: str) -> pd.DataFrame:
     """The rows of one source and one target, with the control from scratch on that target."""
     return rows[rows["source"].isin([source, "scratch"]) & (rows["target"] == target)].reset_index(drop=True)
-
-
-def transfer_trials(rows: pd.DataFrame, preset: str = "quick") -> pd.DataFrame:
-    """Learning rates tried in fine-tuning: model, source, target, arm, seed, learning_rate, held_out_accuracy; the
-    committed trials where the runs tried one rate only."""
-    columns = ["model", "source", "target", "arm", "seed", "learning_rate", "held_out_accuracy"]
-    found = rows[rows["kind"] == "trial"]
-    if found.empty:
-        return trials("transfer", "full" if preset == "full" else "quick").reindex(columns=columns)
-    return found.drop(columns="learning_rate").rename(columns={"rate": "learning_rate"})[columns].reset_index(drop=True)
-
-
-def transfer_frozen(rows: pd.DataFrame, kind: str = "few shot") -> pd.DataFrame:
-    """Accuracy of frozen features in `transfer`, "few shot" (mean of the draws, by shots) or "probe": target, model,
-    source, seed, weights ("pre-trained", "untrained"), shots, accuracy."""
-    columns = ["target", "model", "source", "seed", "weights", *(["shots"] if kind == "few shot" else [])]
-    return rows[rows["kind"] == kind].groupby(columns, sort=False)["accuracy"].mean().reset_index()
 
 
 def masked_finals(rows: pd.DataFrame) -> pd.DataFrame:
