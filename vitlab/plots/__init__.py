@@ -22,7 +22,6 @@ from vitlab.plots.curves import (
     plot_data_scaling,
     plot_epochs,
     plot_few_shots,
-    plot_forward_times,
     plot_heads_by_length,
     plot_histories,
     plot_learning,
@@ -57,7 +56,6 @@ from vitlab.plots.weights import (
     plot_maps,
     plot_measure_by_photographs,
     plot_measures,
-    plot_resize_differences,
     plot_similarity_curves,
     plot_similarity_grid,
 )

@@ -4,12 +4,9 @@ from vitlab.widgets.controls import Explorer, choice, read_picture
 from vitlab.widgets.explorers import (
     data_sizes,
     distance_modes,
-    head_rates,
     masking,
     occlusion,
     patch_sizes,
-    position_kinds,
-    position_resizing,
     rollout_variants,
     worlds,
 )
