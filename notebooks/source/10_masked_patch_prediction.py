@@ -10,14 +10,11 @@
 # **A ViT can learn from photographs without labels: half of the patches are corrupted, and the model
 # predicts what was there. While it learns to, its heads learn where the neighbours are.**
 #
-# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.6, App. B.1.2; §4.5 for what is
-# measured on the way. Claim C15. At `quick` one training on crops of three photographs: a minute,
-# once. The runs of `full`, on Imagenette and CIFAR-10, take hours and are committed.
-
-# %% [markdown]
-# You will learn what the paper hides and what it lets the model predict; how to check such an
-# objective by losses that are known; and when heads become local. **Prerequisites**: notebooks 01
-# (the model) and 02 (training); 07 and 08 for the two measures.
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, §4.6, App. B.1.2. Claim C15.
+# At `quick` one training on crops of three photographs: a minute, once. The runs of `full`, on
+# Imagenette and CIFAR-10, take hours and are committed.
+#
+# **Prerequisites**: notebooks 01 (the model), 02 (training); 07 and 08 for the two measures.
 
 # %% [markdown]
 # `TARGET` is what is predicted: `"mean-colour"` (the paper's choice), `"downsized"` or `"pixels"`.
@@ -67,9 +64,7 @@ study = claims.begin(NAME, PRESET, SEED, target=TARGET, masked=MASKED)
 # photographs of ten classes. Before that one learns nothing (*scratch*), three predict hidden patches
 # of the same photographs, and two learn labels: of CIFAR-10 and of the world's 300 classes. Two more
 # predict hidden patches of the labels' images. All pre-trainings see as many images. What order do
-# you expect?
-#
-# **Decision rule** (how to read it: notebook 00). In test accuracy *(a)* masked (mean colour) −
+# you expect? *Rule* (how to read it: notebook 00): in test accuracy *(a)* masked (mean colour) −
 # scratch and *(b)* supervised (CIFAR-10) − masked are above 0.
 #
 # **Heads and positions.** A head is *local* where its attention distance is below half that of
@@ -375,8 +370,7 @@ claims.show(study, "C15")
 # %% [markdown]
 # Masked prediction is worth far more here than in the paper, and more than the labels of ten classes,
 # even where both see the same images: that is the part of the claim that fails. The paper's labels
-# tell some 18,000 classes apart; where labels say so much, they win. Of the targets all pixels are
-# worth least, as in the paper.
+# tell some 18,000 classes apart; where labels say so much, they win.
 #
 # **How we differ from the paper.** A ViT more than a hundred times smaller, images of 64 pixels, a
 # hundred thousand samples instead of four thousand million; pre-training on the photographs of the
@@ -416,12 +410,11 @@ with torch.inference_mode():
         print(f"mask put in {name}: hidden tokens of one image differ by up to {spread:.2g}")
 
 # %% [markdown]
-# **Rounding to the nearest level.** Rounding $\bar x / 32$ gives *nine* levels, 0 to 8: a dark green
-# and a bright blue get one code, and white one beyond the last.
+# **Rounding to the nearest level.** $\bar x / 32$ rounded has *nine* levels, 0 to 8: a dark green and
+# a bright blue get one code, and white one beyond the last.
 #
-# **Patches drawn with replacement.** Some are drawn twice: of $N$ patches a share of
-# $1 - (1 - 1/N)^{N/2}$, about 39 %, is hidden where half was meant, and a different number in every
-# image.
+# **Patches drawn with replacement.** Some are drawn twice: of $N$ patches $1 - (1 - 1/N)^{N/2}$ are
+# hidden, about 39 %, where half was meant.
 
 # %% [markdown]
 # ## Exercises
@@ -508,9 +501,8 @@ assert chain[:, 0].tolist() == [9, 0, 1, 2]
 #
 # From a table of distances [evaluation, head], return the number (counted from 0) of the first
 # evaluation from which on some head (not always the same) is below `limit` at *every* evaluation; or
-# `None` where there is none. Then call it with this run:
-# `its_heads.pivot(index="samples", columns=["block", "head"], values="distance_px").to_numpy()` and
-# `limit`.
+# `None`. Then call it with this run's `limit` and
+# `its_heads.pivot(index="samples", columns=["block", "head"], values="distance_px").to_numpy()`.
 #
 # <details><summary>Hint</summary>Go backwards, as long as some head is local.</details>
 
@@ -535,9 +527,8 @@ assert local_from([[16, 8]], 8) is None  # local is below the limit
 # %% [markdown]
 # ### 5 · Find three bugs (★★★, 20 minutes)
 #
-# This is meant to be the paper's loss. It raises no error, and it falls nicely in training. One of
-# its three mistakes is described above, the others resemble mistakes of this notebook and of
-# notebook 08.
+# This is meant to be the paper's loss. It raises no error, and it falls nicely in training. Two of
+# its three mistakes resemble mistakes of this notebook and of notebook 08.
 #
 # ```python
 # def masked_loss(tokens, weight, images, plan, side):
@@ -591,8 +582,7 @@ assert math.isclose(once_more, alone, rel_tol=1e-5)
 # ## References
 #
 # - A. Dosovitskiy et al., ICLR 2021, as above.
-# - H. Bao, L. Dong, S. Piao, F. Wei. *BEiT: BERT Pre-Training of Image Transformers.* ICLR 2022,
-#   arXiv:2106.08254: predicts visual tokens instead of colours.
+# - H. Bao et al. *BEiT: BERT Pre-Training of Image Transformers.* ICLR 2022, arXiv:2106.08254.
 # - K. He et al. *Masked Autoencoders Are Scalable Vision Learners.* CVPR 2022, arXiv:2111.06377.
 # - N. Park et al. *What Do Self-Supervised Vision Transformers Learn?* ICLR 2023, arXiv:2305.00729:
 #   masked prediction makes heads local.

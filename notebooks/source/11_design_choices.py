@@ -11,17 +11,11 @@
 # which optimiser trains the ResNets, in which direction a ViT grows, and whether every patch has to
 # look at every other.**
 #
-# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: appendix D. **C09** App. D.4, Table
-# 8, Fig. 10. **C16** App. D.3, Fig. 9. **C17** App. D.1, Table 7. **C18** App. D.2, Fig. 8. **C19**
-# App. D.6, Fig. 13.
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: appendix D, Table 7 and 8, Fig. 8 to
+# 10 and 13. Claims C09 and C16 to C19. At `quick` two cells of Table 8 are trained live, three seeds
+# each: half a minute, once. The runs of `full` take hours and are committed.
 #
-# At `quick` two cells of Table 8 are trained live, with three seeds each: half a minute, once. The
-# runs of `full`, of all five studies, take hours and are committed.
-
-# %% [markdown]
-# You will learn five of the paper's ablations, as comparisons in which one thing differs; what a ViT
-# without positions can still do; and why two variants that share a learning rate are not compared
-# fairly. **Prerequisites**: notebook 01 (the model), 02 (training), 07 (position embeddings).
+# **Prerequisites**: notebooks 01 (the model), 02 (training) and 07 (position embeddings).
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -56,34 +50,32 @@ study = claims.begin("11_design_choices", PRESET, SEED)
 # %% [markdown]
 # ## Prediction
 #
-# All rules are read as in notebook 00. Every variant is tried with the same number of learning rates,
-# and reported at its own best, chosen by validation images.
+# Every variant is tried with the same number of learning rates, and reported at its own best, chosen
+# by validation images.
 
 # %%
 print(f"a lead of less than {AHEAD:g} point is none")
 print(f"a difference is none where its whole interval is within ±{EQUAL:g} points")
 
 # %% [markdown]
-# **C09, position embeddings.** *The paper* (ViT-B/16, 5-shot accuracy on ImageNet): without any, it
-# is almost three points worse; all others are within a third of a point of one another, wherever they
-# are added. *Rule*: 1-D is ahead of none in every task, without which the claim is not reproduced;
-# *(a)* 2-D and relative are equal to 1-D; *(b)* in every block is equal to the stem.
+# **C09, position embeddings** (D.4). *The paper* (ViT-B/16, 5-shot on ImageNet): without any it is
+# almost three points worse; all others are within a third of a point. *Rule*: 1-D is ahead of none in
+# every task; *(a)* 2-D and relative are equal to 1-D; *(b)* in every block is equal to the stem.
 #
-# **C16, class token or GAP.** *The paper*: a first attempt with global average pooling (GAP) was much
-# worse, only because of the learning rate. *Rule*: class token − GAP, each at its best rate, is no
+# **C16, class token or global average pooling** (GAP; D.3). *The paper*: GAP was much worse at first,
+# only because of the learning rate. *Rule*: class token − GAP, each at its best rate, is no
 # difference.
 #
-# **C17, Adam or SGD for ResNets.** *The paper*: pre-trained with Adam, ResNets are better after
-# fine-tuning, on average by 0.5 (R50) and 0.3 points (R152x2). *Rule*, for each of our ResNets:
-# Adam − SGD, averaged over the target sets, is above −1 point: Adam is no worse.
+# **C17, Adam or SGD for ResNets** (D.1). *The paper*: pre-trained with Adam, they fine-tune better,
+# on average by 0.5 (R50) and 0.3 points (R152x2). *Rule*, for each of ours: Adam − SGD, averaged over
+# the target sets, is above −1 point.
 #
-# **C18, shapes.** *The paper*: depth helps most, width least; smaller patches help without a single
+# **C18, shapes** (D.2). *The paper*: depth helps most, width least; smaller patches help without a
 # parameter more. *Rule*, by the slope of accuracy over the logarithm of the FLOPs: *(a)* depth's is
 # above each other's; *(b)* width's is below each other's; *(c)* the patch's is above zero.
 #
-# **C19, axial attention.** *The paper*: Axial-ViT is better than ViT of the same name, and costs more
-# compute, for each block has become two. *Rule*: *(a)* axial − full attention of the same depth is
-# above zero; *(b)* it takes more FLOPs.
+# **C19, axial attention** (D.6). *The paper*: better than full attention, and costlier. *Rule*: *(a)*
+# axial − full attention of the same depth is above zero; *(b)* it takes more FLOPs.
 #
 # Which of the five do you expect to hold for models a thousand times smaller?
 
@@ -92,7 +84,7 @@ print(f"a difference is none where its whole interval is within ±{EQUAL:g} poin
 #
 # ### Without positions a ViT sees a bag of patches
 #
-# Attention is a weighted mean over tokens, and a mean does not know an order. If nothing is added to
+# Attention is a weighted mean over tokens, and a mean does not know an order. With nothing added to
 # the patches' embeddings, the logits are the same for any order of the patches:
 
 # %%
@@ -112,8 +104,7 @@ for name in ("none", "1d", "2d", "relative"):
 # ### 1-D, 2-D, relative
 #
 # *1-D* is Eq. 1: a learned vector for each place in the sequence. *2-D* learns a vector $X_c$ of
-# length $D/2$ for each column and $Y_r$ for each row, and the patch in row $r$ and column $c$ gets
-# both, one after the other: $[X_c; Y_r]$.
+# length $D/2$ for each column and $Y_r$ for each row; a patch gets $[X_c; Y_r]$.
 
 # %%
 model = zoo.create("Lab-Mu/8", positions="2d", seed=SEED)
@@ -141,12 +132,12 @@ assert torch.allclose(bias, attention.bias(q), atol=1e-6)
 
 # %% [markdown]
 # Each can be added at the *stem* (once, before the first block), in *every block* with tables of its
-# own, or in every block from one *shared* table. With *none* these are the cells of Table 8.
+# own, or in every block from one *shared* table: the cells of Table 8.
 #
 # ### Axial attention
 #
-# A block of attention within the rows of the grid, then one within its columns. Every patch reaches
-# every other in two steps, and a step compares it with the patches of one line only.
+# Attention within the rows of the grid, then a block within its columns: every patch reaches every
+# other in two steps.
 
 # %%
 full = Attention(8, n_heads=2, dropout=0.0)
@@ -183,11 +174,9 @@ with plots.figure(study, "task", alt=alt, figsize=(9, 1.9)) as ax:
 # A patch on its own does tell something: where a disc is cut by its edge. So *none* need not be at
 # chance. What it cannot know is which patch is where.
 #
-# Two variants are trained live. Within a seed they see the same images in the same order and begin
-# with the same weights, but for the embeddings. Next to them the evidence, each variant at the better
-# of two learning rates: the arrangement again, with ten times as many images and harder; *contour*,
-# where the outline alone tells the classes; and the photographs of CIFAR-10. Test accuracy in %, mean
-# of the seeds:
+# Two variants are trained live, on the same images in the same order. Next to them the evidence: the
+# arrangement with ten times as many images and harder; *contour*, where the outline alone tells the
+# classes; and the photographs of CIFAR-10. Test accuracy in %, mean of the seeds:
 
 # %% tags=["long"]
 here = runner.run("position_variants", PRESET, SEED)
@@ -233,15 +222,13 @@ print(f"{tables.about('longer_positions')}; on CIFAR-10 {tables.about('position_
 # *None* is behind 1-D in all three tasks, far behind where the arrangement or the contour tells the
 # class, and about as far as in the paper on CIFAR-10: most of what tells these photographs apart is
 # within the patches. *2-D* ends with 1-D, and so do tables in every block; *relative* lies between
-# *none* and 1-D. Two likely reasons, not tested here: the class token is at no offset from any patch,
-# so what the offsets tell reaches it only through the patches' tokens; and they act through their dot
-# product with the query, which is close to 0 at the start of a training.
+# *none* and 1-D.
 
 # %% [markdown]
 # ### The maps (Fig. 10)
 #
-# The maps of notebook 07 after these trainings. Relative embeddings belong to offsets: their tile
-# shows how similar the embedding of each offset is to that of offset 0.
+# The maps of notebook 07 after these trainings; of relative embeddings a tile shows how similar the
+# embedding of each offset is to that of offset 0.
 
 # %%
 cells = [("arrangement", BASE), *(("cifar10", arm) for arm in (BASE, "2-D, stem", "relative"))]
@@ -253,13 +240,13 @@ with plots.figure(study, "maps", 1, len(cells), alt=alt, figsize=(14, 3.9)) as a
         ax.set(title=f"{arm}: {task}", xlabel="", ylabel="", xticks=[], yticks=[])
 
 # %% [markdown]
-# A map of 2-D embeddings has rows and columns by construction; in the map of 1-D embeddings all that
-# there is was learned, and what is learned depends on the task.
+# A map of 2-D embeddings has rows and columns by construction; in that of 1-D embeddings all that
+# there is was learned, and depends on the task.
 #
 # ### What longer trainings change
 #
-# The two tasks of the world after 400 steps, too. A dot without an interval: single trainings of one
-# of the two never left chance.
+# The two tasks of the world after 400 steps, too (a dot without an interval: single trainings never
+# left chance):
 
 # %%
 short = tables.chosen(short)
@@ -274,9 +261,9 @@ with plots.figure(study, "positions_longer", 1, len(of_world), alt=alt, figsize=
         plots.plot_comparisons(pd.DataFrame(gaps).T, points, ax).set_title(task)
 
 # %% [markdown]
-# After 400 steps variants of one task lie tens of points apart: what is compared is how soon a
-# training has found out where things are. Two differences stay: *none*, which cannot know which patch
-# is where, and what is left of *relative*'s lag. In the verdict the longer trainings decide:
+# After 400 steps what is compared is how soon a training has found out where things are. Two
+# differences stay: *none*, which cannot know which patch is where, and what is left of *relative*'s
+# lag. In the verdict the longer trainings decide:
 
 # %%
 claims.show(study, "C09")
@@ -302,10 +289,9 @@ with plots.figure(study, "heads", 1, n_lengths, alt=alt, **shape) as axes:
 print(where)
 
 # %% [markdown]
-# Follow one learning rate: at the best rate of the one head, the other may be far behind. That
-# distance is what a paper reports that tunes one variant only. After the short training even the best
-# are far apart, after the long one much closer: GAP takes longer to learn. The verdict is on the
-# longest.
+# At the best rate of one head, the other may be far behind: that distance is what a paper reports
+# that tunes one variant only. After the short training even the best are far apart, after the long
+# one, which is judged, much closer: GAP takes longer to learn.
 
 # %%
 claims.show(study, "C16")
@@ -314,9 +300,8 @@ claims.show(study, "C16")
 # ## 3 · Adam or SGD for ResNets (C17)
 #
 # ResNets were designed with SGD, and the paper pre-trains them with Adam. Is the comparison with ViT
-# fair? Ours: two ResNets, each optimiser with its own grid of learning rates. All are then fine-tuned
-# on CIFAR-10 and on digits with SGD and momentum, as in Table 4, each at the rate that is best on
-# held-out images.
+# fair? Ours: two ResNets, each optimiser with its own grid of learning rates, then fine-tuned with
+# SGD and momentum at the rate that is best on held-out images.
 
 # %%
 table, where = tables.evidence("resnet_optimizers"), tables.about("resnet_optimizers")
@@ -348,9 +333,9 @@ with plots.figure(study, "optimizers", 1, 2, alt=alt, **shape) as (left, right):
     plots.plot_cases(ours, right).set_title("ours")
 
 # %% [markdown]
-# In the paper the two are nowhere much more than two points apart; on average Adam is ahead. Here the
-# two pre-train the larger ResNet equally well, and still its weights from SGD end higher after
-# fine-tuning, above all on CIFAR-10. Equal accuracy in pre-training is not equal worth for transfer.
+# In the paper Adam is ahead on average. Here the two pre-train the larger ResNet equally well, and
+# still its weights from SGD end higher after fine-tuning, above all on CIFAR-10. Equal accuracy in
+# pre-training is not equal worth for transfer.
 
 # %%
 claims.show(study, "C17")
@@ -359,8 +344,7 @@ claims.show(study, "C17")
 # ## 4 · Which shape spends FLOPs best? (C18)
 #
 # From one base model, one dimension at a time: depth, width, the MLP's width, the patch size; and the
-# first three together. The paper's base has 8 blocks, width 1,024, an MLP of twice that and patches
-# of 32 px; ours:
+# first three together. The paper's base has 8 blocks of width 1,024 and patches of 32 px; ours:
 
 # %%
 where = tables.about("vit_shapes")
@@ -372,7 +356,7 @@ costs.style.format(precision=2, thousands=",").format("{:,.0f}", ["parameters"])
 
 # %% [markdown]
 # Smaller patches make the sequence longer and the model no larger. The dimensions end at different
-# multiples of the base's FLOPs: the rule therefore compares slopes.
+# FLOPs: the rule therefore compares slopes.
 
 # %%
 ours = summary(by_shape, ["dimension", "arm", "flops"])
@@ -382,7 +366,7 @@ with plots.figure(study, "shapes", alt=alt, figsize=(7.5, 4.4)) as ax:
     plots.plot_shapes(ours, ax).set_title(where)
 
 # %% [markdown]
-# The same as a film: allow more and more FLOPs, and see which shape is the best for them.
+# As a film: allow more and more FLOPs. Which shape is the best for them?
 
 # %%
 widgets.shapes_film(ours)
@@ -394,15 +378,15 @@ widgets.shapes_film(ours)
 claims.show(study, "C18")
 
 # %% [markdown]
-# Smaller patches help most, though the model has fewer parameters. Width comes next. Four times the
-# depth costs accuracy, and so does a wider MLP. None of this is overfitting: by the table, the
-# training loss of these models is above the base's; they have not been trained long enough.
+# Smaller patches help most, with fewer parameters; width comes next. Four times the depth costs
+# accuracy, and so does a wider MLP. This is not overfitting: by the table, their training loss is
+# above the base's; they have not been trained long enough.
 #
 # ## 5 · Axial attention (C19)
 #
 # Each block of an axial model is two, so it has about twice the parameters of full attention *of the
-# same depth*, and more FLOPs as long as the grid is small. Of full attention with *equal parameters*
-# it needs fewer, and the more patches there are the fewer. Its FLOPs, in % of those:
+# same depth*. Of full attention with *equal parameters* it needs fewer FLOPs, the more patches the
+# fewer. In millions:
 
 # %%
 def million_flops(side, **options):
@@ -430,17 +414,16 @@ with plots.figure(study, "axial", alt=alt, figsize=(7.5, 4)) as ax:
     plots.plot_shapes(by_variant, ax, base=None, by="arm").set_title(where)
 
 # %% [markdown]
-# The four are not told apart: near the ceiling of this task neither the axes nor twice as many blocks
-# bring what could be seen.
+# The four are not told apart: near the ceiling of this task neither axes nor more blocks bring what
+# could be seen.
 
 # %%
 claims.show(study, "C19")
 
 # %% [markdown]
 # **How we differ from the paper.** Models a thousand times smaller, a synthetic world in place of
-# JFT-300M and ImageNet, short trainings. C09 is accuracy on held-out images of the task itself, not
-# few-shot accuracy after pre-training. The paper says nothing of the class token in axial or relative
-# attention: here the former has none, and in the latter it is at no offset from any patch.
+# JFT-300M and ImageNet, short trainings. C09 is accuracy on held-out images of the task itself. Our
+# axial models have no class token; in relative attention it is at no offset from any patch.
 
 # %% [markdown]
 # ## How others get this wrong
@@ -460,8 +443,7 @@ print(f"each at its own: {first_variant.max() - second_variant.max():+.2f}")
 # to fill a processor: axial attention saves FLOPs there and no time.
 #
 # **Rows of the 2-D table swapped with columns.** On a square grid nothing fails, and nothing is
-# worse: which half is called X is a name. On a grid of another shape it is an error, which is why
-# the tests use 2 × 3 patches.
+# worse. On another it is an error, which is why the tests use 2 × 3 patches.
 
 # %% [markdown]
 # ## Exercises
@@ -491,8 +473,7 @@ assert torch.equal(embedded(x, pos, drop.eval()), x + pos)
 # %% [markdown]
 # ### 2 · Find the bug: a patch's position for the class token (★, 10 minutes)
 #
-# This puts the class token at the end of the sequence, which is as good a place as any. But the
-# table's first row is the class token's, so that every patch is told it is where its predecessor is.
+# The table's first row is the class token's: here every patch is told it is where its predecessor is.
 #
 # ```python
 # def sequence(patches, cls, pos_table):  # [B N D], [1 1 D], [1 1+N D]
@@ -575,7 +556,7 @@ assert abs(fair_difference(curves, curves)) < 1e-12
 # row by row, `grid` is (rows, columns). Every row is a sequence of its own.
 #
 # <details><summary>Hint</summary>Fold N into rows × columns; then a batched product gives logits
-# [rows, query, key]. A query's shares add up to one over its keys: which axis is that?</details>
+# [rows, query, key]. Over which axis do a query's shares add up to one?</details>
 
 # %%
 def attention_within_rows(q, k, v, grid):
@@ -598,8 +579,7 @@ assert torch.allclose(ones, torch.ones(6, 4), atol=1e-5)  # shares of each query
 # %% [markdown]
 # ## Summary
 #
-# - A ViT without positions is a function of a bag of patches. Any of the paper's embeddings ends
-#   that; how soon each is learned is another question than what it can express.
+# - A ViT without positions is a function of a bag of patches; any of the paper's embeddings ends that.
 # - A design choice is compared fairly where everything else is equal and every variant is tuned
 #   alike, by images that are not reported.
 # - FLOPs, parameters and time are three costs: smaller patches cost FLOPs and no parameters.
@@ -609,7 +589,4 @@ assert torch.allclose(ones, torch.ones(6, 4), atol=1e-5)  # shares of each query
 # - A. Dosovitskiy et al., ICLR 2021, as above.
 # - P. Shaw, J. Uszkoreit, A. Vaswani. *Self-Attention with Relative Position Representations.* NAACL
 #   2018, arXiv:1803.02155.
-# - J. Ho, N. Kalchbrenner, D. Weissenborn, T. Salimans. *Axial Attention in Multidimensional
-#   Transformers.* 2019, arXiv:1912.12180.
-# - X. Zhai, A. Kolesnikov, N. Houlsby, L. Beyer. *Scaling Vision Transformers.* CVPR 2022,
-#   arXiv:2106.04560: which shape to scale, and heads, at a larger scale.
+# - X. Zhai et al. *Scaling Vision Transformers.* CVPR 2022, arXiv:2106.04560.

@@ -309,7 +309,7 @@ _study(
     "position embeddings by kind and place, on tasks that need them (App. D.4, Table 8; C09)",
     "cifar10",
     smoke=Preset(_P_SMOKE, _POSITIONS, 2),
-    quick=Preset(_P_QUICK, _POSITIONS[:2], 3),
+    quick=Preset(_P_QUICK, _POSITIONS[:2], 3),  # none, and 1-D at the stem
     full=Preset(_P_FULL, _grid((*_TASKS, {"task": "cifar10", "difficulty": 0.0}), _POSITIONS, _TWO_RATES), 5),
 )
 _study(
