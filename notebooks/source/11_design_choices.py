@@ -221,8 +221,8 @@ print(f"{tables.about('longer_positions')}; on CIFAR-10 {tables.about('position_
 # %% [markdown]
 # *None* is behind 1-D in all three tasks, far behind where the arrangement or the contour tells the
 # class, and about as far as in the paper on CIFAR-10: most of what tells these photographs apart is
-# within the patches. *2-D* ends with 1-D, and so do tables in every block; *relative* lies between
-# *none* and 1-D.
+# within the patches. *2-D* and tables in every block end with 1-D in the two tasks of the world, and
+# a point or two ahead of it on CIFAR-10; *relative* lies between *none* and 1-D.
 
 # %% [markdown]
 # ### The maps (Fig. 10)
