@@ -194,7 +194,7 @@ def test_resolutions_and_heads():
     rates = pd.DataFrame({"arm": "GAP", "learning_rate": [1e-3, 4e-3], "mean": [0.5, 0.6], "low": 0.4, "high": 0.7})
     rates = pd.concat([rates.assign(steps=n, chosen=[False, True]) for n in (500, 100)])
     panels = plt.figure().subplots(1, 2, sharey=True)
-    plots.plot_heads_by_length(rates, panels, at=0.004)
+    plots.plot_heads_by_length(rates, panels)
     assert [panel.get_title() for panel in panels] == ["100 steps", "500 steps"]
     assert legend(panels[0]) == ["chosen on validation images", "GAP"] and panels[1].get_ylabel() == ""
 
@@ -318,8 +318,6 @@ def test_measures_of_positions_stand_next_to_their_controls():
     assert "limit of the rule" in legend(ax) and ax.get_xlim()[0] < -0.1
     ax = plots.plot_maps({"a": np.ones((2, 2)), "b": -np.ones((3, 3))}, new(), patch=(0, 1))
     assert [image.get_clim() for image in ax.images] == [(-1, 1)] * 2 and ax.patches[0].get_xy() == (0.5, 0.5)
-    resized = pd.DataFrame({"convention": ["a", "b"], "positions": "8 × 8", "difference": [0.1, 0.2]})
-    assert plots.plot_resize_differences(resized, new()).patches[1].get_width() == pytest.approx(20)
 
 
 # ---- pictures

@@ -258,11 +258,8 @@ def test_maps_come_back_to_a_byte():
     flat = torch.rand(16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
     symmetric = ((flat + flat.T) / 2).reshape(4, 4, 4, 4)
     np.testing.assert_allclose(tables.position_map(run.pack(symmetric)), symmetric, atol=0.004)
-    whole = flat.reshape(4, 4, 4, 4)
-    rows = pd.DataFrame(
-        {"task": ["t"], "arm": ["a"], "learning_rate": [0.1], "map": [run.pack(whole, symmetric=False)]}
-    )
-    np.testing.assert_allclose(tables.position_maps(rows, "t")["a", 0.1], whole, atol=0.004)
+    rows = pd.DataFrame([{"task": "t", "arm": "a", "map": run.pack(flat.reshape(4, 4, 4, 4), symmetric=False)}])
+    np.testing.assert_allclose(tables.position_maps(rows, "t")["a"], flat.reshape(4, 4, 4, 4), atol=0.004)
 
 
 def test_shares_are_of_the_last_evaluation():

@@ -16,7 +16,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab import widgets
 from vitlab.models import zoo
-from vitlab.models.adapt import CONVENTIONS, resize_positions
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.training.masked import KEPT, Target
 from vitlab.widgets import controls
@@ -118,41 +117,6 @@ def test_the_curves_are_those_of_the_size():
     assert drawn(made)[1] == "Contour, 10 classes: ViT minus ResNet is -30.0 points at 50 images."
     with pytest.raises(ValueError, match="training images: no value given, expected one or more; run the experiment"):
         widgets.data_sizes(runs.iloc[:0], histories)
-
-
-class TestMaps:
-    @pytest.mark.parametrize("convention", CONVENTIONS)
-    def test_positions_are_resized_as_the_package_does(self, convention):
-        pos = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
-        figure, words = drawn(widgets.position_resizing({"noise": pos}, (4, 3)), convention=convention, rows=8)
-        paper, chosen = (resize_positions(pos, (4, 3), (8, 6), name) for name in ("paper", convention))
-        away = torch.linalg.vector_norm(chosen - paper) / torch.linalg.vector_norm(paper)
-        assert f"4 × 3 → 8 × 6 patches: '{convention}' is {away:.1%} from" in words
-        maps = [np.asarray(image.get_array()) for image in figure.axes[0].images]
-        direction = torch.linalg.svd(pos - pos.mean(0), full_matrices=False)[2][0]
-        np.testing.assert_allclose(maps[2], ((chosen - pos.mean(0)) @ direction).reshape(8, 6), atol=1e-5)
-        np.testing.assert_allclose(maps[3], maps[2] - maps[1], atol=1e-5)
-
-    def test_positions_are_those_that_are_named_and_others_are_refused(self):
-        cross = np.maximum(np.eye(3)[:, None, :, None], np.eye(3)[None, :, None, :]) * np.ones((3, 3, 3, 3))
-        made = widgets.position_kinds({("1-D, stem", 0.001): cross, ("relative", 0.004): -cross})
-        words = drawn(made)[1]
-        assert words == "1-D, stem, learning rate 0.001: nearness 0.63, row excess 1.00, column excess 1.00."
-        with pytest.raises(ValueError, match=r"relative was trained with the learning rates 0.004, not with 0.001"):
-            drawn(made, kind="relative")
-
-
-def test_both_heads_at_a_learning_rate():
-    rows = [(500, 1e-3, 0.5, 0.625), (500, 4e-3, 0.6, 0.3), (2000, 4e-3, 0.61, 0.31)]
-    means = pd.DataFrame(
-        {"steps": n, "learning_rate": rate, "arm": arm, "mean": mean, "low": 0.2, "high": 0.7, "chosen": False}
-        for n, rate, *both in rows
-        for arm, mean in zip(("class token", "GAP"), both, strict=True)
-    )
-    assert drawn(widgets.head_rates(means))[1] == (
-        "Learning rate 0.001, after 500 steps: class token 50.0%, GAP 62.5%; class token minus GAP is -12.5 points; "
-        "after 2,000 steps: not tried."
-    )
 
 
 class MeanOfOnePatch(nn.Module):

@@ -16,17 +16,14 @@
 # %% [markdown]
 # ## What you will learn
 #
-# - how to make and read the grid of grids of Fig. 7 centre, and two mistakes in it that raise no
-#   error;
-# - how to measure nearness, row and column structure by three numbers with controls;
-# - what happens to the table when the image grows (§3.2), and that libraries do not agree on it.
+# - to make and read the grid of grids of Fig. 7 centre, and two mistakes in it that raise no error
+# - to measure nearness, row and column structure, next to controls
+# - what becomes of the table when the image grows (§3.2), on which libraries do not agree
 #
 # **Prerequisites.** Notebook 01 (Eq. 1); cosine similarity; rank correlation.
 
 # %% [markdown]
-# ## Parameters
-#
-# `WEIGHTS`: `"lab"` (a small ViT trained on photographs: first to predict hidden patches, then with
+# `WEIGHTS`: `"lab"` (a small ViT trained on photographs, first to predict hidden patches, then with
 # labels), `"lab-masked"` (the same before labels), `"lab-world"` (a smaller one, of synthetic
 # images), a timm name such as `"vit_base_patch16_224"`, or a `.safetensors` file.
 
@@ -45,7 +42,7 @@ import torch
 import torch.nn.functional as F
 from scipy import ndimage
 
-from vitlab import claims, plots, widgets
+from vitlab import claims, plots
 from vitlab.analysis import positions
 from vitlab.studies import measure, tables
 from vitlab.studies.tables import position_map
@@ -57,30 +54,29 @@ study = claims.begin("07_position_embeddings", PRESET, SEED, weights=WEIGHTS)
 # %% [markdown]
 # ## Prediction
 #
-# **The paper** shows the cosine similarities of ViT-L/32's position embeddings and says that closer
-# patches tend to have more similar embeddings, and that patches in the same row or column have
-# similar embeddings. It gives no number.
+# **The paper** says of ViT-L/32 that closer patches tend to have more similar position embeddings,
+# and that patches in the same row or column have similar ones. It gives no number.
 #
 # **We expect** that it depends on the task. To fill in a hidden patch, which is how the lab model's
-# training began, it is useful to know its neighbours. To tell classes apart it may be enough to tell
+# training began, a model has to know its neighbours. To tell classes apart it may be enough to tell
 # middle from edge. What do you expect to see?
 #
-# **Decision rule** (how to read it: notebook 00). Three quantities: the rank correlation of
-# similarity with nearness; the *row excess*, by how much two patches of a row are more similar than
-# two others equally far apart; and the *column excess*. Over trainings by masked prediction, each
-# lies above every control; the rank correlation is also above 0.3, by convention a medium one.
+# **Decision rule** (how to read it: notebook 00). The rank correlation of similarity with nearness;
+# the *row excess*, by how much two patches of a row are more similar than two others equally far
+# apart; and the *column excess*. Over trainings by masked prediction, each lies above every control,
+# and the rank correlation above 0.3, by convention a medium one.
 #
-# The controls: untrained models; the trained table with its patches shuffled; and shuffled within
-# square *rings* around the middle. The last is the strictest: a table that encodes only middle and
-# edge has a top row of similar patches, and so a row excess, without encoding rows.
+# **Controls**: untrained models; the trained table with its patches shuffled; and shuffled within
+# square *rings* around the middle, the strictest: a table that encodes only middle and edge has a
+# top row of similar patches, and so a row excess, without encoding rows.
 
 # %% [markdown]
 # ## Idea
 #
 # Eq. 1 adds a learned vector to every token, $\mathbf{z}_0 = [\mathbf{x}_\text{class};
 # \mathbf{x}_p^1\mathbf{E}; …; \mathbf{x}_p^N\mathbf{E}] + \mathbf{E}_{pos}$, with $\mathbf{E}_{pos}
-# \in \mathbb{R}^{(N+1) \times D}$. Patch 9 and patch 10 are two rows of a table; nothing in the
-# model says that they are neighbours. The class token's row comes **first**.
+# \in \mathbb{R}^{(N+1) \times D}$. Nothing in the model says that patches 9 and 10, two rows of a
+# table, are neighbours. The class token's row comes **first**.
 
 # %%
 trained = zoo.load(WEIGHTS)
@@ -91,8 +87,7 @@ assert rows * cols == N
 print(f"{trained.name}: {rows} × {cols} patches, {D} numbers each")
 
 # %% [markdown]
-# The picture shows, for every patch $i$, the cosine of the angle between its embedding and every
-# other:
+# For every patch $i$, the cosine of the angle between its embedding and every other:
 #
 # $$S_{ij} = \frac{\mathbf{e}_i \cdot \mathbf{e}_j}{\lVert\mathbf{e}_i\rVert \lVert\mathbf{e}_j\rVert} \in [-1, 1].$$
 #
@@ -106,8 +101,8 @@ assert torch.allclose(S, positions.position_similarity(pos, (rows, cols)), atol=
 assert torch.allclose(S.reshape(N, N).diagonal(), torch.ones(N), atol=1e-5)  # with itself: 1
 
 # %% [markdown]
-# First a table whose picture is known: a one-hot code of the row next to one of the column. Two
-# patches share both codes, one, or none, so the similarity is 1, ½ or 0: a cross in every tile.
+# First a table whose picture is known: one-hot codes of row and column. Two patches share both codes,
+# one, or none, so the similarity is 1, ½ or 0: a cross in every tile.
 
 # %%
 row_code = torch.eye(rows).repeat_interleave(cols, dim=0)  # [N rows]
@@ -126,10 +121,8 @@ untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
 random = positions.position_similarity(positions.position_embeddings(untrained.model), (rows, cols))
 maps = {"Trained": S, "Untrained": random, "Made by hand:\nrow and column codes": cross}
 names = list(maps)
-alt = (
-    "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, and a "
-)
-alt += "cross in every tile."
+alt = "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, and "
+alt += "a cross in every tile."
 size = {"mosaic": [[names[0], names[1]], [names[0], names[2]]], "width_ratios": [2.3, 1]}
 with plots.figure(study, "similarity", alt=alt, figsize=(10.5, 7.2), **size) as axes:
     for title, similarity in maps.items():
@@ -140,16 +133,15 @@ with plots.figure(study, "similarity", alt=alt, figsize=(10.5, 7.2), **size) as 
 
 # %% [markdown]
 # Untrained, every patch is similar to itself alone. In the trained picture look for a bright spot
-# around each patch's own place (nearness), a bright row or column through it (the cross), and bright
-# patches far away, such as on the opposite edge, which nearness does not explain.
+# around each patch's own place (nearness), a bright row or column through it, and bright patches on
+# the opposite edge, which nearness does not explain.
 
 # %% [markdown]
 # ## How others get this wrong
 #
 # **`[:-1]` instead of `[1:]`.** A circulating snippet drops the *last* row of the stored table to
-# get rid of the class token, which is the *first*. The number of rows is right and nothing fails:
-# every patch is taken for the next one, each row of the picture begins with the end of the row
-# above, and tile (1, 1) belongs to the class token.
+# get rid of the class token, which is the *first*. The number of rows is right and nothing fails,
+# but every patch is taken for the next one.
 #
 # **Dot product instead of cosine.** Its range has no bounds, and a patch with a long vector looks
 # similar to everything.
@@ -170,7 +162,6 @@ def described(similarity):
         "rank correlation": positions.distance_correlation(similarity),
         "row excess": row,
         "column excess": column,
-        "largest value": similarity.max().item(),
         "patches most similar to another": int((most_similar != torch.arange(N)).sum()),
     }
 
@@ -178,9 +169,8 @@ def described(similarity):
 pd.DataFrame({name: described(each) for name, each in versions.items()}).T.round(3)
 
 # %% [markdown]
-# The numbers change without an error message. The picture shows the mistake: the tile of the first
-# patch in the second row, framed, in all three versions (the dot product divided by its largest
-# value), and what the shift changes.
+# The tile of the first patch in the second row, framed, in all three versions (the dot product
+# divided by its largest value), and what the shift changes:
 
 # %%
 second = min(1, rows - 1)
@@ -197,103 +187,80 @@ with plots.figure(study, "wrong", 1, 2, alt=alt, figsize=(11, 3.3), width_ratios
 
 # %% [markdown]
 # In the second tile the framed square is again the brightest, but what surrounds it belongs to the
-# last patch of the *first* row, at the other end of the picture. Where the difference is red, the
-# shifted map shows a similarity that these patches do not have; where it is blue, one that they have
-# is missing. The first square of the shifted map is the class token, taken for a patch.
+# last patch of the *first* row, at the other end of the picture.
 
 # %% [markdown]
 # ## Experiment
 #
-# One call: the three quantities, and the mean similarity at each distance, for the trained table, for
-# it with one group of dimensions left out at a time (the interval: a jackknife, as in notebook 06),
-# and for the three kinds of control. A row is one number.
+# The three quantities, and the mean similarity at each distance, for the trained table, for it with
+# one group of dimensions left out at a time (a jackknife, as in notebook 06), and for the controls:
 
 # %%
 table = measure.positions(WEIGHTS, **measure.SIZES[PRESET]["positions"], seed=SEED)
 table.head()
 
 # %% [markdown]
-# ## Figure
-#
 # Left, similarity against distance; right, the three quantities and their controls.
 
-
 # %%
-def with_limit(measures):
-    """What the rule asks of each measure's interval, as a column more."""
-    least = pd.Series({"rank correlation": 0.3}).reindex(measures.index)
-    return measures.assign(limit=measures.control_high.combine(least, np.fmax))
-
-
-measures = with_limit(measure.compare_positions(table))
-alt = (
-    "Left: mean cosine similarity against the distance between patches in one row, one column and "
-)
-alt += (
-    "neither. Right: rank correlation, row and column excess with intervals beside their controls."
-)
+measures = measure.compare_positions(table)
+least = pd.Series({"rank correlation": 0.3}).reindex(measures.index)
+measures["limit"] = measures["control_high"].combine(least, np.fmax)  # what the rule asks
+alt = "Left: mean cosine similarity against the distance between patches in one row, one column "
+alt += "and neither. Right: rank correlation, row and column excess next to their controls."
 with plots.figure(study, "distance", 1, 2, alt=alt, figsize=(11, 4.6)) as (left, right):
     plots.plot_similarity_curves(table, left)
     plots.plot_measures(measures, right)
     right.set_xlabel("Rank correlation; excess of cosine similarity")
 
 # %% [markdown]
-# If near patches are similar, the curves fall from left to right. If rows and columns are encoded,
-# blue and vermilion lie above green at the same distance. Curves that rise again at the far end mean
-# that opposite edges are similar. Grey is what the controls give; the dashed line is what the rule
-# asks of the whole interval.
+# Nearness: the curves fall from left to right. Rows and columns: blue and vermilion lie above green
+# at the same distance. Curves that rise again at the far end mean that opposite edges are similar.
+# The dashed line is what the rule asks of the whole interval.
 
 # %% [markdown]
 # ## Over several trainings
 #
-# Is that this table, or what such a training gives? The same small ViT (80 pixels, 10 × 10 patches),
-# trained with several seeds by masked prediction and by labels on 300 to 9,469 photographs of
-# Imagenette, always for 96,000 samples. The maps at the end, of the first seed of each kind:
+# The same small ViT (80 pixels, 10 × 10 patches), trained with several seeds by masked prediction and
+# by labels on 300 to 9,469 photographs of Imagenette. The maps at the end, of each kind's first seed:
 
 # %%
 published, where_from = tables.evidence("local_heads"), tables.about("local_heads")
 print(where_from)
 evaluations = published[(published["kind"] == "evaluation") & (published["data"] != "photographs")]
 counts = sorted(evaluations["n_train"].unique())
-if counts:
-    ends = evaluations[evaluations["samples"] == evaluations["samples"].max()].sort_values("seed")
-    firsts = ends.drop_duplicates(["objective", "n_train"]).set_index(["objective", "n_train"])
-    kinds = [(objective, n) for objective in ("masked", "labels") for n in counts]
-    alt = "Position maps at the end of training, above by masked prediction and below by labels, "
-    alt += "one column for each number of photographs."
-    shape = {"figsize": (3.1 * len(counts), 6.6), "squeeze": False}
-    with plots.figure(study, "maps_of_trainings", 2, len(counts), alt=alt, **shape) as axes:
-        for kind, ax in zip(kinds, axes.flat, strict=True):
-            if kind not in firsts.index:
-                ax.set_axis_off()
-                continue
-            plots.plot_similarity_grid(position_map(firsts.similarity[kind]), ax, colorbar=False)
-            ax.set(title="{}, {:,} photographs".format(*kind), xlabel="", ylabel="")
+ends = evaluations[evaluations["samples"] == evaluations["samples"].max()].sort_values("seed")
+firsts = ends.drop_duplicates(["objective", "n_train"]).set_index(["objective", "n_train"])
+kinds = [(objective, n) for objective in ("masked", "labels") for n in counts]
+alt = "Position maps at the end of training, above by masked prediction and below by labels, "
+alt += "one column for each number of photographs."
+with plots.figure(study, "maps_of_trainings", 2, len(counts), alt=alt, figsize=(12.4, 6.6)) as axes:
+    for kind, ax in zip(kinds, axes.flat, strict=True):
+        plots.plot_similarity_grid(position_map(firsts.similarity[kind]), ax, colorbar=False)
+        ax.set(title="{}, {:,} photographs".format(*kind), xlabel="", ylabel="")
 
 # %% [markdown]
-# And the three measures, a dot for each training, with the range of their controls in grey:
+# The three measures, a dot for each training, with the range of their controls in grey:
 
 # %%
-if counts:
-    several = measure.position_trainings(published)
-    alt = "Rank correlation, row excess and column excess of the position maps against the number "
-    alt += "of training photographs, for masked prediction and for labels, beside their controls."
-    with plots.figure(study, "trainings", 1, 3, alt=alt, figsize=(11, 4)) as axes:
-        for ax, (measure, each) in zip(axes, several.groupby("measure", sort=False), strict=True):
-            plots.plot_measure_by_photographs(each, ax)
-            ax.set_title(measure)
-        plots.legend_below(axes)
+several = measure.position_trainings(published)
+alt = "Rank correlation, row excess and column excess of the position maps against the number "
+alt += "of training photographs, for masked prediction and for labels, next to their controls."
+with plots.figure(study, "trainings", 1, 3, alt=alt, figsize=(11, 4)) as axes:
+    for ax, (quantity, each) in zip(axes, several.groupby("measure", sort=False), strict=True):
+        plots.plot_measure_by_photographs(each, ax)
+        ax.set_title(quantity)
+    plots.legend_below(axes)
 
 # %% [markdown]
 # Masked prediction puts all three measures above every control, on few photographs as on many. With
-# labels the table tells middle from edge, and how high a patch is: rows stand out, columns do not. A
-# likely reason: in photographs the row says what to expect, sky or ground, and left is like right. To
-# tell ten classes apart no patch has to know its neighbours; to fill in a hidden one it has to.
+# labels rows stand out and columns do not. A likely reason: in photographs the row says what to
+# expect, sky or ground, and left is like right.
 
 # %% [markdown]
 # ## Verdict
 #
-# Over the trainings by masked prediction on all photographs. Under it the one table of this run, with
+# Over the trainings by masked prediction on all photographs; then the one table of this run, with
 # intervals over its dimensions.
 
 # %%
@@ -305,25 +272,19 @@ claims.show(study, "C10", live={
 measures.round(4)
 
 # %% [markdown]
-# ### Next to a ViT that was trained on ImageNet
-#
-# The same notebook, run once with the weights of a ViT-Ti/16 on its grid of 14 × 14 patches: its
-# figure under this run's.
+# The same figure for a ViT-Ti/16 that was trained on ImageNet, with its grid of 14 × 14 patches,
+# under this run's:
 
 # %%
 plots.show_pictures(claims.imagenet(study, "similarity"), under=True)
 
 # %% [markdown]
-# Whether position embeddings help, and in which form (none, 1-D, 2-D, relative; claim C09), is the
-# subject of notebook [11](11_design_choices.ipynb).
-
-# %% [markdown]
 # ## Second part: another resolution (§3.2)
 #
 # Fine-tuning on larger images keeps the patch size, so there are more patches than embeddings. The
-# paper interpolates the table in two dimensions; its code does so bilinearly, with the corners of the
-# two grids aligned: new row $i$ of $R'$ samples the old rows at $u_i = i\,\frac{R - 1}{R' - 1}$.
-# Three ways to write it:
+# paper interpolates the table bilinearly in two dimensions, with the corners of the two grids
+# aligned: new row $i$ of $R'$ samples the old rows at $u_i = i\,\frac{R - 1}{R' - 1}$. Three ways to
+# write it:
 
 # %%
 new = (max(2, round(1.5 * rows)), max(2, round(1.5 * cols)))
@@ -338,69 +299,35 @@ assert np.abs(zoomed.reshape(-1, D) - ours.numpy()).max() < 1e-5 * max(1, pos.ab
 
 # %% [markdown]
 # Libraries differ in how the two grids are aligned, in the interpolation kernel (bilinear, bicubic),
-# and in whether they smooth. The same table, and one of white noise for the worst case, resized by
-# each convention; the relative difference from the paper's:
+# and in whether they smooth. Each convention's relative difference from the paper's, for the same
+# table and, as the worst case, for one of white noise:
 
 # %%
 noise = torch.randn(pos.shape, generator=torch.Generator().manual_seed(SEED))
-conventions = pd.DataFrame(
-    {
-        "convention": convention,
-        "positions": kind,
-        "difference": ((other - paper).norm() / paper.norm()).item(),
-    }
-    for kind, values in {f"{trained.name}'s table": pos, "white noise": noise}.items()
-    for paper in [resize_positions(values, (rows, cols), new, "paper")]
-    for convention in CONVENTIONS
-    for other in [resize_positions(values, (rows, cols), new, convention)]
-)
-by_kind = conventions.pivot(index="convention", columns="positions", values="difference")
-by_kind.loc[list(CONVENTIONS)].round(3)
+differences = pd.DataFrame(index=pd.Index(CONVENTIONS, name="convention"))
+for kind, values in {f"{trained.name}'s table": pos, "white noise": noise}.items():
+    paper = resize_positions(values, (rows, cols), new, "paper")
+    resized = [resize_positions(values, (rows, cols), new, name) for name in CONVENTIONS]
+    differences[kind] = [((each - paper).norm() / paper.norm()).item() for each in resized]
+differences.round(3)
 
 # %% [markdown]
-# The differences as bars, and above them the table's first principal component as a map, before and
-# after resizing.
-
-# %%
-strongest = torch.linalg.svd(pos - pos.mean(dim=0), full_matrices=False)[2][0]
-offset = pos.mean(dim=0) @ strongest
-maps = {f"{rows} × {cols}": ((pos @ strongest) - offset).reshape(rows, cols).numpy()}
-for convention in CONVENTIONS:
-    resized = resize_positions(pos, (rows, cols), new, convention)
-    maps[convention] = ((resized @ strongest) - offset).reshape(new).numpy()
-alt = "Top: the table's first principal component as a map, as stored and resized by five "
-alt += "conventions. Bottom: the conventions' relative difference from the paper's."
-size = {"figsize": (9, 5.4), "height_ratios": [1, 1.6]}
-with plots.figure(study, "resize", 2, 1, alt=alt, **size) as (top, bottom):
-    plots.plot_maps(maps, top)
-    plots.plot_resize_differences(conventions[conventions.convention != "paper"], bottom)
-
-# %% [markdown]
-# The maps look the same; the numbers differ. "timm-npz" differs from the paper by the alignment
-# alone, "torchvision" by the kernel alone: the kernel matters more. ("timm" and "hf" smooth, and
-# torch then takes another bicubic kernel.) The smoother a table is, the less the convention matters.
-# To reproduce a fine-tuning, use the same one: `vitlab` uses the paper's unless another is named.
-#
-# Move the controls (this takes a kernel). The last map is the difference. Choose *white noise* first:
-# with the trained table the difference is hardly to be seen. Is it in the middle or at the edges, and
-# how does that change from "timm" to "torchvision"? Then take fewer rows than stored: one convention
-# smooths before it shrinks, and that shows.
-
-# %%
-widgets.position_resizing({f"{trained.name}'s table": pos, "white noise": noise}, (rows, cols))
+# "timm-npz" differs from the paper by the alignment alone, "torchvision" by the kernel alone: the
+# kernel matters more. ("timm" and "hf" smooth as well.) The smoother a table is, the less the
+# convention matters. To reproduce a fine-tuning, use the same one: `vitlab` uses the paper's unless
+# another is named.
 
 # %% [markdown]
 # ## Exercises
 #
 # ### 1 · Neighbours (★, 5 minutes)
 #
-# How similar are direct neighbours? Write `neighbour_similarity(S)`: the mean over all pairs one
-# step apart in a row, and the mean over all pairs one step apart in a column.
+# Write `neighbour_similarity(S)`: the mean similarity over all pairs one step apart in a row, and
+# over all pairs one step apart in a column.
 #
 # <details><summary>Hint</summary>The maps of neighbours are <code>S[:, :-1, :, 1:]</code>; of
 # those, take the entries with equal rows and equal columns. <code>torch.einsum("ijij->ij",
 # …)</code> takes a diagonal.</details>
-
 
 # %%
 def neighbour_similarity(S):
@@ -432,7 +359,6 @@ print("trained, along a row and a column: {:.2f} {:.2f}".format(*neighbour_simil
 # <details><summary>Hint</summary>Which row of the table is no patch? And what if one embedding is
 # three times as long as another of the same direction?</details>
 
-
 # %%
 def map_of(stored, grid):
     ### BEGIN SOLUTION
@@ -452,8 +378,7 @@ assert torch.allclose(answer[1, 2], torch.tensor([[0.0, 0.0, 0.5], [0.5, 0.5, 1.
 # ### 3 · Build a table (★★, 15 minutes)
 #
 # Make a table `bumps`, a row for each patch of a grid of 6 × 5, in which *only nearness* counts: no
-# row excess, no column excess, and the farther the less similar. (The cross from above is the
-# opposite: no nearness at all beyond the row and the column.)
+# row excess, no column excess, and the farther the less similar.
 #
 # <details><summary>Hint</summary>Give patch i the values of a Gaussian bump around it, at all
 # points of a fine grid that reaches well beyond the picture: two such vectors overlap by a function
@@ -485,7 +410,6 @@ assert max(abs(excess) for excess in positions.row_column_excess(near)) < 0.1
 # old places; each counts as <code>1 − distance</code>, and nothing farther than 1 counts: <code>(1
 # − |u − j|).clamp(min=0)</code>.</details>
 
-
 # %%
 def weights(old, new):
     ### BEGIN SOLUTION
@@ -502,10 +426,10 @@ assert np.allclose(by_hand, ndimage.zoom(square.numpy(), (12 / 7, 8 / 5), order=
 # %% [markdown]
 # ## Summary
 #
-# - The picture of Fig. 7 centre is the matrix of cosines [N N], reshaped to a grid of grids. The
-#   class token's row, the first of the table, is left out.
-# - Nearness, rows and columns are three different findings, each measured against untrained and
-#   shuffled tables. Labels alone teach a small ViT rows and no columns, masked prediction both.
+# - The picture of Fig. 7 centre is the matrix of cosines [N N], reshaped to a grid of grids, without
+#   the class token's row, the first of the table.
+# - Nearness, rows and columns are three findings, each measured against untrained and shuffled
+#   tables. Labels alone teach a small ViT rows and no columns, masked prediction both.
 # - A resized table depends on the library. The paper's way is bilinear with aligned corners.
 #
 # ## References

@@ -11,22 +11,11 @@
 # which optimiser trains the ResNets, in which direction a ViT grows, and whether every patch has to
 # look at every other.**
 #
-# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: appendix D. **C09** App. D.4, Table
-# 8, Fig. 10. **C16** App. D.3, Fig. 9. **C17** App. D.1, Table 7. **C18** App. D.2, Fig. 8. **C19**
-# App. D.6, Fig. 13.
+# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: appendix D, Table 7 and 8, Fig. 8 to
+# 10 and 13. Claims C09 and C16 to C19. At `quick` two cells of Table 8 are trained live, three seeds
+# each: half a minute, once. The runs of `full` take hours and are committed.
 #
-# At `quick` the eight cells of Table 8 are trained live, with five seeds each: one to three minutes,
-# once. The runs of `full`, of all five studies, take hours and are committed.
-
-# %% [markdown]
-# ## What you will learn
-#
-# - five of the paper's ablations, as comparisons in which one thing differs
-# - what a ViT without positions can still do, and what 1-D, 2-D and relative embeddings are
-# - why two variants that share a learning rate are not compared fairly
-# - what axial attention saves, in FLOPs and in milliseconds
-#
-# **Prerequisites**: notebook 01 (the model), 02 (training), 07 (position embeddings).
+# **Prerequisites**: notebooks 01 (the model), 02 (training) and 07 (position embeddings).
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -37,12 +26,10 @@ SEED = 0
 
 # %%
 import itertools
-import time
 
 import numpy as np
 import pandas as pd
 import torch
-from IPython.display import Markdown
 from torch import nn
 from torch.nn import functional as F
 
@@ -51,7 +38,7 @@ from vitlab.models import zoo
 from vitlab.models.variants import AxialAttention
 from vitlab.models.vit import Attention
 from vitlab.models.zoo import forward_flops
-from vitlab.claims.rules import AHEAD, EQUAL, lead, positions_rule
+from vitlab.claims.rules import AHEAD, EQUAL, lead
 from vitlab.data.datasets import world_splits
 from vitlab.studies import run as functions
 from vitlab.studies import runner, tables
@@ -63,34 +50,32 @@ study = claims.begin("11_design_choices", PRESET, SEED)
 # %% [markdown]
 # ## Prediction
 #
-# All rules are read as in notebook 00. Every variant is tried with the same number of learning rates,
-# and reported at its own best, chosen by validation images.
+# Every variant is tried with the same number of learning rates, and reported at its own best, chosen
+# by validation images.
 
 # %%
 print(f"a lead of less than {AHEAD:g} point is none")
 print(f"a difference is none where its whole interval is within ±{EQUAL:g} points")
 
 # %% [markdown]
-# **C09, position embeddings.** *The paper* (ViT-B/16, 5-shot accuracy on ImageNet): without any, it
-# is almost three points worse; all others are within a third of a point of one another, wherever they
-# are added. *Rule*: 1-D is ahead of none in every task, without which the claim is not reproduced;
-# *(a)* 2-D and relative are equal to 1-D; *(b)* in every block is equal to the stem.
+# **C09, position embeddings** (D.4). *The paper* (ViT-B/16, 5-shot on ImageNet): without any it is
+# almost three points worse; all others are within a third of a point. *Rule*: 1-D is ahead of none in
+# every task; *(a)* 2-D and relative are equal to 1-D; *(b)* in every block is equal to the stem.
 #
-# **C16, class token or GAP.** *The paper*: a first attempt with global average pooling (GAP) was much
-# worse, and the reason was neither the token nor the pooling but the learning rate. *Rule*: class
-# token − GAP, each at its best rate, is no difference.
+# **C16, class token or global average pooling** (GAP; D.3). *The paper*: GAP was much worse at first,
+# only because of the learning rate. *Rule*: class token − GAP, each at its best rate, is no
+# difference.
 #
-# **C17, Adam or SGD for ResNets.** *The paper*: pre-trained with Adam, ResNets are better on most
-# data sets after fine-tuning, and on average by 0.5 (R50) and 0.3 points (R152x2). *Rule*, for each
-# of our ResNets: Adam − SGD, averaged over the target sets, is above −1 point: Adam is no worse.
+# **C17, Adam or SGD for ResNets** (D.1). *The paper*: pre-trained with Adam, they fine-tune better,
+# on average by 0.5 (R50) and 0.3 points (R152x2). *Rule*, for each of ours: Adam − SGD, averaged over
+# the target sets, is above −1 point.
 #
-# **C18, shapes.** *The paper*: depth helps most, width least; smaller patches help without a single
+# **C18, shapes** (D.2). *The paper*: depth helps most, width least; smaller patches help without a
 # parameter more. *Rule*, by the slope of accuracy over the logarithm of the FLOPs: *(a)* depth's is
 # above each other's; *(b)* width's is below each other's; *(c)* the patch's is above zero.
 #
-# **C19, axial attention.** *The paper*: Axial-ViT is better than ViT of the same name, and costs more
-# compute, for each block has become two. *Rule*: *(a)* axial − full attention of the same depth is
-# above zero; *(b)* it takes more FLOPs.
+# **C19, axial attention** (D.6). *The paper*: better than full attention, and costlier. *Rule*: *(a)*
+# axial − full attention of the same depth is above zero; *(b)* it takes more FLOPs.
 #
 # Which of the five do you expect to hold for models a thousand times smaller?
 
@@ -99,7 +84,7 @@ print(f"a difference is none where its whole interval is within ±{EQUAL:g} poin
 #
 # ### Without positions a ViT sees a bag of patches
 #
-# Attention is a weighted mean over tokens, and a mean does not know an order. If nothing is added to
+# Attention is a weighted mean over tokens, and a mean does not know an order. With nothing added to
 # the patches' embeddings, the logits are the same for any order of the patches:
 
 # %%
@@ -119,8 +104,7 @@ for name in ("none", "1d", "2d", "relative"):
 # ### 1-D, 2-D, relative
 #
 # *1-D* is Eq. 1: a learned vector for each place in the sequence. *2-D* learns a vector $X_c$ of
-# length $D/2$ for each column and $Y_r$ for each row, and the patch in row $r$ and column $c$ gets
-# both, one after the other: $[X_c; Y_r]$.
+# length $D/2$ for each column and $Y_r$ for each row; a patch gets $[X_c; Y_r]$.
 
 # %%
 model = zoo.create("Lab-Mu/8", positions="2d", seed=SEED)
@@ -148,13 +132,12 @@ assert torch.allclose(bias, attention.bias(q), atol=1e-6)
 
 # %% [markdown]
 # Each can be added at the *stem* (once, before the first block), in *every block* with tables of its
-# own, or in every block from one *shared* table. With *none* these are the cells of Table 8.
+# own, or in every block from one *shared* table: the cells of Table 8.
 #
 # ### Axial attention
 #
-# A block of attention within the rows of the grid, then one within its columns, each with an MLP of
-# its own. Every patch reaches every other in two steps, and a step compares it with the patches of
-# one line only.
+# Attention within the rows of the grid, then a block within its columns: every patch reaches every
+# other in two steps.
 
 # %%
 full = Attention(8, n_heads=2, dropout=0.0)
@@ -171,200 +154,119 @@ with torch.no_grad():
 # %% [markdown]
 # ## 1 · Position embeddings (C09)
 #
-# ### A task made of where things are
-#
 # Objects of the world with one cue alone, the *arrangement*: discs that are alike in all classes
 # stand at other places in each. Two objects of each of four classes:
 
 # %%
-size = PRESET if PRESET in ("smoke", "quick") else "full"
-first = studies.runs("position_variants", size, SEED)[0]
+first = studies.runs("position_variants", PRESET, SEED)[0]
 in_world = functions.world_of(first, first["task"])
 shown = world_splits(in_world, 40, 0, first["n_test"], draw=first["seed"]).test
 kinds = min(4, len(shown.classes))
 chosen = [torch.where(shown.labels == kind)[0][:2] for kind in range(kinds)]
 some = [shown.images[number].permute(1, 2, 0).numpy() for number in torch.cat(chosen)]
+captions = [f"class {kind}" for kind in range(kinds) for _ in range(2)]
 alt = "Synthetic objects with dark and bright discs, two of each of a few classes: the discs' places "
 alt += "tell the class."
 with plots.figure(study, "task", alt=alt, figsize=(9, 1.9)) as ax:
-    plots.plot_pictures({"": some}, ax, captions=[f"class {kind}" for kind in range(kinds) for _ in range(2)])
+    plots.plot_pictures({"": some}, ax, captions=captions)
 
 # %% [markdown]
 # A patch on its own does tell something: where a disc is cut by its edge. So *none* need not be at
 # chance. What it cannot know is which patch is where.
 #
-# ### Experiment
-#
-# One call: every variant with every seed. Within a seed all see the same images in the same order and
-# begin with the same weights, but for the embeddings.
+# Two variants are trained live, on the same images in the same order. Next to them the evidence: the
+# arrangement with ten times as many images and harder; *contour*, where the outline alone tells the
+# classes; and the photographs of CIFAR-10. Test accuracy in %, mean of the seeds:
+
+# %% tags=["long"]
+here = runner.run("position_variants", PRESET, SEED)
+here = here[here["task"] == first["task"]]
+short, longer = (tables.evidence(name) for name in ("position_variants", "longer_positions"))
+photographs = short[short["task"] == "cifar10"]
+best = tables.chosen(pd.concat([longer, photographs], ignore_index=True))
+accuracy = {f"this run, {here['seed'].nunique()} seeds": here.groupby("arm")["test_accuracy"].mean()}
+for (task, steps), each in best.groupby(["task", "steps"], sort=False):
+    accuracy[f"{task}, {steps:,} steps"] = each.groupby("arm")["test_accuracy"].mean()
+accuracy["Table 8: ImageNet, 5-shot"] = pd.Series(studies.TABLE_8)
+shown = 100 * pd.DataFrame(accuracy).reindex(list(studies.TABLE_8))
+shown.style.format("{:.1f}", na_rep="–")
+
+# %% [markdown]
+# The evidence as differences from 1-D at the stem, with intervals; in grey the paper's Table 8. Left
+# of the dashed line is worse than 1-D.
 
 # %%
 BASE = "1-D, stem"  # that the others are compared with
-table = runner.run("position_variants", size, SEED)
-runs = tables.chosen(table)
-tasks = list(dict.fromkeys(runs["task"]))
-print(f"{len(runs)} runs: {runs['arm'].nunique()} arms, {runs['seed'].nunique()} seeds")
-means = summary(runs, ["task", "arm"])
-shown = 100 * means.pivot(index="arm", columns="task", values="mean")[tasks]
-shown = shown.reindex(list(studies.TABLE_8)).rename(columns="{}, test accuracy (%)".format)
-shown["Table 8: ImageNet, 5-shot (%)"] = 100 * pd.Series(studies.TABLE_8)
-shown.style.format("{:.1f}", na_rep="not run")
-
-# %% [markdown]
-# The same as differences from 1-D at the stem; on the right the paper's, which has no intervals. The
-# panels have different scales.
-
-# %%
-def cell_gaps(runs, task):
-    """Every cell's difference from 1-D at the stem on one task, in points, with its interval."""
-    here = runs[runs["task"] == task]
-    found = {arm: lead(here, arm, BASE) for arm in studies.TABLE_8 if arm != BASE}
-    ends = {arm: each.interval or (np.nan, np.nan) for arm, each in found.items() if each}
-    rows = [(arm, found[arm].value, *ends[arm]) for arm in ends]
-    return pd.DataFrame(rows, columns=["arm", "mean", "low", "high"]).set_index("arm")
 
 
-paper = pd.Series(studies.TABLE_8).drop(BASE)
-paper = 100 * (paper - studies.TABLE_8[BASE])
-paper = paper.rename("mean").to_frame().assign(low=np.nan, high=np.nan)
-from_base = f"difference from {BASE}\n(percentage points)"
+def from_base(runs, task):
+    """Every variant's difference from 1-D at the stem on one task, in points, with its interval."""
+    rows = runs[runs["task"] == task]
+    found = {arm: lead(rows, arm, BASE) for arm in studies.TABLE_8 if arm != BASE}
+    columns = {arm: (each.value, *(each.interval or (np.nan, np.nan))) for arm, each in found.items()}
+    return pd.DataFrame(columns, index=["mean", "low", "high"]).T
+
+
+paper = 100 * (pd.Series(studies.TABLE_8).drop(BASE) - studies.TABLE_8[BASE])
+paper = pd.DataFrame({"mean": paper, "low": np.nan, "high": np.nan})
+points = f"difference from {BASE}\n(percentage points)"
 alt = "Accuracy of each kind and place of position embeddings minus that of 1-D at the stem, in "
-alt += "points: ours with intervals, one panel for each task, and the paper's Table 8."
-panels = len(tasks) + 1
-shape = {"figsize": (4.4 * panels + 1, 3.6), "squeeze": False}
-with plots.figure(study, "positions", 1, panels, alt=alt, **shape) as axes:
-    for ax, task in zip(axes[0], tasks, strict=False):
-        gaps = cell_gaps(runs, task)
-        plots.plot_comparisons(gaps, from_base, ax).set_title(task)
-    ax = plots.plot_comparisons(paper, from_base, axes[0, -1], "grey")
-    ax.set_title("the paper, Table 8")
-
-# %% [markdown]
-# Left of the dashed line is worse than 1-D. In this short training *none* and *relative* are far
-# behind.
-
-# %%
-_, numbers, _ = positions_rule(runs)
-Markdown("\n".join(f"- {name}: {each}" for name, each in numbers.items()))
-
-# %% [markdown]
-# ### The maps (Fig. 10)
-#
-# The maps of notebook 07 for each kind, after the same training; of tables in every block it is that
-# of block 1. Relative embeddings belong to offsets: their tile shows how similar the embedding of
-# each offset is to that of offset 0.
-
-# %%
-maps = tables.position_maps(table, tasks[0])
-best = runs[runs["task"] == tasks[0]].groupby("arm")["learning_rate"].first()
-shown = {arm: each for (arm, rate), each in maps.items() if rate == best[arm]}
-across = min(4, len(shown))
-down = -(-len(shown) // across)
-alt = "Similarity maps of position embeddings, a grid of grids for each kind and place."
-shape = {"figsize": (3.6 * across, 3.6 * down), "squeeze": False}
-with plots.figure(study, "maps", down, across, alt=alt, **shape) as axes:
-    for ax, (arm, each) in itertools.zip_longest(axes.flat, shown.items(), fillvalue=("", None)):
-        if each is None:
-            ax.set_axis_off()
-            continue
-        plots.plot_similarity_grid(each, ax, colorbar=False).set_title(arm)
-        ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
-
-# %% [markdown]
-# Move the controls (this takes a kernel): another kind or another learning rate, and what the three
-# measures of notebook 07 make of its map.
-
-# %%
-widgets.position_kinds(maps)
-
-# %% [markdown]
-# A map of 2-D embeddings has rows and columns by construction. In the map of 1-D embeddings all that
-# there is was learned, and it is not nearness: the embeddings of the middle, where the discs are,
-# differ from all others, while those of the outer patches are alike, near or far. With photographs,
-# in notebook 07, near patches become similar: what a table learns depends on the task.
-#
-# *Where* they are added matters little, as in the paper. That *relative* lags has two likely reasons,
-# not tested here. The class token is at no offset from any patch, so what the offsets tell reaches it
-# only through the patches' tokens. And they act through their dot product with the query, which is
-# close to 0 at the start of a training.
-#
-# ### Three tasks: the runs of `full`
-#
-# Ten times as many images: the arrangement of discs again, harder; *contour*, where the outline alone
-# tells the classes; and the photographs of CIFAR-10. On the photographs trainings have 400 steps, in
-# the other two tasks 1,600.
-
-
-# %%
-short, longer = (tables.evidence(name) for name in ("position_variants", "longer_positions"))
-photographs = short[short["task"] == "cifar10"]
-night = tables.chosen(pd.concat([longer, photographs], ignore_index=True))
-short, longer = tables.chosen(short), tables.chosen(longer)
+alt += "points: ours with intervals, a panel for each task, and in grey the paper's Table 8."
+with plots.figure(study, "positions", 1, 3, alt=alt, figsize=(14, 3.6)) as axes:
+    for ax, task in zip(axes, best["task"].unique(), strict=True):
+        plots.plot_comparisons(paper, points, ax, "grey")
+        plots.plot_comparisons(from_base(best, task), points, ax).set_title(task)
 print(f"{tables.about('longer_positions')}; on CIFAR-10 {tables.about('position_variants')}")
-alt = "Accuracy of each kind and place of position embeddings minus 1-D at the stem, with "
-alt += "intervals, in each task of the preset full."
-night_tasks = list(dict.fromkeys(night["task"]))
-shape = {"figsize": (4.4 * len(night_tasks) + 1, 3.6), "squeeze": False}
-with plots.figure(study, "positions_full", 1, len(night_tasks), alt=alt, **shape) as axes:
-    for ax, task in zip(axes[0], night_tasks, strict=True):
-        plots.plot_comparisons(cell_gaps(night, task), from_base, ax).set_title(task)
 
 # %% [markdown]
 # *None* is behind 1-D in all three tasks, far behind where the arrangement or the contour tells the
 # class, and about as far as in the paper on CIFAR-10: most of what tells these photographs apart is
-# within the patches. In the world's two tasks *2-D* ends with 1-D, and so do tables in every block;
-# *relative* lies between *none* and 1-D.
+# within the patches. *2-D* and tables in every block end with 1-D in the two tasks of the world, and
+# a point or two ahead of it on CIFAR-10; *relative* lies between *none* and 1-D.
+
+# %% [markdown]
+# ### The maps (Fig. 10)
+#
+# The maps of notebook 07 after these trainings; of relative embeddings a tile shows how similar the
+# embedding of each offset is to that of offset 0.
+
+# %%
+cells = [("arrangement", BASE), *(("cifar10", arm) for arm in (BASE, "2-D, stem", "relative"))]
+alt = "Similarity maps of position embeddings, a grid of grids each: 1-D of the arrangement; 1-D, "
+alt += "2-D and relative of CIFAR-10."
+with plots.figure(study, "maps", 1, len(cells), alt=alt, figsize=(14, 3.9)) as axes:
+    for ax, (task, arm) in zip(axes, cells, strict=True):
+        plots.plot_similarity_grid(tables.position_maps(best, task)[arm], ax, colorbar=False)
+        ax.set(title=f"{arm}: {task}", xlabel="", ylabel="", xticks=[], yticks=[])
+
+# %% [markdown]
+# A map of 2-D embeddings has rows and columns by construction; in that of 1-D embeddings all that
+# there is was learned, and depends on the task.
 #
 # ### What longer trainings change
 #
-# The two tasks of the world after 400 steps, too. A dot without an interval: single trainings of one
-# of the two never left chance.
-
+# The two tasks of the world after 400 steps, too (a dot without an interval: single trainings never
+# left chance):
 
 # %%
-def by_length(task):
-    """Each kind's difference from 1-D after both numbers of steps, a row for each."""
-    found = {}
-    for rows in (short, longer):
-        steps = int(rows.loc[rows["task"] == task, "steps"].iloc[0])
-        found[steps] = cell_gaps(rows, task)
-    kinds = ("none", "2-D, stem", "relative")
-    rows = {f"{kind}, {n:,} steps": gap.loc[kind] for kind in kinds for n, gap in found.items()}
-    return pd.DataFrame(rows).T
-
-
-of_world = list(dict.fromkeys(longer["task"]))
+short = tables.chosen(short)
+of_world = longer["task"].unique()
 alt = "Accuracy without positions, with 2-D and with relative ones minus 1-D, in points, after 400 "
 alt += "and after 1,600 steps, in two tasks."
 with plots.figure(study, "positions_longer", 1, len(of_world), alt=alt, figsize=(11, 3.4)) as axes:
     for ax, task in zip(axes, of_world, strict=True):
-        plots.plot_comparisons(by_length(task), from_base, ax).set_title(task)
+        by_steps = {"400 steps": from_base(short, task), "1,600 steps": from_base(best, task)}
+        kinds = itertools.product(("none", "2-D, stem", "relative"), by_steps)
+        gaps = {f"{kind}, {steps}": by_steps[steps].loc[kind] for kind, steps in kinds}
+        plots.plot_comparisons(pd.DataFrame(gaps).T, points, ax).set_title(task)
 
 # %% [markdown]
-# The accuracies, mean of the seeds and the lowest of them, in %:
+# After 400 steps what is compared is how soon a training has found out where things are. Two
+# differences stay: *none*, which cannot know which patch is where, and what is left of *relative*'s
+# lag. In the verdict the longer trainings decide:
 
 # %%
-both = pd.concat([short[short["task"].isin(of_world)], longer])
-shown = 100 * both.groupby(["task", "arm", "steps"])["test_accuracy"].agg(["mean", "min"])
-shown = shown.unstack("steps").reindex(list(studies.TABLE_8), level="arm")
-shown.style.format("{:.1f}")
-
-# %% [markdown]
-# After 400 steps cells of one task lie tens of points apart, and so do seeds of one cell: what is
-# compared is how soon a training has found out where things are. Four times as many steps bring every
-# training with 1-D or 2-D embeddings close to the ceiling. Two differences stay: *none*, which cannot
-# know which patch is where, and what is left of *relative*'s lag.
-#
-# ### Verdict
-
-
-# %%
-claims.show(study, "C09", live={name: each for name, each in numbers.items() if "none" in name})
-if PRESET == "smoke":
-    print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
-
-# %% [markdown]
-# (In the two tasks of the world the longer trainings decide.)
+claims.show(study, "C09")
 
 # %% [markdown]
 # ## 2 · Class token or global average pooling (C16)
@@ -387,16 +289,9 @@ with plots.figure(study, "heads", 1, n_lengths, alt=alt, **shape) as axes:
 print(where)
 
 # %% [markdown]
-# Move the control: one learning rate, both heads. At the best rate of the one, how far behind is the
-# other? That distance is what a paper reports that tunes one variant only.
-
-# %%
-widgets.head_rates(by_rate)
-
-# %% [markdown]
-# The heads are far apart after the short training and much closer after the long one: most of what
-# the short one shows is that GAP takes longer to learn. The verdict is on the longest.
-
+# Both heads are best at the same rate: here the distance is not one that tuning explains. After the
+# short training they are far apart, after the long one, which is judged, much closer: GAP takes
+# longer to learn.
 
 # %%
 claims.show(study, "C16")
@@ -405,44 +300,43 @@ claims.show(study, "C16")
 # ## 3 · Adam or SGD for ResNets (C17)
 #
 # ResNets were designed with SGD, and the paper pre-trains them with Adam. Is the comparison with ViT
-# fair? Table 7 says yes. Ours: two ResNets, each optimiser with its own grid of learning rates. All
-# are then fine-tuned on CIFAR-10 and on digits with SGD and momentum, as in Table 4, each at the rate
-# that is best on held-out images: weights from the two may fine-tune best at different rates.
+# fair? Ours: two ResNets, each optimiser with its own grid of learning rates, then fine-tuned with
+# SGD and momentum at the rate that is best on held-out images.
 
 # %%
 table, where = tables.evidence("resnet_optimizers"), tables.about("resnet_optimizers")
+print(where)
+for arm, rows in tables.chosen(table).groupby("arm", sort=False):
+    tried = ", ".join(f"{rate:g}" for rate in sorted(table.loc[table["arm"] == arm, "learning_rate"].unique()))
+    rate, reached = rows["learning_rate"].iloc[0], rows["test_accuracy"].mean()
+    print(f"{arm}: best learning rate {rate:g} of {tried}; pre-trained to {reached:.1%}")
+
+# %% [markdown]
+# The paper's Table 7 and ours:
+
+# %%
 cases = [
     {"case": f"{model}\n{data}", "optimizer": name, "mean": value, "low": np.nan, "high": np.nan}
     for (model, data), pair in studies.TABLE_7.items()
     for name, value in zip(("Adam", "SGD"), pair, strict=True)
 ]
-print(where)
-by_target = tables.chosen(table, ["task", "arm", "target"])
-ours = summary(by_target, ["model", "target", "optimizer"], "fine_tuned")
+ours = tables.chosen(table, ["task", "arm", "target"])
+ours = summary(ours, ["model", "target", "optimizer"], "fine_tuned")
 ours["case"] = ours["model"].map(plots.labels(ours["model"])) + "\n" + ours["target"]
 ours["optimizer"] = ours["optimizer"].map({"adam": "Adam", "sgd": "SGD"})
-for arm, best in tables.chosen(table).groupby("arm", sort=False):
-    tried = ", ".join(f"{rate:g}" for rate in sorted(table.loc[table["arm"] == arm, "learning_rate"].unique()))
-    rate, reached = best["learning_rate"].iloc[0], best["test_accuracy"].mean()
-    print(f"{arm}: best learning rate {rate:g} of {tried}; pre-trained to {reached:.1%}")
-
-# %% [markdown]
-# Both tables as one figure:
-
-# %%
 alt = "Fine-tuned accuracy of ResNets that were pre-trained with Adam and with SGD: the paper's "
 alt += "Table 7 by model and data set, and ours with intervals."
-with plots.figure(study, "optimizers", 2, 1, alt=alt, figsize=(12, 7)) as (above, below):
-    plots.plot_cases(pd.DataFrame(cases), above).set_title("the paper, Table 7")
-    above.tick_params(axis="x", labelsize=9)
-    plots.plot_cases(ours, below).set_title(where)
+shape = {"figsize": (14, 3.6), "width_ratios": [2, 1]}
+with plots.figure(study, "optimizers", 1, 2, alt=alt, **shape) as (left, right):
+    plots.plot_cases(pd.DataFrame(cases), left).set_title("the paper, Table 7")
+    plots.plot_cases(ours, right).set_title("ours")
+    for ax in (left, right):
+        ax.tick_params(axis="x", labelsize=8)
 
 # %% [markdown]
-# In the paper the two are nowhere much more than two points apart; on average Adam is ahead. Here the
-# two pre-train the larger ResNet equally well, and still its weights from SGD end higher after
-# fine-tuning, above all on CIFAR-10. With the smaller one Adam is no worse. Equal accuracy in
+# In the paper Adam is ahead on average. Here the two pre-train the larger ResNet equally well, and
+# still its weights from SGD end higher after fine-tuning, above all on CIFAR-10. Equal accuracy in
 # pre-training is not equal worth for transfer.
-
 
 # %%
 claims.show(study, "C17")
@@ -451,149 +345,106 @@ claims.show(study, "C17")
 # ## 4 · Which shape spends FLOPs best? (C18)
 #
 # From one base model, one dimension at a time: depth, width, the MLP's width, the patch size; and the
-# first three together. The paper's base has 8 blocks, width 1,024, an MLP of twice that and patches
-# of 32 px; ours has 2 blocks, width 64, an MLP of twice that and patches of 8 px.
-
-# %%
-costs = []
-for run in {run["arm"]: run for run in studies.runs("vit_shapes", "full")}.values():
-    model = functions.variant_of(run)
-    flops = forward_flops(model, torch.zeros(1, 3, run["image_size"], run["image_size"]))
-    count = sum(parameter.numel() for parameter in model.parameters())
-    costs.append((run["dimension"], run["arm"], count, flops / 1e6))
-costs = pd.DataFrame(costs, columns=["dimension", "shape", "parameters", "million FLOPs"])
-costs["FLOPs, times the base"] = costs["million FLOPs"] / costs["million FLOPs"].iloc[0]
-costs.style.format(precision=1, thousands=",").hide()
-
-# %% [markdown]
-# Smaller patches make the sequence longer and the model no larger. The dimensions end at different
-# multiples of the base's FLOPs: the rule therefore compares slopes.
+# first three together. The paper's base has 8 blocks of width 1,024 and patches of 32 px; ours:
 
 # %%
 where = tables.about("vit_shapes")
 by_shape = tables.chosen(tables.evidence("vit_shapes"), ["task", "dimension", "arm"])
+names = {"arm": "shape", "flops": "million FLOPs", "train_loss": "training loss (nats)"}
+costs = by_shape.groupby(["dimension", "arm"], sort=False)[["parameters", "flops", "train_loss"]].mean()
+costs = costs.assign(flops=costs["flops"] / 1e6).reset_index().rename(columns=names)
+costs.style.format(precision=2, thousands=",").format("{:,.0f}", ["parameters"]).hide()
+
+# %% [markdown]
+# Smaller patches make the sequence longer and the model no larger. The dimensions end at different
+# FLOPs: the rule therefore compares slopes.
+
+# %%
 ours = summary(by_shape, ["dimension", "arm", "flops"])
 alt = "Test accuracy against FLOPs on a log scale: from the base model a line along each of "
 alt += "depth, width, MLP width, patch size, and all of the first three."
 with plots.figure(study, "shapes", alt=alt, figsize=(7.5, 4.4)) as ax:
     plots.plot_shapes(ours, ax).set_title(where)
-losses = summary(by_shape, ["arm"], "train_loss")
-each = zip(losses["arm"], losses["mean"], strict=True)
-print("training loss in nats\n" + "\n".join(f"  {loss:.2f}  {arm}" for arm, loss in each))
 
 # %% [markdown]
-# The same as a film: allow more and more FLOPs, and see which shape is the best that they pay for.
+# As a film: allow more and more FLOPs. Which shape is the best for them?
 
 # %%
 widgets.shapes_film(ours)
 
 # %% [markdown]
-# The steeper a line, the more a doubling of the FLOPs brings along that dimension.
+# The steeper a line, the more a doubling of the FLOPs brings along that dimension:
 
 # %%
 claims.show(study, "C18")
 
 # %% [markdown]
-# Smaller patches help most, though the model has fewer parameters. Width comes next. Four times the
-# depth costs accuracy, and so does a wider MLP. None of this is overfitting: the training loss of
-# these models is above the base's, they have not been trained long enough. Whether depth overtakes in
-# longer trainings, as the paper's have, is not tested here.
+# Smaller patches help most, with fewer parameters; width comes next. Four times the depth costs
+# accuracy, and so does a wider MLP. This is not overfitting: by the table, their training loss is
+# above the base's; they have not been trained long enough.
 #
 # ## 5 · Axial attention (C19)
 #
 # Each block of an axial model is two, so it has about twice the parameters of full attention *of the
-# same depth*, and more FLOPs as long as the grid is small. Of full attention with *equal parameters*
-# it needs fewer FLOPs, and the more patches there are the fewer. Whether fewer FLOPs are less time is
-# measured here, the two models taking turns.
-
-# %% tags=["timed"]
-@torch.inference_mode()
-def forward_times(side, n_images=8, n_rounds=9):
-    """Milliseconds and FLOPs of a forward pass, axial and full attention with equal parameters, by turns."""
-    shape = {"model": "Lab-Mu/4", "n_classes": 10, "image_size": 4 * side, "seed": 0, "pool": "gap"}
-    arms = {"axial": {"depth": 2, "attention": "axial"}, "full, equal parameters": {"depth": 4}}
-    models = {arm: functions.variant_of(shape | options).eval() for arm, options in arms.items()}
-    images, taken = torch.zeros(n_images, 3, 4 * side, 4 * side), {arm: [] for arm in arms}
-    for number, (arm, model) in itertools.product(range(n_rounds + 1), models.items()):
-        started = time.perf_counter()
-        model(images)
-        if number:  # the first pass chooses kernels
-            taken[arm].append(1e3 * (time.perf_counter() - started))
-    costs = {arm: forward_flops(model, images[:1]) for arm, model in models.items()}
-    return [{"arm": arm, "tokens": side, "milliseconds": min(taken[arm]), "flops": costs[arm]} for arm in arms]
-
-
-threads = torch.get_num_threads()
-torch.set_num_threads(1)
-sides = (4, 8) if PRESET == "smoke" else (4, 8, 16, 32)
-times = pd.DataFrame([row for side in sides for row in forward_times(side)])
-torch.set_num_threads(threads)
-
-# %% [markdown]
-# The cost of axial attention, in % of that of full attention with equal parameters:
+# same depth*. Of full attention with *equal parameters* it needs fewer FLOPs, the more patches the
+# fewer. In millions:
 
 # %%
-wide = times.pivot(index="tokens", columns="arm", values=["milliseconds", "flops"])
-equal = "full, equal parameters"
-share = pd.DataFrame(
-    {
-        name: 100 * wide[column]["axial"] / wide[column][equal]
-        for name, column in (("FLOPs (%)", "flops"), ("time (%)", "milliseconds"))
-    }
-)
-share.index = pd.Index([f"{side} × {side}" for side in share.index], name="patches")
-share.style.format("{:.0f}").set_caption("cost of axial attention, of that of full attention with equal parameters")
+def million_flops(side, **options):
+    """FLOPs of a forward pass for one image of side × side patches, in millions."""
+    shape = {"model": "Lab-Mu/4", "n_classes": 10, "image_size": 4 * side, "seed": 0, "pool": "gap"}
+    model = functions.variant_of(shape | options)
+    return forward_flops(model, torch.zeros(1, 3, 4 * side, 4 * side)) / 1e6
+
+
+costs = pd.DataFrame(index=pd.Index([4, 8, 16, 32], name="patches along a side"))
+costs["axial"] = [million_flops(side, depth=2, attention="axial") for side in costs.index]
+costs["full, equal parameters"] = [million_flops(side, depth=4) for side in costs.index]
+costs["axial, % of full"] = 100 * costs["axial"] / costs["full, equal parameters"]
+costs.style.format("{:,.0f}")
 
 # %% [markdown]
-# Left, milliseconds for a forward pass of eight images. Right, accuracy against FLOPs: the paper's
-# comparison is between *axial* and *full, same depth*.
+# The paper's comparison is between *axial* and *full, same depth*:
 
 # %%
 where = tables.about("axial_attention")
-by_arm = tables.chosen(tables.evidence("axial_attention"))
-alt = "Milliseconds of a forward pass of axial and full attention over the grid of patches; and test "
-alt += "accuracy against FLOPs of each arm."
-with plots.figure(study, "axial", 1, 2, alt=alt, figsize=(12.5, 4)) as (left, right):
-    plots.plot_forward_times(times, left).set_title("this machine, one thread")
-    plots.plot_shapes(summary(by_arm, ["arm", "flops"]), right, base=None, by="arm").set_title(where)
+by_variant = summary(tables.chosen(tables.evidence("axial_attention")), ["arm", "flops"])
+alt = "Test accuracy against FLOPs of axial attention, and of full attention of the same depth, of "
+alt += "equal parameters and of equal FLOPs."
+with plots.figure(study, "axial", alt=alt, figsize=(7.5, 4)) as ax:
+    plots.plot_shapes(by_variant, ax, base=None, by="arm").set_title(where)
 
 # %% [markdown]
-# The four variants are not told apart: near the ceiling of this task neither the axes nor twice as
-# many blocks bring what could be seen.
+# The four are not told apart: near the ceiling of this task neither axes nor more blocks bring what
+# could be seen.
 
 # %%
 claims.show(study, "C19")
 
 # %% [markdown]
-# **How we differ from the paper.**
-#
-# - Models a thousand times smaller, a synthetic world in place of JFT-300M and ImageNet, short
-#   trainings.
-# - C09 is accuracy on held-out images of the task itself, not few-shot accuracy after pre-training.
-# - The paper says nothing of the class token in axial or relative attention: here the former has
-#   none, and in the latter it is at no offset from any patch.
+# **How we differ from the paper.** Models a thousand times smaller, a synthetic world in place of
+# JFT-300M and ImageNet, short trainings. C09 is accuracy on held-out images of the task itself. Our
+# axial models have no class token; in relative attention it is at no offset from any patch.
 
 # %% [markdown]
 # ## How others get this wrong
 #
-# **A first attempt that decides.** With made-up curves of equal height and different best rates:
-# tuned for one variant only, the other one looks worse by the distance between the curves there.
+# **One variant tuned, the other not.** With made-up curves of equal height and different best rates:
 
 # %%
 rates = np.geomspace(1e-3, 1.6e-2, 5)
-first_arm = 0.8 - 0.1 * np.log2(rates / 2e-3) ** 2
-second_arm = 0.8 - 0.1 * np.log2(rates / 8e-3) ** 2
-shared = first_arm.argmax()
-print(f"both at the best rate of the first: {first_arm[shared] - second_arm[shared]:+.2f}")
-print(f"each at its own: {first_arm.max() - second_arm.max():+.2f}")
+first_variant = 0.8 - 0.1 * np.log2(rates / 2e-3) ** 2
+second_variant = 0.8 - 0.1 * np.log2(rates / 8e-3) ** 2
+shared = first_variant.argmax()
+print(f"both at the best rate of the first: {first_variant[shared] - second_variant[shared]:+.2f}")
+print(f"each at its own: {first_variant.max() - second_variant.max():+.2f}")
 
 # %% [markdown]
-# **Equal FLOPs taken for equal time.** The table above has both: where a line of patches is short,
-# the products are too small to fill a processor, and axial attention saves FLOPs and no time.
+# **Equal FLOPs taken for equal time.** Where a line of patches is short, the products are too small
+# to fill a processor: axial attention saves FLOPs there and no time.
 #
 # **Rows of the 2-D table swapped with columns.** On a square grid nothing fails, and nothing is
-# worse: which half is called X is a name. On a grid of another shape it is an error, which is why
-# the tests use 2 × 3 patches.
+# worse. On another it is an error, which is why the tests use 2 × 3 patches.
 
 # %% [markdown]
 # ## Exercises
@@ -605,7 +456,6 @@ print(f"each at its own: {first_arm.max() - second_arm.max():+.2f}")
 #
 # <details><summary>Hint</summary>What is dropped is the sum. If only the embeddings are dropped, the
 # positions always arrive.</details>
-
 
 # %%
 def embedded(x, pos, drop):
@@ -624,9 +474,7 @@ assert torch.equal(embedded(x, pos, drop.eval()), x + pos)
 # %% [markdown]
 # ### 2 · Find the bug: a patch's position for the class token (★, 10 minutes)
 #
-# This puts the class token at the end of the sequence, which is as good a place as any. But the
-# table's first row is the class token's, so that every patch is told it is where its predecessor
-# is, and the class token gets the last patch's position.
+# The table's first row is the class token's: here every patch is told it is where its predecessor is.
 #
 # ```python
 # def sequence(patches, cls, pos_table):  # [B N D], [1 1 D], [1 1+N D]
@@ -636,7 +484,6 @@ assert torch.equal(embedded(x, pos, drop.eval()), x + pos)
 # Correct it, with the class token in front, as in Eq. 1.
 #
 # <details><summary>Hint</summary>Which row of the table belongs to which token?</details>
-
 
 # %%
 def sequence(patches, cls, pos_table):
@@ -660,7 +507,6 @@ assert torch.equal(whole, model.sequence(embedded_patches))
 # <details><summary>Hint</summary>Where do the prefix tokens stand? And by how many tokens does a
 # mean divide?</details>
 
-
 # %%
 def patch_mean(tokens, n_prefix):
     """[B T D] → [B D]."""
@@ -679,19 +525,18 @@ assert torch.allclose(pooled.forward_head(seen, pre_logits=True), patch_mean(see
 # %% [markdown]
 # ### 4 · Tuned alike (★★, 15 minutes)
 #
-# From accuracies on validation and on test images, [variants, rates, seeds] each, compute the mean test
-# accuracy of variant 0 minus that of variant 1, *each at its own best rate*: the one with the highest mean
+# From accuracies on validation and on test images, [variants, rates, seeds] each, compute the mean
+# test accuracy of variant 0 minus that of variant 1, each at the rate with its highest mean
 # validation accuracy. Nothing may be chosen by the test images.
 #
 # <details><summary>Hint</summary>Mean over the seeds first; then <code>argmax</code> over the rates,
 # for each variant.</details>
 
-
 # %%
 def fair_difference(validation, test):
     ### BEGIN SOLUTION
     best = validation.mean(axis=2).argmax(axis=1)
-    first, second = (test[arm, rate].mean() for arm, rate in enumerate(best))
+    first, second = (test[k, rate].mean() for k, rate in enumerate(best))
     return float(first - second)
     ### END SOLUTION
 
@@ -699,10 +544,10 @@ def fair_difference(validation, test):
 validation = np.array([[[0.5, 0.6], [0.8, 0.7], [0.2, 0.3]], [[0.1, 0.9], [0.4, 0.4], [0.6, 0.7]]])
 test = np.array([[[0.9, 0.9], [0.6, 0.8], [0.1, 0.1]], [[0.2, 0.2], [0.3, 0.3], [0.6, 0.5]]])
 assert abs(fair_difference(validation, test) - (0.70 - 0.55)) < 1e-12
-generator = np.random.default_rng(0)  # two arms that are the same, tuned by noise: no difference
+generator = np.random.default_rng(0)  # two variants that are the same, tuned by noise: no difference
 noise = [fair_difference(*generator.normal(size=(2, 2, 6, 3))) for _ in range(3_000)]
 assert abs(np.mean(noise)) < 0.05
-curves = np.stack([first_arm, second_arm])[:, :, None]  # from above: equally good
+curves = np.stack([first_variant, second_variant])[:, :, None]  # from above: equally good
 assert abs(fair_difference(curves, curves)) < 1e-12
 
 # %% [markdown]
@@ -712,8 +557,7 @@ assert abs(fair_difference(curves, curves)) < 1e-12
 # row by row, `grid` is (rows, columns). Every row is a sequence of its own.
 #
 # <details><summary>Hint</summary>Fold N into rows × columns; then a batched product gives logits
-# [rows, query, key]. A query's shares add up to one over its keys: which axis is that?</details>
-
+# [rows, query, key]. Over which axis do a query's shares add up to one?</details>
 
 # %%
 def attention_within_rows(q, k, v, grid):
@@ -736,20 +580,14 @@ assert torch.allclose(ones, torch.ones(6, 4), atol=1e-5)  # shares of each query
 # %% [markdown]
 # ## Summary
 #
-# - A ViT without positions is a function of a bag of patches. Any of the paper's embeddings ends
-#   that; how soon each is learned is another question than what it can express.
+# - A ViT without positions is a function of a bag of patches; any of the paper's embeddings ends that.
 # - A design choice is compared fairly where everything else is equal and every variant is tuned
 #   alike, by images that are not reported.
-# - FLOPs, parameters and time are three costs: smaller patches cost FLOPs and no parameters; axial
-#   attention saves FLOPs, and time only on large grids.
+# - FLOPs, parameters and time are three costs: smaller patches cost FLOPs and no parameters.
 #
 # ## References
 #
 # - A. Dosovitskiy et al., ICLR 2021, as above.
 # - P. Shaw, J. Uszkoreit, A. Vaswani. *Self-Attention with Relative Position Representations.* NAACL
 #   2018, arXiv:1803.02155.
-# - J. Ho, N. Kalchbrenner, D. Weissenborn, T. Salimans. *Axial Attention in Multidimensional
-#   Transformers.* 2019, arXiv:1912.12180; H. Wang et al. *Axial-DeepLab.* ECCV 2020,
-#   arXiv:2003.07853.
-# - X. Zhai, A. Kolesnikov, N. Houlsby, L. Beyer. *Scaling Vision Transformers.* CVPR 2022,
-#   arXiv:2106.04560: which shape to scale, and heads, at a larger scale.
+# - X. Zhai et al. *Scaling Vision Transformers.* CVPR 2022, arXiv:2106.04560.

@@ -37,7 +37,7 @@ def test_parts_a_reader_relies_on(path):
             assert len(cell.source.splitlines()) <= 25, cell.source[:80]
             assert before is not None and before.cell_type == "markdown", cell.source[:80]
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
-    assert bool(re.search(r"speed\.measure\(|forward_times\(", code)) == bool(notebooks.tagged(path, "timed"))
+    assert bool(re.search(r"speed\.measure\(", code)) == bool(notebooks.tagged(path, "timed"))
 
 
 @EACH

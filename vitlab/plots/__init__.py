@@ -20,7 +20,6 @@ from vitlab.plots.curves import (
     plot_compute_scaling,
     plot_data_scaling,
     plot_epochs,
-    plot_forward_times,
     plot_heads_by_length,
     plot_histories,
     plot_learning,
@@ -53,7 +52,6 @@ from vitlab.plots.weights import (
     plot_maps,
     plot_measure_by_photographs,
     plot_measures,
-    plot_resize_differences,
     plot_similarity_curves,
     plot_similarity_grid,
 )

@@ -311,8 +311,8 @@ def plot_cases(means: pd.DataFrame, ax: Axes, x: str = "case", hue: str = "optim
     return ax
 
 
-def plot_heads_by_length(means: pd.DataFrame, panels: np.ndarray, at: float | None = None) -> None:
-    """Draw accuracy by learning_rate, for each arm, steps by steps, the `chosen` ringed, `at` marked (Fig. 9)."""
+def plot_heads_by_length(means: pd.DataFrame, panels: np.ndarray) -> None:
+    """Draw accuracy by learning_rate, a line for each arm, a panel for each steps, the `chosen` ringed (Fig. 9)."""
     for ax, (steps, of_length) in zip(panels, means.groupby("steps"), strict=True):
         middle = (of_length["arm"].nunique() - 1) / 2
         for i, ((arm, rows), look) in enumerate(zip(of_length.groupby("arm", sort=False), cycle(LOOKS))):
@@ -322,8 +322,6 @@ def plot_heads_by_length(means: pd.DataFrame, panels: np.ndarray, at: float | No
             best = rows["chosen"].to_numpy(dtype=bool)
             ax.plot(x[best], rows["mean"][best], color=look[0], **RING)
         ax.plot([], [], color=MUTED, label="chosen on validation images", **RING)
-        if at is not None:
-            paper_line(ax, at, vertical=True)
         log_ticks(ax, of_length["learning_rate"])
         ax.set(xlabel="learning rate (log scale)", title=f"{steps:,} steps")
         accuracy_axis(ax, cut=True)
@@ -346,17 +344,6 @@ def plot_shapes(means: pd.DataFrame, ax: Axes, base: str | None = "base", by: st
     log_axis(ax, "x", (1.0, 2.0, 3.0, 5.0), lambda value, _: f"{value / 1e6:g}")
     ax.set_xlabel("FLOPs of a forward pass (millions, log scale)")
     accuracy_axis(ax, cut=True)
-    ax.legend(loc="best", fontsize=9)
-    return ax
-
-
-def plot_forward_times(times: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw milliseconds of a forward pass by tokens along a side, a line for each arm (Fig. 13 right)."""
-    plot_curves(times, ax, x="tokens", y="milliseconds", hue="arm", errorbar=None)
-    sides = sorted(times["tokens"].unique().tolist())
-    log_ticks(ax, sides, [f"{side} × {side}" for side in sides])
-    log_axis(ax, "y")
-    ax.set(xlabel="grid of patches (log scale)", ylabel="forward pass (ms, log scale)")
     ax.legend(loc="best", fontsize=9)
     return ax
 

@@ -144,19 +144,3 @@ def plot_maps(
     ax.set_xlim(0, 1.12 * len(maps) - 0.12)
     ax.set_xticks([1.12 * number + 0.5 for number in range(len(maps))], list(maps))
     return ax
-
-
-def plot_resize_differences(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw how far each convention of resizing is from the paper's: `difference` (0…1) for each kind of `positions`."""
-    wide = table.pivot(index="convention", columns="positions", values="difference")
-    wide = wide.loc[table["convention"].unique(), table["positions"].unique()]
-    heights, thickness = np.arange(len(wide))[::-1], 0.8 / len(wide.columns)
-    for number, name in enumerate(wide.columns):
-        offset = 0.4 - thickness * (number + 0.5)
-        bars = ax.barh(heights + offset, 100 * wide[name], thickness * 0.9, label=name)
-        ax.bar_label(bars, fmt="%.0f", padding=3, fontsize=9)
-    ax.set_yticks(heights, list(wide.index))
-    ax.grid(axis="y", visible=False)
-    ax.set_xlabel("Difference from the paper's resizing (relative L2, %)")
-    legend_above(ax, ncols=2)
-    return ax

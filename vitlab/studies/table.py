@@ -299,7 +299,7 @@ _study(
     "position embeddings by kind and place, on tasks that need them (App. D.4, Table 8; C09)",
     "cifar10",
     smoke=Preset(_P_SMOKE, _POSITIONS, 2),
-    quick=Preset(_P_QUICK, _POSITIONS, 5),
+    quick=Preset(_P_QUICK, _POSITIONS[:2], 3),  # none, and 1-D at the stem
     full=Preset(_P_FULL, _grid((*_TASKS, {"task": "cifar10", "difficulty": 0.0}), _POSITIONS, _TWO_RATES), 5),
 )
 _study(
@@ -473,7 +473,7 @@ _study(
     "how local heads come about: every head and the position map while a ViT trains (§4.5, §4.6; C10, L01, L02)",
     "imagenette",
     smoke=Preset(_LOCAL_SMOKE, (_CROPS,), 2),
-    quick=Preset(_LOCAL_QUICK, (_CROPS,), 3),
+    quick=Preset(_LOCAL_QUICK, (_CROPS,), 1),
     full=Preset(
         _LOCAL_FULL,
         (

@@ -137,11 +137,11 @@ def slopes(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["dimension", "seed", "slope"])
 
 
-def position_maps(rows: pd.DataFrame, task: str) -> dict[tuple[str, float], np.ndarray]:
-    """Similarity maps of position embeddings of the first seed on one task: (arm, learning rate) → map."""
-    kept = rows[(rows["task"] == task) & rows["map"].notna()].drop_duplicates(["arm", "learning_rate"])
-    levels = {(row.arm, row.learning_rate): _levels(row.map) for row in kept.itertuples()}
-    return {cell: each.reshape((round(len(each) ** 0.25),) * 4) for cell, each in levels.items()}
+def position_maps(rows: pd.DataFrame, task: str) -> dict[str, np.ndarray]:
+    """Similarity maps of position embeddings, of the first seed of each arm on one task: arm → map."""
+    kept = rows[(rows["task"] == task) & rows["map"].notna()].drop_duplicates("arm")
+    levels = {row.arm: _levels(row.map) for row in kept.itertuples()}
+    return {arm: each.reshape((round(len(each) ** 0.25),) * 4) for arm, each in levels.items()}
 
 
 def _levels(text: str) -> np.ndarray:

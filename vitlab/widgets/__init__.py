@@ -3,12 +3,9 @@
 from vitlab.widgets.controls import Explorer, choice, read_picture
 from vitlab.widgets.explorers import (
     data_sizes,
-    head_rates,
     masking,
     occlusion,
     patch_sizes,
-    position_kinds,
-    position_resizing,
     worlds,
 )
 from vitlab.widgets.film import Film, shapes_film, training_film

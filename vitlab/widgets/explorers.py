@@ -16,10 +16,8 @@ from torch.nn import functional as F
 
 from vitlab import plots
 from vitlab.analysis.attention import grid_size
-from vitlab.analysis.positions import distance_correlation, row_column_excess
 from vitlab.data.loader import to_float
 from vitlab.models import zoo
-from vitlab.models.adapt import CONVENTIONS, resize_positions
 from vitlab.models.vit import ViTConfig
 from vitlab.training import masked
 from vitlab.training.masked import KEPT, Target
@@ -110,36 +108,6 @@ def worlds(runs: pd.DataFrame, differences: pd.DataFrame) -> Explorer:
         return figure, f"{world.capitalize()}: ViT minus ResNet is {parts} images."
 
     return Explorer(draw, "Who wins when", world=choice("classes told by", runs["world"].unique().tolist()))
-
-
-def position_resizing(tables: Mapping[str, Float[Tensor, "N D"]], grid: tuple[int, int]) -> Explorer:
-    """Choose table (of patches of `grid`), convention, new rows → its strongest direction resized, and the paper's."""
-    centre = {name: pos.mean(dim=0) for name, pos in tables.items()}
-    strongest = {name: torch.linalg.svd(pos - centre[name], full_matrices=False)[2][0] for name, pos in tables.items()}
-
-    def draw(table: str, convention: str, rows: int) -> tuple[Figure, str]:
-        new = (rows, max(1, round(rows * grid[1] / grid[0])))
-        pos = tables[table]
-        paper, chosen = (resize_positions(pos, grid, new, name) for name in ("paper", convention))
-        away = ((chosen - paper).norm() / paper.norm()).item()
-        named = {"stored": (pos, grid), "the paper's": (paper, new), convention: (chosen, new)}
-        maps = {name: ((e - centre[table]) @ strongest[table]).reshape(of).numpy() for name, (e, of) in named.items()}
-        maps["difference"] = maps[convention] - maps["the paper's"]
-        figure = Figure(figsize=(9, 2.5))
-        plots.plot_maps(maps, figure.subplots())
-        return figure, (
-            f"{grid[0]} × {grid[1]} → {new[0]} × {new[1]} patches: {convention!r} is {away:.1%} from the paper's "
-            "resizing (relative L2)."
-        )
-
-    sizes = sorted({max(1, round(scale * grid[0])) for scale in (0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3)})
-    return Explorer(
-        draw,
-        "Position embeddings, their strongest direction, resized",
-        table=choice("table", tuple(tables)),
-        convention=choice("convention", tuple(CONVENTIONS), "timm"),
-        rows=choice("new rows of patches", sizes, max(1, round(1.5 * grid[0]))),
-    )
 
 
 def occlusion(
@@ -253,48 +221,3 @@ def wanted(
         codes = masked.colour_codes(F.adaptive_avg_pool2d(patches, side), 1)
         colours = masked.colours_of(codes).reshape(-1, side, side, 3)
     return masked.filled(torch.full_like(pictures, masked.GREY), plan, colours)
-
-
-def position_kinds(maps: Mapping[tuple[str, float], Float[np.ndarray, "rows cols rows2 cols2"]]) -> Explorer:
-    """Choose position embeddings and the learning rate of the training → their similarity map (App. D.4, Fig. 10)."""
-
-    def draw(kind: str, rate: float) -> tuple[Figure, str]:
-        if (kind, rate) not in maps:
-            there = ", ".join(f"{other:g}" for name, other in maps if name == kind)
-            raise ValueError(f"{kind} was trained with the learning rates {there}, not with {rate:g}")
-        similarity = torch.tensor(maps[kind, rate])
-        figure = Figure(figsize=(6.4, 4.8))
-        plots.plot_similarity_grid(maps[kind, rate], figure.subplots()).set_title(f"{kind}, learning rate {rate:g}")
-        row, column = row_column_excess(similarity)
-        return figure, (
-            f"{kind}, learning rate {rate:g}: nearness {distance_correlation(similarity):.2f}, row excess {row:.2f}, "
-            f"column excess {column:.2f}."
-        )
-
-    kinds, rates = (list(dict.fromkeys(key[part] for key in maps)) for part in (0, 1))
-    return Explorer(
-        draw,
-        "Similarity of position embeddings",
-        kind=choice("position embeddings", kinds),
-        rate=choice("learning rate", sorted(rates), rates[0]),
-    )
-
-
-def head_rates(means: pd.DataFrame) -> Explorer:
-    """Choose a learning rate → both heads' accuracy there, in the curves of `plots.plot_heads_by_length` (Fig. 9)."""
-
-    def draw(rate: float) -> tuple[Figure, str]:
-        n_lengths = means["steps"].nunique()
-        figure = Figure(figsize=(4.8 * n_lengths + 0.6, 3.8))
-        plots.plot_heads_by_length(means, figure.subplots(1, n_lengths, sharey=True, squeeze=False)[0], at=rate)
-        words = []
-        for steps, rows in means.groupby("steps"):
-            at = rows[rows["learning_rate"] == rate].set_index("arm")["mean"]
-            parts = [", ".join(f"{arm} {mean:.1%}" for arm, mean in at.items()) or "not tried"]
-            if len(at) > 1:
-                parts.append(f"{at.index[0]} minus {at.index[1]} is {100 * (at.iloc[0] - at.iloc[1]):+.1f} points")
-            words.append(f"after {steps:,} steps: {'; '.join(parts)}")
-        return figure, f"Learning rate {rate:g}, {'; '.join(words)}."
-
-    rates = sorted(means["learning_rate"].unique().tolist())
-    return Explorer(draw, "Learning rate of both heads", rate=choice("learning rate", rates))
