@@ -231,8 +231,6 @@ def test_other_curves_say_what_they_draw():
     ax = plots.plot_comparisons(data, "difference from 1-D (points)", new())
     assert ticks(ax.yaxis) == ["none", "2-D"] and ax.yaxis_inverted()  # from the top down
     assert [segment[:, 0].tolist() for segment in ax.containers[0][2][0].get_segments()] == [[10.0, 40.0]]
-    histories = runs(1, MODELS[:1], "step", (10, 30, 20), "val_accuracy").assign(n_train=1000, train_loss=2.0)
-    assert plots.plot_histories(histories, new()).lines[0].get_markevery() == [1]  # the best evaluation
     ax = plots.plot_schedules({"rising": lambda t: t / 10, "flat": lambda t: 0.3}, 3, new())
     assert ax.lines[0].get_ydata().tolist() == [0, 0.1, 0.2] and ax.get_ylabel() == "learning rate"
     hours = pd.DataFrame({"arm": ["masked"] * 2, "seed": 0, "core_hours": [1.0, 2.0], "test_accuracy": [0.5, 0.8]})

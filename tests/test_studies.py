@@ -66,11 +66,11 @@ def test_configurations_are_flat_and_seeds_shift_by_hundreds_and_are_not_those_o
         assert not {config["seed"] for config in first} & {9_997, 9_998, 9_999}
 
 
-@pytest.mark.parametrize("study, preset", [("data_scaling", "quick"), ("data_scaling", "full"), ("few_images", "full")])
-def test_hyper_parameters_of_scaling_are_those_of_the_best_trials(study, preset):
-    best = tables.chosen(tables.trials(study, preset), ["model"], ["learning_rate", "weight_decay"])
+@pytest.mark.parametrize("study", ["data_scaling", "few_images"])
+def test_hyper_parameters_of_scaling_are_those_of_the_best_trials(study):
+    best = tables.chosen(tables.trials(study), ["model"], ["learning_rate", "weight_decay"])
     best = {row.model: (row.learning_rate, row.weight_decay) for row in best.itertuples()}
-    used = {c["model"]: (c["learning_rate"], c["weight_decay"]) for c in table.runs(study, preset)}
+    used = {c["model"]: (c["learning_rate"], c["weight_decay"]) for c in table.runs(study, "full")}
     both = best.keys() & used.keys()
     assert len(both) >= 2 and all(best[model] == used[model] for model in both)
 
@@ -92,11 +92,18 @@ def test_both_studies_of_scaling_share_the_longest_runs_on_the_largest_set():
     assert data and all(config in compute for config in data)
 
 
+def test_the_live_point_of_data_scaling_is_a_run_of_full_but_for_its_real_sets_and_its_seed():
+    for config in table.runs("data_scaling", "quick"):
+        others = [c for c in table.runs("data_scaling", "full") if c["model"] == config["model"]]
+        same = [c for c in others if not {k for k, v in config.items() if c[k] != v} - {"real", "finetuning_steps", "seed"}]
+        assert same and config["seed"] not in set(store.runs("scaling")["seed"])
+
+
 def test_unknown_names_are_told_with_those_there_are():
     with pytest.raises(ValueError, match="no study 'data_scalling': choose one of data_scaling"):
         table.runs("data_scalling", "smoke")
-    with pytest.raises(ValueError, match="who_wins has no preset 'quick': choose one of full"):
-        table.runs("who_wins", "quick")
+    with pytest.raises(ValueError, match="few_images has no preset 'quick': choose one of full"):
+        table.runs("few_images", "quick")
 
 
 def test_tables_of_the_paper_are_the_papers():

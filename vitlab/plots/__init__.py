@@ -24,8 +24,6 @@ from vitlab.plots.curves import (
     plot_few_shots,
     plot_forward_times,
     plot_heads_by_length,
-    plot_histories,
-    plot_learning,
     plot_rates,
     plot_resolutions,
     plot_schedules,

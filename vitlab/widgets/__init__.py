@@ -2,7 +2,6 @@
 
 from vitlab.widgets.controls import Explorer, choice, read_picture
 from vitlab.widgets.explorers import (
-    data_sizes,
     distance_modes,
     head_rates,
     masking,
@@ -11,7 +10,6 @@ from vitlab.widgets.explorers import (
     position_kinds,
     position_resizing,
     rollout_variants,
-    worlds,
 )
 from vitlab.widgets.film import Film, shapes_film, training_film
 from vitlab.widgets.live import watch
