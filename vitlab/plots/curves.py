@@ -172,17 +172,13 @@ def plot_data_scaling(table: pd.DataFrame, ax: Axes) -> Axes:
     return ax
 
 
-def plot_who_wins(table: pd.DataFrame, ax: Axes, by: str = "world") -> Axes:
-    """Draw ViT − ResNet (column difference) by n_train, a named line for each `by`, if there is that column."""
+def plot_who_wins(table: pd.DataFrame, ax: Axes, by: str) -> Axes:
+    """Draw ViT − ResNet (column difference, 0…1) in points by n_train, a named line for each value of column `by`."""
     paper_line(ax, 0)
-    alone = by not in table
-    rows = table.assign(**{by: "ViT − ResNet"} if alone else {}, points=100 * table["difference"])
-    looks = {"ViT − ResNet": (COLOURS["green"], "D")} if alone else None
-    plot_curves(rows, ax, x="n_train", y="points", hue=by, looks=looks)
+    plot_curves(table.assign(points=100 * table["difference"]), ax, x="n_train", y="points", hue=by)
     size_axis(ax, table["n_train"])
     ax.set_ylabel("ViT − ResNet (percentage points)")
-    if not alone:
-        name_ends(ax)
+    name_ends(ax)
     return ax
 
 
