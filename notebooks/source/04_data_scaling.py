@@ -183,7 +183,7 @@ def bootstrap(values):
 
 
 covered = {
-    name: {f"{n} seeds": coverage(make, lambda rng: rng.normal(0.7, 0.02, n), 0.7, 500) for n in (3, 5, 10)}
+    name: {f"{n} seeds": coverage(make, lambda rng, n=n: rng.normal(0.7, 0.02, n), 0.7, 500) for n in (3, 5, 10)}
     for name, make in {"bootstrap": bootstrap, "Student's t": mean_interval}.items()
 }
 pd.DataFrame(covered).T.style.format("{:.0%}").set_caption("how often a 95 % interval is right")
