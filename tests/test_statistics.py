@@ -14,8 +14,7 @@ from vitlab.studies.statistics import (
     coverage,
     crossing,
     crossing_interval,
-    differences,
-    differences_by_family,
+    failed_pairs,
     fit_frontier,
     frontier,
     paired,
@@ -150,31 +149,24 @@ def test_statistics_of_what_is_no_number_are_refused(call):
         call()
 
 
-def of_models(*runs):
-    rows = [
-        {"model": model, "n_train": size, "seed": seed, "test_accuracy": accuracy}
-        for model, size, accuracies in runs
-        for seed, accuracy in enumerate(accuracies)
-    ]
-    return pd.DataFrame(rows)
+def test_slopes_by_hand():
+    assert slope_per_decade([1, 10, 100], [0.2, 0.3, 0.4]) == pytest.approx(0.1)
+    assert slope_per_decade([10, 100], [0.5, 0.5]) == 0
+    sizes, accuracy = [300, 1000, 5000, 30000], [0.2, 0.35, 0.3, 0.6]
+    assert slope_per_decade(sizes, accuracy) == pytest.approx(scipy.stats.linregress(np.log10(sizes), accuracy).slope)
 
 
-def test_differences_pair_by_seed_with_the_t_interval():
-    shuffled = of_models(("a", 10, [0.5, 0.6, 0.8]), ("b", 10, [0.4, 0.6, 0.5])).sample(frac=1, random_state=0)
-    found = differences(shuffled, "a", "b", 2000).sort_values("seed")
-    np.testing.assert_allclose(found["difference"], [0.1, 0.0, 0.3])
-    wanted = scipy.stats.ttest_rel([0.5, 0.6, 0.8], [0.4, 0.6, 0.5]).confidence_interval(0.95)
-    np.testing.assert_allclose(found[["low", "high"]].iloc[0], wanted)
-    swapped = differences(shuffled, "b", "a", 2000).sort_values("seed")
-    np.testing.assert_allclose(swapped["difference"], [-0.1, 0.0, -0.3])
+def test_pairs_of_which_a_run_never_left_chance_while_others_did_are_counted():
+    def failed(first, second):
+        rows = [("a", seed, each) for seed, each in enumerate(first)] + [
+            ("b", seed, each) for seed, each in enumerate(second)
+        ]
+        return failed_pairs(
+            pd.DataFrame(rows, columns=["model", "seed", "test_accuracy"]), "model", "a", "b", 2000, 0.1
+        )
 
-
-def test_differences_of_runs_that_did_not_start_have_no_interval():
-    at_10 = ("a", 10, [0.5, 0.1, 0.52]), ("b", 10, [0.4, 0.41, 0.4])
-    at_20 = ("a", 20, [0.6, 0.6, 0.7]), ("b", 20, [0.1, 0.11, 0.1])
-    found = differences(of_models(*at_10, *at_20), "a", "b", 2000).groupby("n_train")[["failed", "low", "high"]].first()
-    assert found.loc[10, "failed"] == 1 and found.loc[10, ["low", "high"]].isna().all()
-    assert found.loc[20, "failed"] == 0 and found.loc[20, "low"] > 0  # b never starts: that is no lottery
+    assert failed([0.5, 0.1, 0.52], [0.4, 0.41, 0.4]) == 1
+    assert failed([0.6, 0.6, 0.7], [0.1, 0.11, 0.1]) == 0  # b never starts: that is no lottery
 
 
 def test_pairs_leave_out_seeds_that_lack_one_and_refuse_two_rows_of_a_cell():
@@ -184,14 +176,6 @@ def test_pairs_leave_out_seeds_that_lack_one_and_refuse_two_rows_of_a_cell():
     assert paired(rows, "arm", "a", "c").empty
     with pytest.raises(ValueError, match="duplicate"):
         paired(pd.concat([rows, rows]), "arm", "a", "b")
-
-
-def test_differences_by_family_keep_the_order_of_the_worlds():
-    pair = of_models(("Lab-Ti/8", 10, [0.5, 0.6]), ("BiT-Lab-Ti/8", 10, [0.75, 0.85]))
-    rows = pd.concat([pair.assign(world="texture"), pair.assign(world="contour")])
-    found = differences_by_family(rows, "world")
-    assert found["world"].tolist() == ["texture", "texture", "contour", "contour"]
-    np.testing.assert_allclose(found["difference"], -0.25)
 
 
 def test_a_summary_is_student_s_interval():

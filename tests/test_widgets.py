@@ -6,7 +6,6 @@ import zlib
 
 import ipywidgets
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -94,29 +93,6 @@ class TestPatchSizes:
         assert len(bars) == 2 * 7  # 7, 8, 14, 16, 28, 32, 56 all divide 224
         with pytest.raises(ValueError, match="image_size 336 is not divisible by patch_size 32"):
             drawn(made, image_size=336, patch_size=32)
-
-
-def test_the_curves_are_those_of_the_size():
-    keys = [(m, n, s) for m in ("Lab-Ti/8", "BiT-Lab-Ti/8") for n in (50, 500) for s in (0, 1)]
-    runs = pd.DataFrame(
-        {"model": m, "n_train": n, "seed": s, "test_accuracy": 0.2 + 0.1 * s, "train_accuracy": n / 1000}
-        for m, n, s in keys
-    )
-    histories = pd.DataFrame(
-        {"model": m, "n_train": n, "seed": s, "step": t, "val_accuracy": t * (1 + s) / n, "train_loss": 1 / t}
-        for m, n, s in keys
-        for t in (5, 10)
-    )
-    _, words = drawn(widgets.data_sizes(runs, histories), n_train=500)
-    assert "from 500 images (mean of 2 seeds)" in words
-    assert "gets 25.0% of the test images right and 50.0% of its own: a generalization gap of 25.0 points" in words
-    figure, _ = drawn(widgets.data_sizes(runs, histories), over_steps="training loss")
-    assert figure.axes[1].get_ylabel() == "training loss (nats)"
-    leads = pd.DataFrame({"world": "contour, 10 classes", "n_train": [50], "seed": 0, "difference": -0.3})
-    made = widgets.worlds(runs.assign(world="contour, 10 classes"), leads)
-    assert drawn(made)[1] == "Contour, 10 classes: ViT minus ResNet is -30.0 points at 50 images."
-    with pytest.raises(ValueError, match="training images: no value given, expected one or more; run the experiment"):
-        widgets.data_sizes(runs.iloc[:0], histories)
 
 
 class MeanOfOnePatch(nn.Module):

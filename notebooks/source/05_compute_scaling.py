@@ -12,8 +12,8 @@
 # a comparable ResNet and uses memory more efficiently.
 #
 # Paper: §4.4, Fig. 5, Table 6 and App. D.5, Fig. 12, Dosovitskiy et al., *An Image is Worth 16x16
-# Words*, ICLR 2021. At `quick` three families × two sizes × two lengths × three seeds, then speed: a
-# minute or two. The runs of `full`, with three lengths, take hours and are committed.
+# Words*, ICLR 2021. The trainings, three families at three lengths, took days and are committed; at
+# `quick` speed and memory are measured on your machine: under half a minute.
 
 # %% [markdown]
 # ## What you will learn
@@ -40,30 +40,27 @@ import pandas as pd
 import torch
 
 from vitlab import claims, plots
-from vitlab.claims import Estimate
 from vitlab.claims.rules import as_factor
 from vitlab.models import zoo
-from vitlab.studies import runner, speed, table, tables
-from vitlab.studies.speed import largest
-from vitlab.studies.statistics import advantages, compute_factor, fit_frontier, frontier
 from vitlab.models.zoo import forward_flops, multiply_adds
+from vitlab.studies import speed, table, tables
+from vitlab.studies.speed import largest
+from vitlab.studies.statistics import compute_factor, fit_frontier, frontier
 
 page = claims.begin("05_compute_scaling", PRESET, SEED)
-models = table.axis("compute_scaling", PRESET, "model")
-side = table.preset("compute_scaling", PRESET).base["image_size"]
+models = table.axis("compute_scaling", "full", "model")
+side = table.preset("compute_scaling", "full").base["image_size"]
 
 # %% [markdown]
 # ## Prediction
 #
-# **The paper** trains seven ResNets, six ViTs and five hybrids on JFT for 7 or 14 epochs, and draws
-# transfer accuracy against the exaFLOPs of pre-training (Fig. 5, Table 6). ViT uses 2 to 4 times less
-# compute than a ResNet for equal accuracy; hybrids are slightly ahead of ViT at small compute, and
-# the difference vanishes for the largest. Fig. 12: ViTs are as fast as comparable ResNets, and hold
-# larger batches.
+# **The paper** trains seven ResNets, six ViTs and five hybrids on JFT, and draws transfer accuracy
+# against the exaFLOPs of pre-training (Fig. 5, Table 6). ViT uses 2 to 4 times less compute than a
+# ResNet for equal accuracy; hybrids are slightly ahead of ViT at small compute, and the difference
+# vanishes for the largest. Fig. 12: ViTs are as fast as comparable ResNets, and hold larger batches.
 #
-# **Here** compute is a billion times less. Memory depends on the architecture alone, speed on the
-# device: a TPU is built around large matrix products, most CPUs are not. Which of the three claims do
-# you expect to hold?
+# **Here** compute is a billion times less, and a CPU core takes the place of a TPU, which is built
+# around large matrix products. Which of the three claims do you expect to hold?
 #
 # **Decision rules** (how to read them: notebook 00). Accuracy is few-shot, on the world's other
 # classes. **C07**: the compute that the ResNet needs, over that of the ViT for equal accuracy, is
@@ -161,8 +158,8 @@ print(f"B needs {compute_factor(line_a, line_b):.1f} times the compute of A")
 # ### The largest batch
 #
 # Double until it does not fit, then halve the interval between the largest that did and the smallest
-# that did not. On a GPU, running out of memory raises an exception, which is caught. On a CPU it
-# could bring down the machine: there a separate process tries, whose memory is limited.
+# that did not. On a GPU, running out of memory raises an exception; on a CPU it could bring down the
+# machine, so a separate process tries, whose memory is limited.
 
 
 # %%
@@ -183,116 +180,58 @@ for limit in (0, 1, 37, 1000):
 # %% [markdown]
 # ## Experiment
 #
-# Every model is trained for every length, with a schedule of its own (in the middle of a longer run
-# the learning rate has not decayed yet), and stops early. Hyper-parameters are those of notebook 04.
-# The hybrids of `full` have as many tokens as the ViTs; those of `quick` a quarter of them.
+# Every model is trained for every length, with a schedule of its own: in the middle of a longer run
+# the learning rate has not decayed yet. Hyper-parameters are those of notebook 04. The means of all
+# runs, a row for each model and length:
 
 # %%
-def with_family(rows):
-    points = tables.compute_points(rows)
-    return points.assign(family=points["model"].map(plots.family))
-
-
-points = with_family(runner.run("compute_scaling", PRESET, SEED))
-measured = ["flops", "test_accuracy", "few_shot"]
-points.groupby(["model", "steps"], sort=False)[measured].mean()
-
-# %% [markdown]
-# And the evidence, by which the claims are judged:
-
-# %%
-of_full, where_from = with_family(tables.evidence("compute_scaling")), tables.about("compute_scaling")
+points, where_from = tables.compute_points(tables.evidence("compute_scaling")), tables.about("compute_scaling")
+points["family"] = points["model"].map(plots.family)
 print(where_from)
-of_full.groupby(["model", "steps"], sort=False)[measured].mean()
-
-# %% [markdown]
-# One line per family and seed:
-
-
-# %%
-def lines(points, value="few_shot"):
-    groups = points.groupby(["family", "seed"])
-    return {key: fit_frontier(rows["flops"].to_numpy(), rows[value].to_numpy()) for key, rows in groups}
-
+points.groupby(["model", "steps"], sort=False)[["flops", "test_accuracy", "few_shot"]].mean()
 
 # %% [markdown]
 # ## Figure
 #
-# Left the measure of the verdicts: transfer to classes that were not trained on. Right accuracy on
-# unseen images of the classes that were. Small points are runs, large ones the mean of a model and
-# length; a line is the mean of the seeds' frontiers, its band their range. First the evidence.
-
+# Left the measure of the verdicts, transfer to other classes; right accuracy on unseen images of the
+# trained ones. Small points are runs, large ones means of a model and length; a line is the mean of
+# the seeds' frontiers, its band their range.
 
 # %%
-def drawn(fitted):
-    """Family → for each seed its frontier, and the range of compute it is drawn over."""
-    frontiers = {name: [] for name in ("ViT", "ResNet", "hybrid")}
-    for (name, _), line in fitted.items():
-        frontiers[name].append((line.at, (line.flops[0], line.spent)))
-    return frontiers
+def lines(value):
+    """(family, seed) → frontier of `value` over compute."""
+    groups = points.groupby(["family", "seed"])
+    return {key: fit_frontier(rows["flops"].to_numpy(), rows[value].to_numpy()) for key, rows in groups}
 
 
-def draw(points, left, right):
-    plots.plot_compute_scaling(points, drawn(lines(points)), left)
-    by_test = drawn(lines(points, "test_accuracy"))
-    plots.plot_compute_scaling(points, by_test, right, y="test_accuracy")
-    left.set(title="Other classes, few-shot", ylabel="10-shot accuracy (%)")
-    right.set(title="Trained classes, unseen images", ylabel="test accuracy (%)")
-
-
+titles = {"few_shot": "Other classes, few-shot", "test_accuracy": "Trained classes, unseen images"}
 alt = "Accuracy against training FLOPs on a log axis for each family: runs, means and fitted "
 alt += "frontiers with bands over the seeds; few-shot left, test accuracy right."
-size = {"figsize": (11, 4.4)}
-with plots.figure(page, "full", 1, 2, alt=alt, **size) as axes:
-    draw(of_full, *axes)
+with plots.figure(page, "full", 1, 2, alt=alt, figsize=(11, 4.4)) as axes:
+    for ax, (value, title) in zip(axes, titles.items(), strict=True):
+        drawn = {name: [] for name in ("ViT", "ResNet", "hybrid")}
+        for (family, _), line in lines(value).items():
+            drawn[family].append((line.at, (line.flops[0], line.spent)))
+        plots.plot_compute_scaling(points, drawn, ax, y=value).set_title(title)
     axes[0].figure.suptitle(where_from)
 
 # %% [markdown]
-# The ViT's line lies left of the ResNet's where few-shot accuracy is measured: it needs less compute.
-# On trained classes it does so at small compute alone. At equal compute, small models that are
-# trained for long are ahead of larger ones that are trained briefly.
+# Few-shot, the ViT's line lies left of the ResNet's: it needs less compute. On trained classes it
+# does so at small compute alone. The hybrids' lines lie below both, and come nearer as compute grows.
+# On the right the lines miss many means of their models: there, read the runs.
 #
-# The hybrids' lines lie below both, and come nearer as compute grows. Their ResNet alone takes twice
-# the FLOPs of the smaller ViT. On the right the lines miss many means of their models: there, read
-# the runs.
-#
-# Now the live run.
+# Two frontiers are compared along the horizontal axis, seed by seed: how much more compute does one
+# family need for the other's accuracy? The mean is over logarithms.
 
 # %%
-with plots.figure(page, "compute_scaling", 1, 2, alt=alt, **size) as axes:
-    draw(points, *axes)
-    axes[0].figure.suptitle(f"live, {PRESET}")
-
-# %% [markdown]
-# Two frontiers are compared along the horizontal axis: how much more compute does one family need for
-# the other's accuracy?
-
-
-# %%
-def paired(points, compare, first, second):
-    """What `compare` says of two families' lines, for every seed in which they can be compared."""
-    fitted = lines(points)
-    seeds = [seed for family, seed in fitted if family == first and (second, seed) in fitted]
-    both = [(fitted[first, seed], fitted[second, seed]) for seed in seeds]
-    return [value for pair in both if (value := compare(*pair)) is not None]
-
-
-def factors(points):
-    return np.log10(paired(points, compute_factor, "ViT", "ResNet"))
-
-
-def leads(points):
-    """Hybrid − ViT in points at the least and at the most compute both spent, [seeds 2]."""
-    return 100 * np.array(paired(points, advantages, "hybrid", "ViT")).reshape(-1, 2)
-
-
-print(f"{PRESET}: ResNet's compute over ViT's, a seed each: {np.round(10 ** factors(points), 2)}")
-print(f"{PRESET}: hybrid − ViT, least and most compute, points:\n{leads(points).round(1)}")
+of = lines("few_shot")
+pairs = [(of["ViT", seed], of["ResNet", seed]) for family, seed in of if family == "ResNet"]
+factors = np.array([factor for pair in pairs if (factor := compute_factor(*pair)) is not None])
+print(f"The ResNet needs {10 ** np.log10(factors).mean():.2f} times the ViT's compute, {len(factors)} seeds")
 
 # %% [markdown]
 # Speed on one core of this device: all models by turns in every round, so that a slow moment affects
-# all of them. Then the largest batch: on a GPU in all its memory, on a CPU in a fixed amount beyond
-# what the loaded model takes. The hybrid here has as many tokens as the ViT.
+# all of them. Then the largest batch: on a GPU in all its memory, on a CPU in a fixed amount.
 
 # %% tags=["timed"]
 timings = speed.measure(**speed.SIZES[PRESET], seed=SEED)
@@ -308,22 +247,17 @@ with plots.figure(page, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, rig
     right.set_title("Memory")
 
 # %% [markdown]
-# Equal FLOPs at one input size do not mean equal speed, and a ViT's attention grows with the fourth
-# power of the image's side, everything else with the square. The memory of a forward pass is that of
-# its largest activations: the first feature map, at nearly full resolution, in a ResNet, and the
-# hidden layer of one MLP in a ViT.
+# Equal FLOPs do not mean equal speed: a ViT's attention grows with the fourth power of the image's
+# side, everything else with the square. The memory of a forward pass is that of its largest
+# activations: in a ResNet the first feature map, in a ViT the hidden layer of one MLP.
 #
 # ## Verdict
 #
-# **C07**, the horizontal distance, and **C06**, the hybrid's lead. This run's own numbers stand under
-# them.
+# **C07**, the horizontal distance, and **C06**, the hybrid's lead.
 
 # %%
-logs, gaps = factors(points), leads(points)
-live = {"compute of ResNet over that of ViT": as_factor(logs)} if len(logs) else {}
-claims.show(page, "C07", live=live)
-ends = zip(("least", "most"), gaps.T, strict=True) if len(gaps) else ()
-claims.show(page, "C06", live={f"hybrid − ViT at the {name} compute": Estimate.of(each, "points") for name, each in ends})
+claims.show(page, "C07")
+claims.show(page, "C06")
 
 # %% [markdown]
 # **C20**. The verdict is of committed timings on one core of another machine; the numbers of this one
@@ -334,13 +268,14 @@ families = {plots.family(name): name for name in reversed(speeds["model"].unique
 vit, resnet = families["ViT"], families["ResNet"]
 rate = speeds.pivot(index=["round", "image_size"], columns="model", values="images_per_second")
 ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
-batch = batches.pivot(index="image_size", columns="model", values="largest_batch")
-memory = batch[vit] / batch[resnet] if len(batch) else pd.Series(dtype=float)
-for name, of_sizes in {"images per second": 10 ** ratio.mean(), "largest batch": memory}.items():
-    print(f"ViT / ResNet, {name}: " + ", ".join(f"{each:.2f} at {px} px" for px, each in of_sizes.items()))
+print("ViT / ResNet, images per second:", *(f"{each:.2f} at {px} px" for px, each in (10 ** ratio.mean()).items()))
+if len(batches):
+    batch = batches.pivot(index="image_size", columns="model", values="largest_batch")
+    memory = (batch[vit] / batch[resnet]).items()
+    print("ViT / ResNet, largest batch:", *(f"{each:.2f} at {px} px" for px, each in memory))
 claims.show(page, "C20", live={"images per second, ViT over ResNet": as_factor(ratio.mean(axis=1), "rounds")})
 if PRESET == "smoke":
-    print("Preset smoke trains for a handful of steps: its numbers mean nothing.")
+    print("Preset smoke measures for a moment only: its speeds mean nothing.")
 
 # %% [markdown]
 # **How we differ from the paper.**
@@ -449,7 +384,7 @@ print(f"{tokens:,} tokens, {pixels} px")
 # - Compare frontiers along the compute axis, say over which accuracies, and give the interval over
 #   seeds.
 # - FLOPs determine neither seconds nor bytes: time models by turns, and find the largest batch by
-#   trying, in a process whose memory is limited.
+#   trying.
 #
 # ## References
 #

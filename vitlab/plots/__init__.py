@@ -21,8 +21,6 @@ from vitlab.plots.curves import (
     plot_data_scaling,
     plot_epochs,
     plot_heads_by_length,
-    plot_histories,
-    plot_learning,
     plot_resolutions,
     plot_schedules,
     plot_shapes,

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import scipy.special
 import seaborn as sns
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator
 from scipy.optimize import isotonic_regression
@@ -162,37 +161,6 @@ def plot_schedules(schedules: Mapping[str, Callable[[int], float]], n_steps: int
     return ax
 
 
-def plot_histories(table: pd.DataFrame, ax: Axes, y: str = "val_accuracy") -> Axes:
-    """Draw a model's `y` (val_accuracy or train_loss) by step, dark for many images (n_train); the best is marked."""
-    shades = np.linspace(0.25, 0.95, table["n_train"].nunique())
-    for (size, rows), shade in zip(table.groupby("n_train"), shades, strict=True):
-        rows = rows.dropna(subset=[y])
-        best = [rows[y].to_numpy().argmax()] if y == "val_accuracy" else []
-        ax.plot(rows["step"], rows[y], color=colormaps["viridis_r"](shade), label=f"{size:,}", marker="o",
-                markevery=best, markersize=7)  # fmt: skip
-    label_learning(ax, y)
-    ax.legend(title="training images", fontsize=9, title_fontsize=9)
-    return ax
-
-
-def plot_learning(table: pd.DataFrame, ax: Axes, y: str = "val_accuracy") -> Axes:
-    """Draw runs on one training set: columns model, seed, step and `y`, val_accuracy or train_loss (nats)."""
-    plot_curves(table.dropna(subset=[y]), ax, x="step", y=y, bounds=(0, math.inf))
-    label_learning(ax, y)
-    ax.set_ylim(0, None)
-    ax.legend(fontsize=9)
-    return ax
-
-
-def label_learning(ax: Axes, y: str) -> None:
-    """Name the axes of curves by step."""
-    ax.set(xlabel="training step", xlim=(0, None))
-    if y == "val_accuracy":
-        accuracy_axis(ax, "validation accuracy (%)")
-    else:
-        ax.set(ylabel="training loss (nats)", ylim=(0, None))
-
-
 def plot_data_scaling(table: pd.DataFrame, ax: Axes) -> Axes:
     """Draw accuracy by number of training images (Fig. 3, 4): columns model, n_train, seed, test_accuracy."""
     plot_curves(table, ax, x="n_train", y="test_accuracy", bounds=(0, 1))
@@ -202,17 +170,13 @@ def plot_data_scaling(table: pd.DataFrame, ax: Axes) -> Axes:
     return ax
 
 
-def plot_who_wins(table: pd.DataFrame, ax: Axes, by: str = "world") -> Axes:
-    """Draw ViT − ResNet (column difference) by n_train, a named line for each `by`, if there is that column."""
+def plot_who_wins(table: pd.DataFrame, ax: Axes, by: str) -> Axes:
+    """Draw ViT − ResNet (column difference, 0…1) in points by n_train, a named line for each value of column `by`."""
     paper_line(ax, 0)
-    alone = by not in table
-    rows = table.assign(**{by: "ViT − ResNet"} if alone else {}, points=100 * table["difference"])
-    looks = {"ViT − ResNet": (COLOURS["green"], "D")} if alone else None
-    plot_curves(rows, ax, x="n_train", y="points", hue=by, looks=looks)
+    plot_curves(table.assign(points=100 * table["difference"]), ax, x="n_train", y="points", hue=by)
     size_axis(ax, table["n_train"])
     ax.set_ylabel("ViT − ResNet (percentage points)")
-    if not alone:
-        name_ends(ax)
+    name_ends(ax)
     return ax
 
 

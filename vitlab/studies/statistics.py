@@ -113,32 +113,6 @@ def summary(rows: pd.DataFrame, by: Sequence[str], value: str = "test_accuracy")
     return pd.DataFrame(found, columns=[*by, "mean", "low", "high", "n"])
 
 
-def differences(runs: pd.DataFrame, first: str, second: str, n_images: int, chance: float = 0.1) -> pd.DataFrame:
-    """Subtract test accuracies of model `second` from those of `first`, at every number of training images and seed.
-
-    Rows: n_train, seed, difference (0…1), low and high (95 % t interval of that size's mean; NaN for a single seed, and
-    where some seeds never left chance, see `failed_starts`) and failed: how many.
-    """
-    parts = []
-    found = paired(runs, "model", first, second, at=["n_train"]).reset_index()
-    for size, group in found.groupby("n_train"):
-        failed = failed_pairs(runs[runs["n_train"] == size], "model", first, second, n_images, chance)
-        low, high = (None if failed else mean_interval(group["difference"].to_numpy())) or (math.nan, math.nan)
-        parts.append(group.assign(low=low, high=high, failed=failed))
-    return pd.concat(parts, ignore_index=True)
-
-
-def differences_by_family(runs: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Subtract the ResNet's test accuracy from the ViT's, of runs with one model of each family.
-
-    Rows: `by` (in the order of `runs`), n_train, seed, difference (0…1).
-    """
-    rows = runs.assign(family=runs["model"].str.startswith("BiT").map({True: "ResNet", False: "ViT"}))
-    found = paired(rows, "family", "ViT", "ResNet", at=[by, "n_train"]).reset_index()
-    order = list(dict.fromkeys(runs[by]))
-    return found.sort_values(by, key=lambda column: column.map(order.index), kind="stable", ignore_index=True)
-
-
 def crossing(sizes: Numbers, difference: Numbers) -> float | None:
     """Find the size from which `difference` is above zero and stays so, by straight lines over the sizes' logarithm.
 

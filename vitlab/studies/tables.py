@@ -77,21 +77,10 @@ def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[[*_SCALING, *measured]].reset_index(drop=True)
 
 
-def histories(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of scaling runs: step, samples, train_loss, val_loss, val_accuracy."""
-    rows = rows[rows["kind"] == "history"].astype({"step": int, "samples": int})
-    return rows[[*_SCALING, "step", "samples", "train_loss", "val_loss", "val_accuracy"]].reset_index(drop=True)
-
-
 def few_shots(rows: pd.DataFrame) -> pd.DataFrame:
     """Few-shot accuracy (0…1, mean of the draws) of scaling runs, by target."""
     rows = rows[rows["kind"] == "few shot"].astype({"shots": int})
     return rows.groupby([*_SCALING, "target", "shots"], sort=False)["accuracy"].mean().reset_index()
-
-
-def probes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Linear-probe accuracy (0…1) of scaling runs, by target."""
-    return rows[rows["kind"] == "probe"][[*_SCALING, "target", "accuracy"]].reset_index(drop=True)
 
 
 def fine_tuned(rows: pd.DataFrame) -> pd.DataFrame:
@@ -106,12 +95,6 @@ def compute_points(rows: pd.DataFrame) -> pd.DataFrame:
     shots = few_shots(rows)
     others = shots[shots["target"] == "world"].set_index(key)["accuracy"].rename("few_shot")
     return accuracies(rows)[[*key, "flops", "test_accuracy"]].join(others, on=key)
-
-
-def by_world(rows: pd.DataFrame) -> pd.DataFrame:
-    """Accuracies of `who_wins`, with a column that names the world: what tells its classes, and how many."""
-    runs = accuracies(rows)
-    return runs.assign(world=runs["cue"] + ", " + runs["n_classes"].astype(int).map("{:,} classes".format))
 
 
 # --- design -----------------------------------------------------------------------------------------------------------

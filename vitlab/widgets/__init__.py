@@ -2,11 +2,9 @@
 
 from vitlab.widgets.controls import Explorer, choice, read_picture
 from vitlab.widgets.explorers import (
-    data_sizes,
     masking,
     occlusion,
     patch_sizes,
-    worlds,
 )
 from vitlab.widgets.film import Film, shapes_film, training_film
 from vitlab.widgets.live import watch

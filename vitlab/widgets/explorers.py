@@ -63,53 +63,6 @@ def cost(config: ViTConfig) -> dict[str, int]:
     return {"tokens": n_tokens, "dense": dense, "attention": config.depth * 2 * n_tokens**2 * config.dim}
 
 
-def data_sizes(runs: pd.DataFrame, histories: pd.DataFrame) -> Explorer:
-    """Choose a number of training images, and what is drawn over the steps → all models' curves there (Fig. 3, 4).
-
-    `runs` have test_accuracy and train_accuracy, `histories` val_accuracy (0…1) and train_loss (nats) by step.
-    """
-    shown = {"validation accuracy": "val_accuracy", "training loss": "train_loss"}
-
-    def draw(n_train: int, over_steps: str) -> tuple[Figure, str]:
-        figure, here = Figure(figsize=(9, 3.6)), runs[runs["n_train"] == n_train]
-        left, right = figure.subplots(1, 2)
-        plots.plot_data_scaling(runs, left)
-        left.axvline(n_train, color=plots.MUTED, linestyle="--", linewidth=1.2, zorder=1)
-        plots.plot_learning(histories[histories["n_train"] == n_train], right, y=shown[over_steps])
-        right.set_title(f"{n_train:,} training images")
-        n_seeds, named = here["seed"].nunique(), plots.labels(here["model"])
-        means = here.groupby("model", sort=False)[["test_accuracy", "train_accuracy"]].mean()
-        models = "; ".join(
-            f"{named[model]} gets {test:.1%} of the test images right and {train:.1%} of its own: "
-            f"a generalization gap of {100 * (train - test):.1f} points"
-            for model, test, train in means.itertuples()
-        )
-        return figure, f"Learned from {n_train:,} images (mean of {n_seeds} seed{'s' * (n_seeds > 1)}): {models}."
-
-    return Explorer(
-        draw,
-        "Curves by number of training images",
-        n_train=choice("training images", sorted(runs["n_train"].unique().tolist())),
-        over_steps=choice("over the steps", list(shown)),
-    )
-
-
-def worlds(runs: pd.DataFrame, differences: pd.DataFrame) -> Explorer:
-    """Choose what tells the classes and how many there are, a `world` → both families' curves, and who is ahead."""
-
-    def draw(world: str) -> tuple[Figure, str]:
-        figure = Figure(figsize=(10, 3.8))
-        left, right = figure.subplots(1, 2)
-        here = differences[differences["world"] == world]
-        plots.plot_data_scaling(runs[runs["world"] == world], left).set_title(world)
-        plots.plot_who_wins(here, right)
-        means = 100 * here.groupby("n_train")["difference"].mean()
-        parts = ", ".join(f"{mean:+.1f} points at {n:,}" for n, mean in means.items())
-        return figure, f"{world.capitalize()}: ViT minus ResNet is {parts} images."
-
-    return Explorer(draw, "Who wins when", world=choice("classes told by", runs["world"].unique().tolist()))
-
-
 def occlusion(
     pretrained: zoo.Pretrained,
     picture: UInt8[Tensor, "3 H W"],
