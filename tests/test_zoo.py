@@ -52,9 +52,7 @@ def test_sizes_by_hand():
     }
 
 
-@pytest.mark.parametrize(
-    ("model", "giga"), [("ViT-B/16", 17.58), ("ViT-B/32", 4.41), ("vit_small_patch16_224", 4.6), ("resnet50", 4.1)]
-)
+@pytest.mark.parametrize(("model", "giga"), [("ViT-B/32", 4.41), ("vit_small_patch16_224", 4.6), ("resnet50", 4.1)])
 def test_multiply_adds_of_known_models(model, giga):
     assert zoo.multiply_adds(model, 224, 1000) == pytest.approx(giga * 1e9, rel=0.02)
 

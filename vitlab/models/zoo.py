@@ -382,5 +382,5 @@ def multiply_adds(name: str, image_size: int, n_classes: int = 10) -> int:
     >>> multiply_adds("Lab-Ti/8", 32)
     3687552
     """
-    model = make_shapes(partial(create, name, n_classes=n_classes, image_size=image_size))
-    return forward_flops(model, torch.empty(1, 3, image_size, image_size, device="meta")) // 2
+    model = create(name, n_classes=n_classes, image_size=image_size)
+    return forward_flops(model, torch.zeros(1, 3, image_size, image_size)) // 2
