@@ -42,7 +42,7 @@ test-fast: TEST_JOBS = 2
 test-fast: $(READY) ## the tests that are quick: no notebooks, browsers or other processes (ARGS go to pytest)
 	@$(PYTEST) -m "not slow" $(ARGS)
 
-lint: $(READY) ## ruff, its formatting and mypy, as the tests ask for them
+lint: $(READY) ## ruff, its formatting and mypy, which .ci/run asks for too
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check vitlab tests tools benchmarks && $(BIN)/python -m mypy
 
 lab: $(READY) ## JupyterLab on the first notebook (ARGS go to JupyterLab)

@@ -149,8 +149,8 @@ class TestSize:
         assert len(in_html(made).encode()) <= 1_500_000
 
     def test_too_large_says_how_large_and_what_to_do(self):
-        maps = made_maps(1, (32, 32), 2, 3)
-        with pytest.raises(ValueError, match=r"2 blocks × 3 heads on 32 × 32 patches has [\d,]{9} bytes, .* choose"):
+        maps = made_maps(1, (32, 32), 1, 3)
+        with pytest.raises(ValueError, match=r"1 blocks × 3 heads on 32 × 32 patches has [\d,]{9} bytes, .* choose"):
             attention_view(maps, picture((32, 32)), (32, 32), 8)
         made = attention_view(maps, picture((32, 32)), (32, 32), 8, pool=2)
         assert made.meta["grid"] == [16, 16] and len(made.page()) <= 2_000_000
