@@ -253,7 +253,7 @@ assert np.allclose(starts, math.log(10), atol=1e-5)  # every run begins at the k
 # %% [markdown]
 # ## Figures
 #
-# Left one seed, and one point an evaluation; right the mean of the seeds with its 95 % interval.
+# Left one seed; right the mean of five with its 95 % interval.
 
 # %%
 alt = "Test accuracy by training images seen. Left ViT and ResNet on the digits, in this run; right "

@@ -191,7 +191,7 @@ shown.rename_axis(columns=None).style.format("{:.1%}")
 
 # %% [markdown]
 # Mean of three draws. Features learned from photographs tell digits apart better than those of untrained
-# weights, which are themselves far above guessing, 10 %.
+# weights, which are far above guessing (10 %).
 # ### The recipe
 #
 # Table 4's row for small data sets, and ours. Learning rates are for a batch of 512.
@@ -245,8 +245,7 @@ with plots.figure(study, "full", 1, len(SOURCES), alt=alt, **shape) as axes:
     axes[0, 0].figure.suptitle(where_from)
 
 # %% [markdown]
-# The thin lines rise together: a larger side helps nearly every seed. What pre-training was worth at 64
-# pixels:
+# A larger side helps nearly every seed. What pre-training was worth at 64 pixels:
 
 # %%
 at_side = full_runs[full_runs["arm"].isin(["1x", "scratch"])]
