@@ -284,7 +284,8 @@ def told(trainings):
     """Tell in a sentence when heads of these trainings became local, and how they end."""
     found, ends = tables.onsets(trainings), tables.looks(trainings).groupby("seed").tail(1)
     starts = found["onset"].dropna()
-    when = f" (from {starts.min():,.0f} to {starts.max():,.0f} images on)" if len(starts) else ""
+    span = dict.fromkeys(f"{start:,.0f}" for start in (starts.min(), starts.max()))
+    when = f" (from {' to '.join(span)} images on)" if len(starts) else ""
     return (
         f"a head stays local in {len(starts)} of {len(found)} trainings{when}; "
         f"after {found['samples'].max():,} images {found['local'].mean():.0%} of the heads are "
