@@ -106,7 +106,7 @@ _FULL = {
     "BiT-Lab-Ti/8": (16e-3, 1.0),
     "Lab-Mu/8": (16e-3, 0.1),
     "BiT-Lab-Mu/8": (32e-3, 0.1),
-    "R+Lab-Ti/16": (4e-3, 1.0),  # of short trials, in a world of ten classes; so are the next two
+    "R+Lab-Ti/16": (4e-3, 1.0),  # of short trials, in a world of ten classes
     "R+Lab-Ti/8": (4e-3, 1.0),
     "R+Lab-Mu/8": (4e-3, 1.0),
 }
