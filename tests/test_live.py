@@ -59,7 +59,7 @@ def test_a_script_prints_a_line_per_epoch(capsys, eval_every, epoch, wanted):
     assert [int(match[1]) for match in found] == wanted
     losses = {row["step"]: f"{row['train_loss']:.3f}" for row in rows}
     assert [match[2] for match in found] == [losses[step] for step in wanted]
-    assert re.search(r", trained for \d+ seconds?\n$", printed.out) and not printed.err
+    assert re.search(r", trained for \d\d:\d\d\n$", printed.out) and not printed.err
     assert all(" left" in line for line in printed.out.splitlines()[1:-1])  # of two rows there is a speed
 
 
