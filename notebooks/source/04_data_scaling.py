@@ -67,22 +67,22 @@ PAIRS = {"Ti/8": ("Lab-Ti/8", "BiT-Lab-Ti/8"), "Mu/8": ("Lab-Mu/8", "BiT-Lab-Mu/
 # ahead and ViTs overfit more; from about 90 million on, ViTs are ahead (Fig. 4). The reason given is inductive bias: a
 # convolution has locality built in, which helps when data are few; with enough data it is better to learn it.
 #
-# **Here** models and sets are thousands of times smaller, and our world is simpler than photographs. Which half of the
-# claim do you expect to survive?
+# **Here** models and sets are thousands of times smaller, and the world is synthetic. Which half of the claim do you
+# expect to survive?
 #
 # **Decision rules** (how to read them: notebook 00). **C03**: test accuracy of the ViT minus that of the ResNet is
 # *(a)* below zero with the fewest images; *(b)* above zero with the most, and below zero with some smaller number.
-# **C04**: the larger ViT's lead over the smaller grows from the fewest images to the most, without which the claim is
-# *not reproduced*; with the fewest it is behind. **C05**: ten-shot accuracy on classes that pre-training has not seen
-# has a slope per tenfold data above zero, without which it is *not reproduced*; so has the step to the largest set.
+# **C04**: the larger ViT's lead over the smaller grows from the fewest images to the most (or *not reproduced*); with
+# the fewest it is behind. **C05**: ten-shot accuracy on classes that pre-training has not seen has a slope per tenfold
+# data above zero (or *not reproduced*); so has the step to the largest set.
 
 # %% [markdown]
 # ## Idea
 #
 # ### Nested sets
 #
-# Image $i$ of the world is always the same picture, so a set of $n$ images is simply the first $n$: each set contains
-# the smaller ones. Each seed draws images of its own. Validation and test images are never trained on.
+# Image $i$ of the world is always the same, so a set of $n$ images is the first $n$: each set contains the smaller ones.
+# Each seed draws images of its own. Validation and test images are never trained on.
 
 # %%
 small, large = (world_splits(world, n, n_validation=40, n_test=40, draw=SEED) for n in (20, 60))
@@ -120,9 +120,8 @@ for pair in PAIRS.values():
 # %% [markdown]
 # ### Stopping early
 #
-# A small set is soon memorized: the training loss goes to zero while the validation accuracy stands still or falls. So,
-# as in the paper, the weights of the best validation accuracy are kept. With patience $p$, training ends when $p$
-# evaluations in a row have brought no new best:
+# A small set is soon memorized: the validation accuracy stands still or falls. So, as in the paper, the weights of the
+# best validation accuracy are kept. With patience $p$, training ends when $p$ evaluations in a row bring no new best:
 
 # %%
 def stop_in_the_open(accuracies, patience):
@@ -251,8 +250,7 @@ with plots.figure(page, "full", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, righ
     left.figure.suptitle(where_from)
 
 # %% [markdown]
-# Held-out images ask how well the classes of pre-training were learned; few-shot accuracy asks how much of that serves
-# other classes. How far seeds lie apart (chance is 1 %), and the generalization gap, training minus test accuracy, in %:
+# Held-out images ask how well the classes were learned, few-shot accuracy how much of that serves others. How far seeds lie apart (chance is 1 %), and the generalization gap, training minus test accuracy, in %:
 
 # %%
 cells = runs.groupby(["n_train", "model"])
@@ -337,13 +335,11 @@ if PRESET == "smoke":
 # **How we differ from the paper.**
 #
 # - A synthetic world instead of photographs, with half the strength of its variations; small models, one recipe.
-# - At the largest size each image is seen once and the training loss still falls when the steps run out: that point is
-#   limited by the steps as much as by the images.
+# - At the largest size each image is seen once: that point is limited by the steps as much as by the images.
 #
 # ### Photographs and digits, from scratch
 #
-# `real_subsets` trains the larger pair on parts of real sets, and chooses each model's best learning rate for every set
-# and size by the same trials.
+# `real_subsets` trains the larger pair on parts of real sets, each model at its best learning rate for that size.
 
 # %%
 on_parts = tables.chosen(tables.evidence("real_subsets"), ["source", "n_train", "model"])
