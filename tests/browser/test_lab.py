@@ -134,7 +134,7 @@ def test_the_button_stops_a_training_that_resumes(open_notebook, server):
     chart.wait_for(timeout=30_000)
     before = chart.get_attribute("src")
     page.wait_for_function("src => document.querySelector('.jp-OutputArea-output img').src !== src", arg=before)
-    page.get_by_text(re.compile(r"step \d.* of 4,000: loss .*, about \d+ seconds left")).wait_for()
+    page.get_by_text(re.compile(r"step \d.* of 4,000: loss .*, about \d\d:\d\d left")).wait_for()
     button = page.get_by_role("button", name="Stop after this step")
     button.focus()
     page.keyboard.press("Enter")
