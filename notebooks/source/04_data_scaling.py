@@ -250,7 +250,8 @@ with plots.figure(page, "full", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, righ
     left.figure.suptitle(where_from)
 
 # %% [markdown]
-# Held-out images ask how well the classes were learned, few-shot accuracy how much of that serves others. How far seeds lie apart (chance is 1 %), and the generalization gap, training minus test accuracy, in %:
+# Held-out images ask how well the classes were learned, few-shot accuracy how much of that serves others. How far
+# seeds lie apart (chance is 1 %), and the generalization gap, training minus test accuracy, in %:
 
 # %%
 cells = runs.groupby(["n_train", "model"])
