@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from vitlab.widgets.film import Film, Frame, shapes_film, training_film
+from vitlab.widgets.film import Film, Frame, training_film
 
 SCALE = {"uniform": 16.5, "limit": 8.3, "image_px": 32}
 
@@ -71,19 +71,3 @@ def test_a_cell_shows_the_film_and_its_last_frame_as_a_picture_with_words(film):
     assert base64.b64decode(data["image/png"]) == last.png and metadata["image/png"]["alt"] == last.words
     assert "<iframe" in data["text/html"] and data["image/png"] in data["text/html"]
     assert data["text/plain"] == "Film('One & all', 3 frames)"
-
-
-def shapes(*rows):
-    table = pd.DataFrame(rows, columns=["dimension", "flops", "mean"])
-    return table.assign(low=table["mean"] - 0.01, high=table["mean"])
-
-
-def test_the_film_of_shapes_names_the_best_that_the_flops_pay_for():
-    rows = ("base", 1e6, 0.5), ("depth", 2e6, 0.55), ("width", 2e6, 0.52), ("depth", 4e6, 0.56), ("width", 4e6, 0.6)
-    film = shapes_film(shapes(*rows, ("patch size", 0.5e6, 0.4)))  # cheaper than the base: in every frame
-    assert [frame.words for frame in film.frames] == [
-        "With up to 1.0 times the FLOPs of base, base is best: 50.0%.",
-        "With up to 2.0 times the FLOPs of base, depth is best: 55.0%, 5.0 points above base.",
-        "With up to 4.0 times the FLOPs of base, width is best: 60.0%, 10.0 points above base.",
-    ]
-    assert len({Image.open(io.BytesIO(frame.png)).size for frame in film.frames}) == 1

@@ -13,7 +13,7 @@ from vitlab import paths
 pytestmark = pytest.mark.slow
 CODE = """\
 import sys
-LAB = {"matplotlib", "seaborn", "papermill", "IPython", "nbformat", "nbclient", "jupyterlab", "ipywidgets", "anywidget"}
+LAB = {"matplotlib", "seaborn", "papermill", "IPython", "nbformat", "nbclient", "jupyterlab", "ipywidgets"}
 class Refused:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in LAB:

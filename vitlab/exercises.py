@@ -199,7 +199,7 @@ def judge(setup: str, cells: list[str], before: str, checks: str, asked: list[st
 
 
 def check_all(files: Sequence[str], seconds: float = 60.0, csv: str | None = None) -> int:
-    """Print what became of the exercises in files and folders of hand-ins; with `csv` write a table, a row a file.
+    """Print what became of the exercises in files and folders of hand-ins, and a table of several; `csv` is its file.
 
     Returns 0 where all is solved, 1 where not, 2 where a file cannot be checked; the others are all the same.
     """
@@ -227,9 +227,11 @@ def check_all(files: Sequence[str], seconds: float = 60.0, csv: str | None = Non
             why = f": {each['message']}" if each["message"] else ""
             print(f"{each['exercise']}  {each['title']}: {each['status']}{why}")
         print(f"{solved} of {len(outcomes)} solved", flush=True)
+    columns = {name for row in rows for name in row} - {"file", "solved"}
+    table = pd.DataFrame(rows, columns=["file", *sorted(columns, key=int), "solved"])
+    if len(rows) > 1:
+        print(table.fillna("").to_string(index=False), flush=True)
     if csv is not None:
-        columns = {name for row in rows for name in row} - {"file", "solved"}
-        table = pd.DataFrame(rows, columns=["file", *sorted(columns, key=int), "solved"])
         with paths.writing(csv) as temporary:
             table.to_csv(temporary, index=False)
     return status

@@ -33,7 +33,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vitlab import claims, plots, widgets
+from vitlab import claims, plots
 from vitlab.models import zoo
 from vitlab.models.variants import AxialAttention
 from vitlab.models.vit import Attention
@@ -365,12 +365,6 @@ alt = "Test accuracy against FLOPs on a log scale: from the base model a line al
 alt += "depth, width, MLP width, patch size, and all of the first three."
 with plots.figure(study, "shapes", alt=alt, figsize=(7.5, 4.4)) as ax:
     plots.plot_shapes(ours, ax).set_title(where)
-
-# %% [markdown]
-# As a film: allow more and more FLOPs. Which shape is the best for them?
-
-# %%
-widgets.shapes_film(ours)
 
 # %% [markdown]
 # The steeper a line, the more a doubling of the FLOPs brings along that dimension:

@@ -125,7 +125,7 @@ START = """cell => {
 }"""
 
 
-def test_the_button_stops_a_training_that_resumes(open_notebook, server):
+def test_a_training_that_is_stopped_resumes(open_notebook, server):
     notebook = open_notebook(notebook_of(SET_UP, TRAIN, "pause = 0.0", "print(len(rows))"), "live.ipynb")
     page = notebook.page
     notebook.run(cell=0)
@@ -134,12 +134,9 @@ def test_the_button_stops_a_training_that_resumes(open_notebook, server):
     chart.wait_for(timeout=30_000)
     before = chart.get_attribute("src")
     page.wait_for_function("src => document.querySelector('.jp-OutputArea-output img').src !== src", arg=before)
-    page.get_by_text(re.compile(r"step \d.* of 4,000: loss .*, about \d\d:\d\d left")).wait_for()
-    button = page.get_by_role("button", name="Stop after this step")
-    button.focus()
-    page.keyboard.press("Enter")
+    page.get_by_text(re.compile(r"step \d.* of 4,000: loss .*, about [\d:]+ left")).wait_for()
+    page.evaluate("jupyterapp.commands.execute('notebook:interrupt-kernel')")
     page.wait_for_function("window.ran", timeout=20_000)
-    assert button.count() == 0
     line, picture = notebook.outputs()[1]
     pattern = r"stopped at step ([\d,]+) of 4,000; run the cell again to resume"
     step = int(re.fullmatch(pattern, "".join(line["data"]["text/plain"]))[1].replace(",", ""))

@@ -279,11 +279,19 @@ def patch_embedding(model: nn.Module) -> nn.Module:
 
 
 def count_tokens(model: nn.Module, images: Tensor) -> int:
-    """Count the tokens of one image; refuse what is no sequence of blocks over patches, and images not normalised."""
+    """Count the tokens of one image; refuse what is no sequence of blocks over patches, and images it cannot take."""
     blocks = getattr(model, "blocks", None)
     if not isinstance(blocks, nn.Sequential | nn.ModuleList) or len(blocks) == 0:
         raise _no_plain_vit(model, "`.blocks`")
-    n_tokens = n_prefix_tokens(model) + math.prod(grid_size(model, images))
+    n_tokens, embed = n_prefix_tokens(model) + math.prod(grid_size(model, images)), patch_embedding(model)
+    channels = next((m.in_channels for m in embed.modules() if isinstance(m, nn.Conv2d)), images.shape[1])
+    fixed = getattr(embed, "img_size", None) is not None and getattr(embed, "strict_img_size", True)
+    expected = (channels, *(embed.img_size if fixed else images.shape[2:]))
+    if tuple(images.shape[1:]) != expected:
+        raise ValueError(
+            f"images are {list(images.shape)}, expected {['batch', *expected]}; convert or resize them, or build the "
+            "model for another size (timm: img_size=…, or dynamic_img_size=True for any)"
+        )
     extreme = images.detach().abs().amax().item()
     if not images.is_floating_point() or not extreme < 64:  # also true of NaN
         raise ValueError(

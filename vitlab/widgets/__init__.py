@@ -6,5 +6,5 @@ from vitlab.widgets.explorers import (
     occlusion,
     patch_sizes,
 )
-from vitlab.widgets.film import Film, shapes_film, training_film
+from vitlab.widgets.film import Film, training_film
 from vitlab.widgets.live import watch

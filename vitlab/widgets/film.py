@@ -168,27 +168,3 @@ def training_film(
         words += f"; the shortest distance is {seen['distance_px'].min():.1f} px."
         frames.append(Frame(f"{samples:,} images", png, words))
     return Film(title, "training images seen", frames)
-
-
-def shapes_film(means: pd.DataFrame) -> Film:
-    """Draw Fig. 8 as a film: with ever more FLOPs allowed, the shapes that they pay for and the best of them.
-
-    `means` are as for `plots.plot_shapes`, of one shape "base" and others.
-    """
-    base = means[means["dimension"] == "base"].iloc[0]
-    least = base["flops"]
-    whole = plots.plot_shapes(means, Figure(figsize=(6.4, 4.0)).subplots())
-    frames = []
-    for most in sorted({flops for flops in means["flops"] if flops >= least}):
-        paid = means[means["flops"] <= most]
-        best = paid.loc[paid["mean"].idxmax()]
-        allowed = f"{most / least:.1f} times"
-        words = f"With up to {allowed} the FLOPs of base, {best['dimension']} is best: {best['mean']:.1%}"
-        words += "." if best.equals(base) else f", {100 * (best['mean'] - base['mean']):.1f} points above base."
-        with plots.style():
-            figure = Figure(figsize=(6.4, 4.0), dpi=80, layout="constrained")
-            ax = plots.plot_shapes(paid, figure.subplots())
-            ax.set(xlim=whole.get_xlim(), ylim=whole.get_ylim(), title=f"up to {allowed} the FLOPs")
-            ax.legend(loc="lower left", fontsize=9)
-            frames.append(Frame(f"{allowed} the FLOPs", as_png(figure, COLOURS), words))
-    return Film("Which shape spends FLOPs best", "FLOPs allowed, times those of the base", frames)

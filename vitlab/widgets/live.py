@@ -1,4 +1,4 @@
-"""A training watched from a notebook: a chart that grows with it, the time left, a button that stops it (§4.1)."""
+"""A training watched from a notebook: a chart that grows with it, and the time left; it can be stopped (§4.1)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import anywidget
-import traitlets
 from IPython.display import DisplayHandle
 from matplotlib.figure import Figure
 from torch import nn
@@ -23,38 +21,6 @@ from vitlab.training.session import progress
 from vitlab.widgets.controls import somebody_is_there
 
 
-class StopButton(anywidget.AnyWidget):
-    """A line of text, the trait `says`, and a button that interrupts the kernel, as the notebook's own does.
-
-    A kernel that trains reads no message of an ipywidgets button: so the browser asks the server, which signals the
-    kernel. A front end that does not let a widget ask says where its own button is.
-    """
-
-    _esm = """
-    function render({ model, el }) {
-      const text = document.createElement("span"), button = document.createElement("button");
-      const follow = () => { text.textContent = model.get("says"); };
-      const elsewhere = () => { button.replaceWith("(to stop: the stop button of the notebook, ■)"); };
-      button.className = "jupyter-button";
-      button.textContent = "Stop after this step";
-      button.style.cssText = "margin-right: 1em; width: auto";
-      button.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab's own keys: Enter would edit the cell
-      button.addEventListener("click", async () => {
-        button.disabled = true;
-        button.textContent = "Stopping…";
-        try { await model.widget_manager.kernel.interrupt(); } catch { elsewhere(); }
-      });
-      el.append(button, text);
-      if (!model.widget_manager?.kernel?.interrupt) elsewhere();
-      model.on("change:says", follow);
-      follow();
-      return () => model.off("change:says", follow);
-    }
-    export default { render };
-    """
-    says = traitlets.Unicode().tag(sync=True)
-
-
 def watch(
     model: nn.Module,
     batches: Batches,
@@ -66,33 +32,33 @@ def watch(
 ) -> list[dict]:
     """Train (`loop.train`, with its `options`) with something to look at; returns its rows, all so far where stopped.
 
-    In a notebook with a person before it a chart follows the rows, with the time left and a button that stops. Under
-    papermill, nbconvert or in a script there is a plain line for every `epoch` images instead (None: for every row).
-    Where the button, the notebook's own or Ctrl-C stops it, the step that runs is ended and its checkpoint is written
-    to `folder`: the same call again resumes there, to the same bits.
+    In a notebook with a person before it a chart follows the rows, with the time left above it. Under papermill,
+    nbconvert or in a script there is a plain line for every `epoch` images instead (None: for every row). Where the
+    notebook's stop button (■) or Ctrl-C stops it, the step that runs is ended and its checkpoint is written to
+    `folder`: the same call again resumes there, to the same bits.
     """
     if epoch is not None and epoch < 1:
         raise ValueError(f"epoch is {epoch}; expected the number of training images, 1 or more, or None")
     log = None if folder is None else folder / "log.jsonl"  # of a training that was stopped in this folder
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log and log.is_file() else []
-    button = StopButton(says=f"step 0 of {recipe.steps:,}") if somebody_is_there() else None
-    above, below, due, drawn, said = DisplayHandle(), DisplayHandle(), 0.0, False, 0
+    watched, line, chart_below, due, drawn, said = somebody_is_there(), DisplayHandle(), DisplayHandle(), 0.0, False, 0
 
-    def say(line: str, last: bool = False) -> None:
+    def say(text: str, last: bool = False) -> None:
         nonlocal due, drawn, said
-        words = f"Loss and accuracy while training. {line}"
-        if button is None:
+        words = f"Loss and accuracy while training. {text}"
+        if not watched:
             count = rows[-1]["samples"] // epoch if rows and epoch else len(rows)
             if last or count > said:
-                print(line, flush=True)
+                print(text, flush=True)
             said = count
             if last and rows and in_notebook():
                 show_still(draw_png(rows, recipe.steps), words)
             return
-        button.says, start = line, time.perf_counter()
+        line.update({"text/plain": text}, raw=True)
+        start = time.perf_counter()
         if rows and (last or start >= due):
             data, metadata = still(draw_png(rows, recipe.steps), words)
-            (below.update if drawn else below.display)(data, raw=True, metadata=metadata)
+            (chart_below.update if drawn else chart_below.display)(data, raw=True, metadata=metadata)
             now, drawn = time.perf_counter(), True
             due = now + max(0.5, 10 * (now - start))  # seconds; the training has ten times what a drawing takes
 
@@ -101,24 +67,15 @@ def watch(
         if row["step"] < recipe.steps:  # of the last row the line after the training speaks
             say(progress(row, recipe.steps))
 
-    if button:
-        above.display(button)
+    if watched:
+        line.display({"text/plain": f"step 0 of {recipe.steps:,}; the notebook's stop button (■) stops it"}, raw=True)
     try:
-        try:
-            rows = train(model, batches, recipe, folder=folder, report=report, **options)
-            line = f"{progress(rows[-1], rows[-1]['step'])}, trained for {tqdm.format_interval(rows[-1]['seconds'])}"
-        except Stopped as stopped:
-            rows, way = stopped.rows, "run the cell again to resume" if folder else "without a folder it cannot resume"
-            line = f"stopped at step {stopped.step:,} of {recipe.steps:,}; {way}"
-        say(line, last=True)
-    except BaseException:
-        if button:
-            button.says = f"broken off; before that: {button.says}"
-        raise
-    finally:
-        if button:  # the line stays, the button goes
-            above.update({"text/plain": button.says}, raw=True)
-            button.close()
+        rows = train(model, batches, recipe, folder=folder, report=report, **options)
+        end = f"{progress(rows[-1], rows[-1]['step'])}, trained for {tqdm.format_interval(rows[-1]['seconds'])}"
+    except Stopped as stopped:
+        rows, way = stopped.rows, "run the cell again to resume" if folder else "without a folder it cannot resume"
+        end = f"stopped at step {stopped.step:,} of {recipe.steps:,}; {way}"
+    say(end, last=True)
     return rows
 
 
