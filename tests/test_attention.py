@@ -275,6 +275,8 @@ class TestBadInput:
             (torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "torch.uint8 up to 0, expected floating point"),
             (torch.full((1, 3, 32, 32), 200.0), "torch.float32 up to 200, expected floating point, about -3…3"),
             (torch.full((1, 3, 32, 32), float("nan")), "up to nan"),
+            (torch.zeros(2, 1, 32, 32), r"\[2, 1, 32, 32\], expected \['batch', 3, 32, 32\]; convert or resize them"),
+            (torch.zeros(2, 3, 40, 32), r"\[2, 3, 40, 32\], expected \['batch', 3, 32, 32\]; convert or resize them"),
             (torch.zeros(2, 1, 32, 32), r"\[batch, 3, 32, 32\]|to have 3 channels, but got 1"),  # as the model says it
             (torch.zeros(2, 3, 40, 32), r"\[batch, 3, 32, 32\]|height \(40\) doesn't match model \(32\)"),
         ],
