@@ -113,6 +113,11 @@ class TestPatchSizes:
             drawn(made, image_size=336, patch_size=32)
 
 
+def test_a_choice_of_nothing_asks_for_the_experiment():
+    with pytest.raises(ValueError, match="learning rate: no value given, expected one or more; run the experiment"):
+        controls.choice("learning rate", [])
+
+
 class TestMaps:
     @pytest.mark.parametrize("convention", CONVENTIONS)
     def test_positions_are_resized_as_the_package_does(self, convention):
