@@ -95,6 +95,11 @@ class TestPatchSizes:
             drawn(made, image_size=336, patch_size=32)
 
 
+def test_a_choice_of_nothing_asks_for_the_experiment():
+    with pytest.raises(ValueError, match="learning rate: no value given, expected one or more; run the experiment"):
+        controls.choice("learning rate", [])
+
+
 class MeanOfOnePatch(nn.Module):
     """Two classes: the logit of the first is the mean of the pixels of patch (1, 2) of 2 × 3, of the second 0."""
 
