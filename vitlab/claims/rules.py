@@ -286,9 +286,11 @@ def c14() -> Judged:
 def c20() -> Judged:
     """The ViT's images per second are within 1.5 × of the ResNet's at every size; its largest batch is larger."""
     timings, (vit, resnet) = tables.evidence("speed"), ("Lab-Ti/8", "BiT-Lab-Ti/8")
-    rate = speed.speeds(timings).pivot(index=["round", "image_size"], columns="model", values="images_per_second")
+    rate = speed.select(timings, "images_per_second").pivot(
+        index=["round", "image_size"], columns="model", values="images_per_second"
+    )
     ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
-    batch = speed.batches(timings).pivot(index="image_size", columns="model", values="largest_batch")
+    batch = speed.select(timings, "largest_batch").pivot(index="image_size", columns="model", values="largest_batch")
     memory = batch[vit] / batch[resnet]
     close = [within(Estimate.of(ratio[px], counted="rounds"), math.log10(1.5)) for px in ratio]
     metric = "ViT over ResNet, geometric mean over input sizes"
