@@ -133,8 +133,8 @@ def n_components(known: Float[Tensor, "D 3 P Q"], n_groups: int = 24) -> int:
 def filters(weights: str = "lab", n_untrained: int = 20, n_groups: int = 24, seed: int = 0) -> pd.DataFrame:
     """Measure spectrum and variance of the first principal components of a model's embedding filters.
 
-    Rows: model ("trained", "untrained"), replicate (0: the whole; 1, 2 …: with one group of filters left out, or numbers
-    of controls), component (from 1), explained (share of the filters' variance), low_frequency (share of the component's
+    Rows: model ("trained", "untrained"), replicate (0: the whole; 1, 2 …: with one group of filters left out, or
+    numbers of controls), component (from 1), explained (share of the filters' variance), low_frequency (share of the
     energy at up to a quarter of a cycle per pixel). Raises ValueError for a model without RGB filters (a hybrid).
     """
     read, parts = filter_analysis.embedding_filters, []
@@ -260,9 +260,8 @@ def position_trainings(rows: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFrame
                 for row in position_measures(flat[order][:, order].reshape(similarity.shape)):
                     controls[row["quantity"]].append(row["value"])
         for name, column in names.items():
-            bounds = {"control_low": min(controls[name]), "control_high": max(controls[name])}
-            found.append(dict(zip(kind, at, strict=True)) | {"measure": name, "value": end[column], **bounds})
-    return pd.DataFrame(found)
+            found.append((*at, name, end[column], min(controls[name]), max(controls[name])))
+    return pd.DataFrame(found, columns=[*kind, "measure", "value", "control_low", "control_high"])
 
 
 # --- attention distance (Fig. 7 right) --------------------------------------------------------------------------------
@@ -278,14 +277,13 @@ def distances(
     pictures = load_pictures(trained, image_source(trained) if images == "auto" else images, n_images, seed)
     prepared = torch.cat([trained.prepare(picture[None]) for picture in pictures])
     for about, pretrained in _models(weights, n_controls, seed):
-        model, found = pretrained.model.to(default_device()), []
+        model = pretrained.model.to(default_device())
         grid, stride, n_prefix = grid_size(model, prepared[:1]), patch_stride(model), n_prefix_tokens(model)
         reducers = {name: distance_reducer(grid, stride, n_prefix, mode) for mode, name in DISTANCE_COLUMNS.items()}
         reducers |= {"prefix_mass": mass_reducer(n_prefix)}
-        for part in prepared.split(32):
-            blocks = reduce_attention(model, part.to(default_device()), reducers, by_heads=True)
-            found.append({name: torch.stack(each, dim=1).cpu() for name, each in blocks.items()})  # [B L H]
-        values = {name: torch.cat([each[name] for each in found]).numpy() for name in reducers}
+        batches = (part.to(default_device()) for part in prepared.split(32))
+        found = [reduce_attention(model, batch, reducers, by_heads=True) for batch in batches]
+        values = {name: torch.cat([torch.stack(each[name], 1).cpu() for each in found]).numpy() for name in reducers}
         image, block, head = (axis.ravel() for axis in np.indices(values["prefix_mass"].shape))
         columns: dict[str, Any] = {"image": image, "block": block + 1, "head": head + 1}
         columns |= {name: [round(float(each), 5) for each in array.ravel()] for name, array in values.items()}
@@ -370,18 +368,16 @@ def per_image(table: pd.DataFrame) -> pd.DataFrame:
     """Subtract areas and chance, a row a method and image, with the untrained controls averaged.
 
     Columns, as differences of shares: trained and untrained (mass − area), shuffled (the trained model's with another
-    image's mask), trained_hit and untrained_hit (hit − chance).
+    image's mask), trained_hit (hit − chance).
     """
-    keys = ["model", "method", "image"]
-    excess = table[keys].assign(
-        excess=table["mass"] - table["area"],
+    excess = table.assign(
+        trained=table["mass"] - table["area"],
         shuffled=table["shuffled_mass"] - table["shuffled_area"],
-        hit=table["hit"] - table["chance"],
+        trained_hit=table["hit"] - table["chance"],
     )
-    means = excess.groupby(keys, sort=False).mean()
-    trained, untrained = means.loc["trained"], means.loc["untrained"]
-    columns = {"trained": trained["excess"], "untrained": untrained["excess"], "shuffled": trained["shuffled"]}
-    return pd.DataFrame(columns | {"trained_hit": trained["hit"], "untrained_hit": untrained["hit"]}).reset_index()
+    columns = ["trained", "shuffled", "trained_hit"]
+    means = excess.groupby(["model", "method", "image"], sort=False)[columns].mean()
+    return means.loc["trained"].assign(untrained=means.loc["untrained", "trained"]).reset_index()
 
 
 def compare_rollout(pairs: pd.DataFrame) -> pd.DataFrame:
