@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import scipy.special
 
-from vitlab.studies.statistics import Interval, mean_interval
+from vitlab.studies.statistics import Interval, Numbers, mean_interval
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,11 @@ class Estimate:
             raise ValueError(f"value {self.value} lies outside its interval ({low}, {high})")
 
     @classmethod
-    def of(
-        cls, values: Sequence[float] | np.ndarray | pd.Series, unit: str = "", counted: str = "seeds", failed: int = 0
-    ) -> Estimate:
+    def of(cls, values: Numbers, unit: str = "", counted: str = "seeds", failed: int = 0) -> Estimate:
         """Average independent observations, with Student's t interval, or without where some have `failed` to start."""
-        values = np.asarray(values, dtype=float)
         interval = mean_interval(values)
         low, high = (None, None) if interval is None or failed else interval
-        return cls(float(values.mean()), low, high, len(values), unit, counted, failed)
+        return cls(float(np.mean(values)), low, high, len(values), unit, counted, failed)
 
     @classmethod
     def exact(cls, value: float, unit: str = "") -> Estimate:

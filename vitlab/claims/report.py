@@ -63,9 +63,8 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None) -> 
     In a notebook the lines are Markdown; elsewhere they are printed. Both go into result.json.
     """
     ruling, numbers, about = rules.verdict(claim)
-    page.claims[claim] = vars(ruling) | {
-        "numbers": [{"metric": name} | _fields(each) for name, each in numbers.items()]
-    }
+    told = [{"metric": name} | _fields(each) for name, each in numbers.items()]
+    page.claims[claim] = vars(ruling) | {"numbers": told}
     studies = map(tables.about, ALL[claim].study.split())
     text = line(claim, ruling, numbers, "; ".join(filter(None, [*studies, about])))
     if live:
@@ -92,9 +91,8 @@ def finish(page: Page) -> None:
     versions = {"python": platform.python_version(), **{name: version(name) for name in ("torch", "timm", "vitlab")}}
     seconds = round(time.perf_counter() - page.started, 2)
     about = {"versions": versions, "threads": torch.get_num_threads(), "seconds": seconds}
-    kept = {name: value for name, value in vars(page).items() if name not in ("folder", "started")}
-    result = kept | {"provenance": store.made_by() | about}
-    paths.write_json(page.folder / "result.json", result)
+    result = {name: value for name, value in vars(page).items() if name not in ("folder", "started")}
+    paths.write_json(page.folder / "result.json", result | {"provenance": store.made_by() | about})
     made = {figure["file"] for figure in page.figures.values()}
     for path in [*page.folder.glob("*.png"), *page.folder.glob("*.jpg")]:
         if path.name not in made and path.stat().st_mtime < time.time() - seconds - 1:

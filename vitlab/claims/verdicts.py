@@ -111,19 +111,17 @@ def _condition(holds: bool, fails: bool, estimate: Estimate, distance: float, na
 
 def all_of(*conditions: Condition, name: str = "") -> Condition:
     """Combine by Kleene's *and*: fails if one fails, holds if all hold, else undecided."""
-    return _combined(conditions, Answer.FAILS, Answer.HOLDS, name)
+    if any(part.answer is Answer.FAILS for part in conditions):
+        return Condition(Answer.FAILS, name)
+    hardest = _hardest(conditions)
+    return replace(hardest, name=name) if hardest else Condition(Answer.HOLDS, name)
 
 
 def any_of(*conditions: Condition, name: str = "") -> Condition:
     """Combine by Kleene's *or*: holds if one holds, fails if all fail, else undecided."""
-    return _combined(conditions, Answer.HOLDS, Answer.FAILS, name)
-
-
-def _combined(conditions: Sequence[Condition], decisive: Answer, otherwise: Answer, name: str) -> Condition:
-    if any(part.answer is decisive for part in conditions):
-        return Condition(decisive, name)
-    hardest = _hardest(conditions)
-    return replace(hardest, name=name) if hardest else Condition(otherwise, name)
+    opposite = {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS, Answer.UNDECIDED: Answer.UNDECIDED}
+    found = all_of(*(replace(part, answer=opposite[part.answer]) for part in conditions), name=name)
+    return replace(found, answer=opposite[found.answer])
 
 
 def _hardest(parts: Sequence[Condition]) -> Condition | None:
@@ -169,10 +167,7 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
 
 
 def line(claim: str, ruling: Ruling, numbers: Mapping[str, Estimate], note: str = "") -> str:
-    """Write the verdict on a claim, its numbers by name, what would decide it, and a note as one line of Markdown.
-
-    Of more than ten numbers the first nine are told, and how many more there are.
-    """
+    """Write the verdict on a claim, its numbers (of more than ten the first nine), advice and note as Markdown."""
     told = [f"{metric}: {estimate}" for metric, estimate in numbers.items()]
     if len(told) > 10:
         told[9:] = [f"and {len(told) - 9} more numbers, in result.json"]

@@ -110,10 +110,7 @@ def compare_logits(model: ViT, images: Tensor, check: str) -> list[tuple[str, st
 
 
 def randomise(model: ViT, seed: int) -> ViT:
-    """Fill every parameter with random numbers, in place: a fresh ViT's head is zero, and all models agree on zeros.
-
-    Matrices get variance 1 / fan-in, gains 1 ± 0.2, biases ± 0.2, position embeddings and class token ± 0.5.
-    """
+    """Fill every parameter with random numbers, in place: a fresh ViT's head is zero, and all models agree on zeros."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -168,10 +165,7 @@ def equations(
     pre_norm: bool = True,  # False: LayerNorm after the sum, as in the first Transformer
     positions: bool = True,  # False: none added
 ) -> Float[np.ndarray, "B K"]:
-    """Compute Eq. 1–8 (§3.1, App. A) in plain float64 numpy, one head after the other: no torch, nothing shared.
-
-    `weights` go by the names of the model's state dict, their shapes say the rest.
-    """
+    """Compute Eq. 1–8 (§3.1, App. A) in plain float64 numpy, no torch; `weights` go by the names of the state dict."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:

@@ -214,11 +214,8 @@ def position_curves(similarity: Float[Tensor, "rows cols rows cols"]) -> list[di
     y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
     down, across = (y[:, None] - y).abs(), (x[:, None] - x).abs()
     distance = torch.hypot(down.float(), across.float()).round().int()
-    relations = {
-        "same row": (down == 0) & (across > 0),
-        "same column": (across == 0) & (down > 0),
-        "neither": (down > 0) & (across > 0),
-    }
+    relations = {"same row": (down == 0) & (across > 0), "same column": (across == 0) & (down > 0)}
+    relations["neither"] = (down > 0) & (across > 0)
     values = similarity.reshape(rows * cols, -1)
     return [
         {"quantity": name, "distance": step, "value": float(values[mask & (distance == step)].mean())}
@@ -317,13 +314,8 @@ def contrasts(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
         parts.append(pd.DataFrame({name: each.numpy() for name, each in columns.items()}).assign(model=model))
     means = pd.concat(parts).rename_axis("image").groupby(["model", "image"]).mean()
     trained, more = means.loc["trained"], means.loc["trained"] - means.loc["untrained"]
-    found = {
-        "trend": trained["trend"],
-        "trend − untrained": more["trend"],
-        "spread, first": trained["first"],
-        "spread, first − last": trained["first"] - trained["last"],
-        "spread, first − untrained": more["first"],
-    }
+    found = {"trend": trained["trend"], "trend − untrained": more["trend"], "spread, first": trained["first"]}
+    found |= {"spread, first − last": trained["first"] - trained["last"], "spread, first − untrained": more["first"]}
     return pd.DataFrame(found)
 
 
@@ -352,8 +344,8 @@ def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed
             maps = torch.cat([part[method] for part in parts]).cpu()
             columns = {"mass": mass_inside(maps, masks), "area": area_share(masks)}
             columns |= {"shuffled_mass": mass_inside(maps, others), "shuffled_area": area_share(others)}
-            columns |= {"hit": pointing_hit(maps, masks).float()}
-            columns |= {"chance": pointing_chance(masks, (maps.shape[1], maps.shape[2]))}
+            chance = pointing_chance(masks, (maps.shape[1], maps.shape[2]))
+            columns |= {"hit": pointing_hit(maps, masks).float(), "chance": chance}
             found = {name: [round(value, 6) for value in values.tolist()] for name, values in columns.items()}
             rows.append(pd.DataFrame(about | {"method": method, "image": range(len(maps))} | found))
     return pd.concat(rows, ignore_index=True)

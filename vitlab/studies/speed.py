@@ -59,8 +59,8 @@ def measure(
                 images_per_second(model, images[:batch], seconds=0.0)  # the first pass chooses and loads kernels
             for number, (name, model) in itertools.product(range(n_rounds), made.items()):
                 fastest = max(images_per_second(model, images[:batch], seconds) for batch in batches)
-                about = {"kind": "speed", "model": name, "image_size": side}
-                rows.append(about | {"round": number, "images_per_second": fastest})
+                about = {"kind": "speed", "model": name, "image_size": side, "round": number}
+                rows.append(about | {"images_per_second": fastest})
     for name in models if device.type == "cuda" or sys.platform == "linux" else ():
         for side, size in zip(sides, _largest_batches(name, sides, device, megabytes), strict=True):
             rows.append({"kind": "batch", "model": name, "image_size": side, "largest_batch": size})
@@ -82,10 +82,7 @@ def images_per_second(model: nn.Module, images: torch.Tensor, seconds: float) ->
 
 
 def select(table: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Select "images_per_second" or "largest_batch": model, image_size (pixels), round (of a speed) and the value.
-
-    No rows for batches where they cannot be measured.
-    """
+    """Select "images_per_second" or "largest_batch": model, image_size (pixels), round (of a speed) and the value."""
     rows = table.reindex(columns=["model", "image_size", "round", value]).dropna(subset=value)
     return rows.dropna(axis=1).astype({"image_size": int}).reset_index(drop=True)
 

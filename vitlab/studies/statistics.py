@@ -12,7 +12,7 @@ import scipy.special
 from jaxtyping import Bool, Float
 
 Interval = tuple[float, float]
-Numbers = Sequence[float] | np.ndarray
+Numbers = Sequence[float] | np.ndarray | pd.Series
 
 
 def mean_interval(values: Numbers) -> Interval | None:
