@@ -138,10 +138,8 @@ def c04() -> Judged:
     failed = max(at[first].failed, at[last].failed)
     growth = Estimate.of((wide[last] - wide[first]).dropna(), "points", failed=failed)
     behind = below(at[first], margin=AHEAD, name="behind with little data")
-    numbers = {
-        f"growth of {minus} from {first:,} to {last:,} images": growth,
-        f"{minus} at {first:,} images": at[first],
-    }
+    growing = f"growth of {minus} from {first:,} to {last:,} images"
+    numbers = {growing: growth, f"{minus} at {first:,} images": at[first]}
     means = ", ".join(f"{each.value:+.1f} at {size:,}" for size, each in at.items())
     ruling = judge(behind, must=[above(growth, margin=AHEAD, name="growth")])
     return Judged(ruling, numbers, f"{minus} in points: {means} images")
@@ -286,11 +284,10 @@ def c14() -> Judged:
 def c20() -> Judged:
     """The ViT's images per second are within 1.5 × of the ResNet's at every size; its largest batch is larger."""
     timings, (vit, resnet) = tables.evidence("speed"), ("Lab-Ti/8", "BiT-Lab-Ti/8")
-    rate = speed.select(timings, "images_per_second").pivot(
-        index=["round", "image_size"], columns="model", values="images_per_second"
-    )
+    speeds, batches = (speed.select(timings, value) for value in ("images_per_second", "largest_batch"))
+    rate = speeds.pivot(index=["round", "image_size"], columns="model", values="images_per_second")
     ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
-    batch = speed.select(timings, "largest_batch").pivot(index="image_size", columns="model", values="largest_batch")
+    batch = batches.pivot(index="image_size", columns="model", values="largest_batch")
     memory = batch[vit] / batch[resnet]
     close = [within(Estimate.of(ratio[px], counted="rounds"), math.log10(1.5)) for px in ratio]
     metric = "ViT over ResNet, geometric mean over input sizes"

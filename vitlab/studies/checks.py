@@ -38,13 +38,8 @@ SIZES = {  # preset: models counted, architectures compared, draws of weights an
     "quick": (tuple(PAPER_TRAINING), tuple(ARCHITECTURES)[:5], 3, 1),
     "full": (tuple(PAPER_TRAINING), tuple(ARCHITECTURES), 10, 4),
 }
-DEVIATIONS: dict[str, dict[str, Any]] = {  # other readings of Eq. 1–8, which are other models: the control
-    "LayerNorm ε 1e-5": {"epsilon": 1e-5},
-    "GELU by tanh": {"exact_gelu": False},
-    "scores / √D": {"head_scale": False},
-    "no positions": {"positions": False},
-    "norm after the sum": {"pre_norm": False},
-}
+# Other readings of Eq. 1–8, which are other models: the control.
+DEVIATIONS = ("LayerNorm ε 1e-5", "GELU by tanh", "scores / √D", "no positions", "norm after the sum")
 
 
 def model_checks(preset: str = "quick", seed: int = 0) -> pd.DataFrame:
@@ -97,12 +92,13 @@ def compare_logits(model: ViT, images: Tensor, check: str) -> list[tuple[str, st
     """Compute logits in pairs, (against, part, ours, theirs): the paper's reading ("logits"), or the control's."""
     state = {name: value.numpy().copy() for name, value in model.state_dict().items()}
 
-    def plain(**reading: Any) -> Tensor:
-        return torch.from_numpy(equations(state, images.numpy(), model.config.n_heads, **reading))
+    def plain(deviation: str = "") -> Tensor:
+        return torch.from_numpy(equations(state, images.numpy(), model.config.n_heads, deviation))
 
-    ours, theirs = model(images).double(), plain()
+    ours = model(images).double()
     if check == "deviation":
-        return [("equations", part, ours, plain(**reading)) for part, reading in DEVIATIONS.items()]
+        return [("equations", deviation, ours, plain(deviation)) for deviation in DEVIATIONS]
+    theirs = plain()
     pairs = [("equations", "", ours, theirs)]
     if model.config.head == "linear":  # timm no longer has the tanh head
         pairs.insert(0, ("timm", "", ours, weights.as_timm(model)(images).double()))
@@ -159,17 +155,14 @@ def equations(
     weights: Mapping[str, np.ndarray],
     images: Float[np.ndarray, "B 3 H W"],
     n_heads: int,
-    epsilon: float = 1e-6,  # the authors' code's, in LayerNorm
-    exact_gelu: bool = True,  # False: the tanh approximation
-    head_scale: bool = True,  # scores / √D_h; False: / √D
-    pre_norm: bool = True,  # False: LayerNorm after the sum, as in the first Transformer
-    positions: bool = True,  # False: none added
+    deviation: str = "",  # one of `DEVIATIONS`
 ) -> Float[np.ndarray, "B K"]:
     """Compute Eq. 1–8 (§3.1, App. A) in plain float64 numpy, no torch; `weights` go by the names of the state dict."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
         centred = x - x.mean(axis=-1, keepdims=True)
+        epsilon = 1e-5 if deviation == "LayerNorm ε 1e-5" else 1e-6  # the latter is that of the authors' code
         scaled = centred / np.sqrt(x.var(axis=-1, keepdims=True) + epsilon)
         return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
 
@@ -181,14 +174,17 @@ def equations(
         heads = []
         for columns in np.split(np.arange(x.shape[-1]), n_heads):
             scores = q[..., columns] @ k[..., columns].swapaxes(1, 2)
-            scaled = scores / np.sqrt(len(columns) if head_scale else x.shape[-1])
+            scaled = scores / np.sqrt(x.shape[-1] if deviation == "scores / √D" else len(columns))
             heads.append(scipy.special.softmax(scaled, axis=-1) @ v[..., columns])
         return dense(np.concatenate(heads, axis=-1), f"{block}.attn.proj")
 
     def mlp(x: np.ndarray, block: str) -> np.ndarray:
         x = dense(x, f"{block}.mlp.fc1")
-        approximate = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-        return dense(x * scipy.special.ndtr(x) if exact_gelu else approximate, f"{block}.mlp.fc2")
+        if deviation == "GELU by tanh":
+            x = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        else:
+            x = x * scipy.special.ndtr(x)
+        return dense(x, f"{block}.mlp.fc2")
 
     E = w["patch_embed.proj.weight"]  # [D 3 P P]
     B, P = len(images), E.shape[-1]
@@ -197,11 +193,12 @@ def equations(
     z = z + w["patch_embed.proj.bias"]
     if "cls_token" in w:
         z = np.concatenate([np.repeat(w["cls_token"], len(z), axis=0), z], axis=1)
-    z = z + w["pos_embed"] * positions  # Eq. 1
+    z = z + w["pos_embed"] * (deviation != "no positions")  # Eq. 1
     for block in (name.removesuffix(".attn.qkv.weight") for name in w if name.endswith(".attn.qkv.weight")):
         for number, layer in enumerate((attend, mlp), 1):  # Eq. 2, Eq. 3
             name = f"{block}.norm{number}"
-            z = z + layer(norm(z, name), block) if pre_norm else norm(z + layer(z, block), name)
+            post_norm = deviation == "norm after the sum"  # as in the first Transformer
+            z = norm(z + layer(z, block), name) if post_norm else z + layer(norm(z, name), block)
     z = norm(z, "norm")  # Eq. 4
     y = z[:, 0] if "cls_token" in w else z.mean(axis=1)
     if "pre_logits.fc.weight" in w:
