@@ -81,9 +81,9 @@ class TestFilters:
         found = measure.compare_filters(measure.filters(plain, n_untrained=10))
         assert (found.low <= found.control_high).all() and (found.high >= found.control_low).all()
 
-    def test_small_models_have_fewer_components(self):
-        for shape, n in (((768, 3, 32, 32), 28), ((20, 3, 8, 8), 18), ((96, 3, 2, 2), 12)):
-            assert measure.n_components(torch.zeros(shape)) == n
+    @pytest.mark.parametrize("shape, n", [((768, 3, 32, 32), 28), ((20, 3, 8, 8), 18), ((96, 3, 2, 2), 12)])
+    def test_small_models_have_fewer_components(self, shape, n):
+        assert measure.n_components(torch.zeros(shape)) == n
 
     def test_a_hybrid_is_refused(self, tmp_path):
         path = tmp_path / "hybrid.safetensors"
@@ -225,8 +225,8 @@ class TestPictures:
         from PIL import Image
 
         for number in range(6):
-            path = tmp_path / "photos" / ("a" if number % 2 else "b") / f"{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "photos" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+            path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.png"
             Image.new("RGB", (40 + number, 50), (40 * number, 0, 0)).save(path)
         first, again, other = (
             torch.stack(measure.load_pictures(zoo.load(weights), str(tmp_path / "photos"), 4, seed))

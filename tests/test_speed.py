@@ -28,6 +28,6 @@ def test_a_smaller_image_leaves_room_for_a_larger_batch(table):
     assert (found > 0).all(axis=None) and (found[16] > 2 * found[32]).all()
 
 
-@pytest.mark.parametrize("limit", [0, 1, 100, 12_345])
+@pytest.mark.parametrize("limit", [0, 1, 22, 100, 12_345])
 def test_the_largest_that_fits_is_found_to_a_sixteenth(limit):
     assert limit / (1 + 1 / 16) <= speed.largest(lambda batch: batch <= limit) <= limit

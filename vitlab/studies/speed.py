@@ -6,6 +6,7 @@ there a process with a memory limit tries it (Linux), and its death means "does 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import ctypes
 import functools
@@ -31,6 +32,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 SIZES["smoke"] |= {"seconds": 0.001, "megabytes": 4}
 SIZES["full"] = SIZES["quick"]
+BATCHES = sorted({round(2 ** (step / 12)) for step in range(241)})  # up to a million in steps of 6 %
 
 
 def measure(
@@ -87,18 +89,9 @@ def select(table: pd.DataFrame, value: str) -> pd.DataFrame:
     return rows.dropna(axis=1).astype({"image_size": int}).reset_index(drop=True)
 
 
-def largest(fits: Callable[[int], bool], precision: float = 1 / 16) -> int:
-    """Find the largest number up to a million for which `fits` holds, or up to `precision` less; 0 where 1 does not.
-
-    Doubling finds a number that does not fit, bisection between it and the last that did the rest.
-    """
-    low, high = 0, 1
-    while high <= 2**20 and fits(high):
-        low, high = high, 2 * high
-    while low and high - low > max(1, precision * low):
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+def largest(fits: Callable[[int], bool]) -> int:
+    """Find by bisection the largest of `BATCHES` for which `fits` holds; 0 where none does."""
+    return [0, *BATCHES][bisect.bisect_left(BATCHES, True, key=lambda batch: not fits(batch))]
 
 
 def _largest_batches(name: str, sides: Sequence[int], device: torch.device, megabytes: int) -> list[int]:
