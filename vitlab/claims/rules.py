@@ -57,7 +57,7 @@ def lead(runs: pd.DataFrame, first: str, second: str, column: str = "test_accura
     wide = runs[runs["arm"].isin((first, second))].pivot(index="seed", columns="arm", values=column).dropna()
     n_images, chance = int(runs["n_test"].iloc[0]), 1 / int(runs["n_classes"].iloc[0])
     failed = sum(failed_starts(wide[arm], n_images, chance) for arm in (first, second))
-    return Estimate.of(100 * (wide[first] - wide[second]), "points", failed=np.count_nonzero(failed))
+    return Estimate.of(100 * (wide[first] - wide[second]), "points", failed=int(np.count_nonzero(failed)))
 
 
 def as_factor(log10s: np.ndarray | pd.Series, counted: str = "seeds") -> Estimate:
@@ -308,7 +308,10 @@ def c09() -> Judged:
 
 def positions_rule(runs: pd.DataFrame) -> Judged:
     """Judge by C09's rule runs with one row a task, arm and seed."""
-    over_none, kinds, places, base = {}, {}, {}, "1-D, stem"
+    over_none: Numbers = {}
+    kinds: Numbers = {}
+    places: Numbers = {}
+    base = "1-D, stem"
     for task, rows in runs.groupby("task", sort=False):
         over_none[f"1-D − none, {task}"] = lead(rows, base, "none")
         kinds |= {f"{arm.partition(',')[0]} − 1-D, {task}": lead(rows, arm, base) for arm in ("2-D, stem", "relative")}
@@ -343,7 +346,8 @@ def c16() -> Judged:
 def c17() -> Judged:
     """Of every ResNet, Adam − SGD after fine-tuning is above −1 point."""
     averaged = tables.chosen(tables.targets_averaged(tables.evidence("resnet_optimizers")))
-    conditions, numbers = [], {}
+    conditions = []
+    numbers: Numbers = {}
     for model in averaged["model"].unique():
         name, pair = model.replace("BiT-Lab", "ResNet"), (f"{model}, adam", f"{model}, sgd")
         after = lead(averaged, *pair, "fine_tuned")

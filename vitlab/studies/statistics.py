@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ import scipy.special
 from jaxtyping import Bool, Float
 
 Interval = tuple[float, float]
-Numbers = Sequence[float] | np.ndarray | pd.Series
+Numbers: TypeAlias = Sequence[float] | np.ndarray | pd.Series
 
 
 def mean_interval(values: Numbers) -> Interval | None:
