@@ -98,6 +98,6 @@ def seeds_to_decide(sd: float, distance: float, least: int = 2) -> int:
     """
 
     def decide(n: int) -> bool:
-        return scipy.special.stdtrit(n - 1, (0.975, 0.8)).sum() * sd / math.sqrt(n) <= distance
+        return bool(scipy.special.stdtrit(n - 1, (0.975, 0.8)).sum() * sd / math.sqrt(n) <= distance)
 
     return bisect.bisect_left(range(10**9), True, lo=least, key=decide)

@@ -77,10 +77,10 @@ def c01() -> Judged:
         counts = checks.loc[("parameters", name)]
         ours, paper = counts.loc["paper", ["ours", "theirs"]]
         equal &= not counts.loc[["formula", "timm"], "difference"].any() and abs(ours / paper - 1) <= 0.01
-        rounded.append(given(round(ours / 1e6) == paper / 1e6, f"{paper / 1e6:.0f}M for {name}"))
+        rounded.append(given(bool(round(ours / 1e6) == paper / 1e6), f"{paper / 1e6:.0f}M for {name}"))
         numbers[f"parameters of {name}"] = Estimate.exact(int(ours))
     numbers["tokens at 224 px, patch 16"] = Estimate.exact(tokens)
-    return Judged(judge(*rounded, must=[given(equal, "equality"), given(tokens == 197, "length")]), numbers)
+    return Judged(judge(*rounded, must=[given(bool(equal), "equality"), given(tokens == 197, "length")]), numbers)
 
 
 def c02() -> Judged:
@@ -89,14 +89,14 @@ def c02() -> Judged:
     logits = checks[checks["check"] == "logits"].groupby("against")["difference"]
     largest, n_draws = logits.max(), logits.count()
     control = checks[checks["check"] == "deviation"].groupby("part")["difference"].max().min()
-    must = [given(largest[against] <= 1e-5, against) for against in ("timm", "equations")]
+    must = [given(bool(largest[against] <= 1e-5), against) for against in ("timm", "equations")]
     numbers = {
         "largest logit difference to timm's class": Estimate.exact(largest["timm"]),
         "largest logit difference to Equations 1–8 in float64 numpy": Estimate.exact(largest["equations"]),
         "the same for the control that differs least": Estimate.exact(control),
     }
     note = f"random weights, not trained ones; {n_draws['timm']} and {n_draws['equations']} draws"
-    return Judged(judge(given(control > 1e-5, "control"), must=must), numbers, note)
+    return Judged(judge(given(bool(control > 1e-5), "control"), must=must), numbers, note)
 
 
 # --- C03 to C07: scaling ----------------------------------------------------------------------------------------------
@@ -292,9 +292,9 @@ def c20() -> Judged:
     close = [within(Estimate.of(ratio[px], counted="rounds"), math.log10(1.5)) for px in ratio]
     metric = "ViT over ResNet, geometric mean over input sizes"
     numbers = {f"images per second, {metric}": as_factor(ratio.mean(axis=1), "rounds")}
-    numbers[f"largest batch, {metric}"] = Estimate.exact(round(10 ** np.log10(memory).mean(), 2), "×")
+    numbers[f"largest batch, {metric}"] = Estimate.exact(round(float(10 ** np.log10(memory).mean()), 2), "×")
     by_px = ", ".join(f"{each:.2f} at {px} px" for px, each in (10 ** ratio.mean()).items())
-    ruling = judge(all_of(*close, name="speed"), given((memory > 1).all(), "memory"))
+    ruling = judge(all_of(*close, name="speed"), given(bool((memory > 1).all()), "memory"))
     return Judged(ruling, numbers, f"ratio of images per second: {by_px}")
 
 
@@ -384,7 +384,7 @@ def c19() -> Judged:
     ratio = round(flops["axial"] / flops["full, same depth"], 3)
     gain = above(numbers["axial − full, same depth"], margin=AHEAD, name="more accurate")
     numbers["FLOPs, axial / full of the same depth"] = Estimate.exact(ratio)
-    return Judged(judge(gain, given(ratio > 1, "costs more")), numbers)
+    return Judged(judge(gain, given(bool(ratio > 1), "costs more")), numbers)
 
 
 def l01() -> Judged:

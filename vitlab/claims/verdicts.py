@@ -64,8 +64,8 @@ def above(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: 
     low, high = _bounds(estimate)
     # It is decided when the interval leaves the bound, or falls below what matters.
     edge = bound if estimate.value >= bound + margin / 2 else bound + margin
-    fails = high <= bound or high < bound + margin
-    return _condition(low > bound and not fails, fails, estimate, abs(estimate.value - edge), name)
+    fails = bool(high <= bound or high < bound + margin)
+    return _condition(bool(low > bound) and not fails, fails, estimate, abs(estimate.value - edge), name)
 
 
 def below(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
@@ -83,7 +83,7 @@ def within(estimate: Estimate, margin: float, *, name: str = "") -> Condition:
     """
     low, high = _bounds(estimate)
     holds, fails = -margin < low and high < margin, low >= margin or high <= -margin
-    return _condition(holds, fails, estimate, abs(margin - abs(estimate.value)), name)
+    return _condition(bool(holds), bool(fails), estimate, abs(margin - abs(estimate.value)), name)
 
 
 def given(holds: bool, name: str = "") -> Condition:
