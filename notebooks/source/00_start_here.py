@@ -182,7 +182,6 @@ Markdown("\n".join(lines))
 # - **partly reproduced**: some hold and others fail.
 # - **not reproduced**: all fail, or one fails without which the others say nothing.
 # - **inconclusive**: the intervals allow more than one of these.
-# - **not testable at this scale**: what the claim is about is out of reach here.
 #
 # The models are tens to thousands of times smaller than the paper's, and most learn from synthetic
 # images. *Not reproduced* means that the effect is not there at our scale, not that the paper is

@@ -47,7 +47,7 @@ from vitlab.data.world import World, with_difficulty
 from vitlab.models import zoo
 from vitlab.plots.style import FAMILIES
 from vitlab.studies import runner, table, tables
-from vitlab.studies.statistics import coverage, crossing, crossing_interval, mean_interval, paired
+from vitlab.studies.statistics import crossing, mean_interval, paired
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 
@@ -181,8 +181,14 @@ def bootstrap(values):
     return np.quantile(draws, [0.025, 0.975])
 
 
+def coverage(interval, n, truth=0.7):
+    rng = np.random.default_rng(0)
+    found = [interval(rng.normal(truth, 0.02, n)) for _ in range(500)]
+    return np.mean([low <= truth <= high for low, high in found])
+
+
 covered = {
-    name: {f"{n} seeds": coverage(make, lambda rng, n=n: rng.normal(0.7, 0.02, n), 0.7, 500) for n in (3, 5, 10)}
+    name: {f"{n} seeds": coverage(make, n) for n in (3, 5, 10)}
     for name, make in {"bootstrap": bootstrap, "Student's t": mean_interval}.items()
 }
 pd.DataFrame(covered).T.style.format("{:.0%}").set_caption("how often a 95 % interval is right")
@@ -320,7 +326,8 @@ of_pair = both["held-out images"].query("pair == 'Ti/8'")
 wide = of_pair.pivot(index="seed", columns="n_train", values="difference").dropna()
 sizes, mean = wide.columns.to_numpy(), wide.mean().to_numpy()
 print(f"ViT overtakes at: {crossing(sizes, mean)}; ResNet overtakes at: {crossing(sizes, -mean):,.0f} images")
-print("95 % interval of the latter:", *(f"{bound:,.0f}" for bound in crossing_interval(sizes, -wide.to_numpy())[0]))
+low, high = np.transpose([mean_interval(-wide[size]) for size in sizes])  # of the ResNet's lead, at each size
+print(f"95 % interval of the latter: {crossing(sizes, high):,.0f} to {crossing(sizes, low):,.0f}")
 
 # %% [markdown]
 # **C04**, the size of the ViT against the size of the set, and **C05**, what ten times the data bring to the ViT's

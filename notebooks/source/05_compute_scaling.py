@@ -235,7 +235,8 @@ print(f"The ResNet needs {10 ** np.log10(factors).mean():.2f} times the ViT's co
 
 # %% tags=["timed"]
 timings = speed.measure(**speed.SIZES[PRESET], seed=SEED)
-speeds, batches = speed.speeds(timings), speed.batches(timings)
+speeds = speed.select(timings, "images_per_second")
+batches = speed.select(timings, "largest_batch")
 alt = (
     "Left: images per second of inference against input size for ViT, ResNet and hybrid, log axes, "
 )

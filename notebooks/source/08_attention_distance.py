@@ -28,8 +28,8 @@
 # labels), `"lab-masked"` (the same before labels), `"lab-world"` (of synthetic images), a timm name
 # such as `"vit_base_patch16_224"`, or a `.safetensors` file. `IMAGES`: `"crops"` (cut-outs of three
 # photographs), `"photographs"`, `"world"`, or the name or folder of a data set; `"auto"` takes what
-# the model was trained on. `HYBRID`: a hybrid to compare with; `"auto"` takes `"lab-hybrid"` where it
-# was trained like this model.
+# the model was trained on. `HYBRID`: a hybrid to compare with; `"auto"` takes `"lab-hybrid"`, which
+# was trained like `"lab"`, for that.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -49,7 +49,7 @@ from IPython.display import Markdown
 
 from vitlab import claims, plots
 from vitlab.analysis.attention import attention_maps, grid_size, n_prefix_tokens, patch_stride
-from vitlab.analysis.distance import attention_distance, local_share
+from vitlab.analysis.distance import attention_distance, local_share, pixel_distances
 from vitlab.studies import measure, tables
 from vitlab.models import zoo
 from vitlab.widgets import viewer
@@ -57,7 +57,8 @@ from vitlab.widgets import viewer
 chosen = {"weights": WEIGHTS, "images": IMAGES, "hybrid": HYBRID}
 study = claims.begin("08_attention_distance", PRESET, SEED, **chosen)
 pretrained = zoo.load(WEIGHTS)
-HYBRID = measure.hybrid_of(pretrained) if HYBRID == "auto" else HYBRID
+if HYBRID == "auto":
+    HYBRID = "lab-hybrid" if WEIGHTS == "lab" else ""
 IMAGES = measure.image_source(pretrained) if IMAGES == "auto" else IMAGES
 print(f"{pretrained.name}, input {pretrained.image_size} px, images: {IMAGES}")
 print(f"hybrid to compare with: {HYBRID or 'none was trained like this model'}")
@@ -122,7 +123,8 @@ print(f"attention to oneself alone, either mode:  {oneself:.2f} px")
 # `[image, head, query, key]`; every row is a distribution.
 
 # %%
-picture = measure.picture_of(pretrained, IMAGES, SEED)
+source = "photographs" if IMAGES == "crops" else IMAGES  # a whole one, to look at
+picture = measure.load_pictures(pretrained, source, 1, SEED)[0]
 x = pretrained.prepare(picture[None])  # [1 3 height width]
 with torch.inference_mode():
     maps = attention_maps(pretrained.model, x)
@@ -165,7 +167,7 @@ table[["model", "image", "block", "head", "distance_px", "renormalized_px", "pre
 
 # %%
 heads, image_px = measure.head_summary(table), pretrained.image_size[1]
-uniform_px = measure.uniform_distance(pretrained)  # mode "renormalized"
+uniform_px = pixel_distances(grid, stride).mean().item()  # mode "renormalized"
 uniform_paper = uniform_px * (n_tokens - n_prefix) / n_tokens
 alt = "Mean attention distance of every head over its block's number, mode 'paper', for the trained "
 alt += "model and untrained controls, with the distance of uniform attention as a dashed line."

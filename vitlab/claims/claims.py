@@ -18,6 +18,7 @@ class Claim:
     study: str  # whose evidence judges it: the only place where that is said
     notebook: str
     paper: str = ""  # the paper's number, "" where it gives a picture only
+    note: str = ""  # what else to know of our numbers
     condition: str = ""  # where it is not reproduced: under which condition the effect is there, or what it would take
     figure: str = ""  # of the notebook, that shows the condition
 

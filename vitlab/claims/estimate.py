@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import scipy.special
 
-from vitlab.studies.statistics import Interval, mean_interval
+from vitlab.studies.statistics import Interval, Numbers, mean_interval
 
 
 @dataclass(frozen=True)
@@ -42,23 +40,16 @@ class Estimate:
             raise ValueError(f"value {self.value} lies outside its interval ({low}, {high})")
 
     @classmethod
-    def of(
-        cls, values: Sequence[float] | np.ndarray | pd.Series, unit: str = "", counted: str = "seeds", failed: int = 0
-    ) -> Estimate:
-        """Average independent observations, with Student's t interval, or without where some have `failed` to start.
-
-        Raises ValueError for no values, or one that is not finite.
-        """
-        values = np.asarray(values, dtype=float)
+    def of(cls, values: Numbers, unit: str = "", counted: str = "seeds", failed: int = 0) -> Estimate:
+        """Average independent observations, with Student's t interval, or without where some have `failed` to start."""
         interval = mean_interval(values)
         low, high = (None, None) if interval is None or failed else interval
-        return cls(float(values.mean()), low, high, len(values), unit, counted, failed)
+        return cls(float(np.mean(values)), low, high, len(values), unit, counted, failed)
 
     @classmethod
     def exact(cls, value: float, unit: str = "") -> Estimate:
         """Take a number that is counted or computed, with nothing left to chance: its interval has no width."""
-        value = float(value)
-        return cls(value, value, value, 1, unit)
+        return cls(float(value), float(value), float(value), 1, unit)
 
     @property
     def is_exact(self) -> bool:
@@ -88,23 +79,15 @@ class Estimate:
             spec = ".2g" if largest < 1e-3 else ",.4g"
         value, *bounds = (format(x, f"z{spec}").replace("-", "−") for x in numbers)  # z: no −0
         sign = "+" if self.unit == "points" and self.value > 0 and value.strip("0.,") else ""
-        words = f"{sign}{value} {self.unit}".strip()
-        if self.is_exact:
-            return words
-        if bounds:
-            words += f" [{', '.join(bounds)}]"
-        words += f", n = {counting(self.n, self.counted)}"
+        words = f"{sign}{value} {self.unit}".strip() + (f" [{', '.join(bounds)}]" if bounds else "")
+        if not self.is_exact:
+            words += f", n = {counting(self.n, self.counted)}"
         return f"{words}, of which {self.failed} never started to learn: no interval" if self.failed else words
 
 
 def counting(n: int, counted: str) -> str:
     """Write a count with its noun, given in the plural: "1 seed", "1,200 images"."""
     return f"{n:,} {counted.removesuffix('s') if n == 1 else counted}"
-
-
-def t_quantile(n: int, quantile: float) -> float:
-    """Look up a quantile of Student's t for the mean of n values."""
-    return float(scipy.special.stdtrit(n - 1, quantile))
 
 
 def seeds_to_decide(sd: float, distance: float, least: int = 2) -> int:
@@ -115,6 +98,6 @@ def seeds_to_decide(sd: float, distance: float, least: int = 2) -> int:
     """
 
     def decide(n: int) -> bool:
-        return (t_quantile(n, 0.975) + t_quantile(n, 0.8)) * sd / math.sqrt(n) <= distance
+        return bool(scipy.special.stdtrit(n - 1, (0.975, 0.8)).sum() * sd / math.sqrt(n) <= distance)
 
     return bisect.bisect_left(range(10**9), True, lo=least, key=decide)

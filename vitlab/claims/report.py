@@ -63,7 +63,7 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None) -> 
     In a notebook the lines are Markdown; elsewhere they are printed. Both go into result.json.
     """
     ruling, numbers, about = rules.verdict(claim)
-    told = [{"metric": metric, **_fields(number)} for metric, number in numbers.items()]
+    told = [{"metric": name} | _fields(each) for name, each in numbers.items()]
     page.claims[claim] = vars(ruling) | {"numbers": told}
     studies = map(tables.about, ALL[claim].study.split())
     text = line(claim, ruling, numbers, "; ".join(filter(None, [*studies, about])))
@@ -72,17 +72,16 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None) -> 
         page.live |= {f"{claim}, {name}": _fields(number) for name, number in live.items()}
     finish(page)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if getattr(shell, "kernel", None) is not None:
+    if getattr(shell, "kernel", None) is None:
+        print(text)
+    else:
         from IPython.display import Markdown, display
 
         display(Markdown(text))
-    else:
-        print(text)
 
 
 def _fields(number: Estimate) -> dict[str, Any]:
-    names = ("value", "interval", "n", "unit", "counted")
-    return {name: getattr(number, name) for name in names}
+    return {name: getattr(number, name) for name in ("value", "interval", "n", "unit", "counted")}
 
 
 def finish(page: Page) -> None:
@@ -92,12 +91,11 @@ def finish(page: Page) -> None:
     versions = {"python": platform.python_version(), **{name: version(name) for name in ("torch", "timm", "vitlab")}}
     seconds = round(time.perf_counter() - page.started, 2)
     about = {"versions": versions, "threads": torch.get_num_threads(), "seconds": seconds}
-    names = ("notebook", "preset", "seed", "parameters", "claims", "live", "figures")
-    result = {name: getattr(page, name) for name in names} | {"provenance": store.made_by() | about}
-    paths.write_json(page.folder / "result.json", result)
-    kept = {figure["file"] for figure in page.figures.values()}
+    result = {name: value for name, value in vars(page).items() if name not in ("folder", "started")}
+    paths.write_json(page.folder / "result.json", result | {"provenance": store.made_by() | about})
+    made = {figure["file"] for figure in page.figures.values()}
     for path in [*page.folder.glob("*.png"), *page.folder.glob("*.jpg")]:
-        if path.name not in kept and path.stat().st_mtime < time.time() - seconds - 1:
+        if path.name not in made and path.stat().st_mtime < time.time() - seconds - 1:
             path.unlink(missing_ok=True)
 
 
@@ -115,11 +113,12 @@ def write(preset: str) -> Path:
     """Write REPORT.md of a preset from the result.json files of its notebooks; returns its path."""
     folder = paths.out_dir(preset)
     found = {path.parent.name: paths.read_json(path) for path in sorted(folder.glob("*/result.json"))}
-    found = {name: result for name, result in found.items() if "live" in result}  # not of an earlier version
     to_notebooks = Path(os.path.relpath(paths.home(), folder)).as_posix()  # of a folder elsewhere as well
-    lines = [f"# Report: {preset}", "", f"{table.PRESETS[preset].capitalize()}. {findings()}", ""]
-    lines += ["Verdicts are of the committed evidence, whatever this run has found; its own numbers stand next to"]
-    lines += ["those of our committed run.", "", readme_table(f"{to_notebooks}/"), ""]
+    lines = [
+        f"# Report: {preset}\n\n{table.PRESETS[preset].capitalize()}. {findings()}\n",
+        "Verdicts are of the committed evidence, whatever this run has found; its own numbers stand next to",
+        f"those of our committed run.\n\n{readme_table(f'{to_notebooks}/')}\n",
+    ]
     for name, result in found.items():
         reference = paths.reference_dir(name) / "result.json"
         theirs = paths.read_json(reference).get("live", {}) if reference.exists() else {}
@@ -163,35 +162,3 @@ def readme_table(prefix: str = "") -> str:
         link = f"[{known.notebook[:2]}]({prefix}notebooks/{known.notebook}.ipynb)"
         rows.append(f"| {name} {known.short} | {metric}: {number} | {known.paper or '–'} | {ruling.verdict} | {link} |")
     return "\n".join(rows)
-
-
-def ledger() -> str:
-    """Write docs/ledger.md: every number of every claim, pooled over seeds, with verdict and condition."""
-    parts = [
-        "# The ledger",
-        "Every number behind the verdicts, claim by claim: what the paper says (of L01 and L02: what later work says), "
-        "what the committed evidence ([figures/evidence](../figures/evidence/)) says, pooled over all seeds, with its "
-        "95 % interval and what *n* counts, and the verdict by the claim's rule in `vitlab/claims/rules.py` "
-        "([LOG.md](LOG.md) dates the rules that were changed after a run). A number without *n* was counted or "
-        "computed. Claims that are not reproduced say under which condition their effect is there, or what it would "
-        "take. [Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict.",
-        findings(),
-    ]
-    for known in ALL.values():
-        ruling, numbers, note = rules.verdict(known.id)
-        paper = f"; the paper: {known.paper}" if known.paper else ""
-        reason = f" ({ruling.reason})" if ruling.reason else ""
-        evidence = "; ".join(map(tables.about, known.study.split()))
-        parts += [
-            f"## {known.id} · {known.short[0].upper()}{known.short[1:]}",
-            f"*{known.statement}* ({known.where}{paper}). [Notebook](../notebooks/{known.notebook}.ipynb).",
-            f"Verdict: **{ruling.verdict}**{reason}. Evidence: {evidence}. "
-            + (f"{note[0].upper()}{note[1:]}." if note else ""),
-        ]
-        if ruling.advice:
-            parts.append(f"{ruling.advice[0].upper()}{ruling.advice[1:]}.")
-        if known.condition and ruling.verdict is not Verdict.REPRODUCED:
-            parts.append(f"Where the effect is, or what it would take: {known.condition}")
-        rows = [f"| {metric} | {number} |" for metric, number in numbers.items()]
-        parts.append("\n".join(["| measured | ours |", "|---|---|", *rows]))
-    return "\n\n".join(parts) + "\n"

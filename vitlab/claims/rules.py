@@ -7,6 +7,7 @@ the whole interval does not, and is undecided otherwise, as it is with fewer tha
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from vitlab.claims.claims import ALL
 from vitlab.claims.estimate import Estimate
 from vitlab.claims.verdicts import Ruling, above, all_of, any_of, below, given, judge, within
 from vitlab.studies import measure, speed, table, tables
-from vitlab.studies.statistics import advantages, compute_factor, failed_pairs, fit_frontier, paired
+from vitlab.studies.statistics import advantages, compute_factor, failed_starts, fit_frontier, paired
 
 AHEAD = 1.0  # percentage points of accuracy: a smaller lead is none
 EQUAL = 2.0  # none is a difference whose whole interval is smaller: Table 8's kinds differ by 0.3, its "none" by 2.8
@@ -43,7 +44,8 @@ def verdict(name: str) -> Judged:
     """
     if name not in ALL:
         raise ValueError(f"unknown claim {name!r}: expected one of C01 to C21, L01, L02")
-    return globals()[name.lower()]()
+    judged = globals()[name.lower()]()
+    return judged._replace(note="; ".join(filter(None, (ALL[name].note, judged.note))))
 
 
 def lead(runs: pd.DataFrame, first: str, second: str, column: str = "test_accuracy") -> Estimate:
@@ -52,9 +54,10 @@ def lead(runs: pd.DataFrame, first: str, second: str, column: str = "test_accura
     `runs` has a row a run of one task: arm, seed, n_test, n_classes and `column` (0…1). Where some seeds of an arm
     never left chance while others did, there is no interval (see `failed_starts`).
     """
+    wide = runs[runs["arm"].isin((first, second))].pivot(index="seed", columns="arm", values=column).dropna()
     n_images, chance = int(runs["n_test"].iloc[0]), 1 / int(runs["n_classes"].iloc[0])
-    failed = failed_pairs(runs, "arm", first, second, n_images, chance, column)
-    return Estimate.of(100 * paired(runs, "arm", first, second, column), "points", failed=failed)
+    failed = sum(failed_starts(wide[arm], n_images, chance) for arm in (first, second))
+    return Estimate.of(100 * (wide[first] - wide[second]), "points", failed=int(np.count_nonzero(failed)))
 
 
 def as_factor(log10s: np.ndarray | pd.Series, counted: str = "seeds") -> Estimate:
@@ -67,20 +70,17 @@ def as_factor(log10s: np.ndarray | pd.Series, counted: str = "seeds") -> Estimat
 # --- C01, C02: the model ----------------------------------------------------------------------------------------------
 def c01() -> Judged:
     """Counts equal timm's and the formula's, are within 1 % of Table 1, and round to its millions; 197 tokens."""
-    checks = tables.evidence("checks")
-    counts = checks[checks["check"] == "parameters"].set_index(["model", "against"])
-    equal, rounded, numbers = [], [], {}
+    checks = tables.evidence("checks").set_index(["check", "model", "against"]).sort_index()
+    tokens = int(checks.loc[("tokens", "ViT-B/16"), "ours"].item())
+    equal, rounded, numbers = True, [], {}
     for name in ("ViT-B/16", "ViT-L/16", "ViT-H/14"):
-        ours, paper = counts.loc[(name, "paper"), ["ours", "theirs"]]
-        exact = not counts.loc[[(name, "formula"), (name, "timm")], "difference"].any()
-        equal.append(exact and abs(ours / paper - 1) <= 0.01)
-        rounded.append(given(round(ours / 1e6) == paper / 1e6, f"{paper / 1e6:.0f}M for {name}"))
+        counts = checks.loc[("parameters", name)]
+        ours, paper = counts.loc["paper", ["ours", "theirs"]]
+        equal &= not counts.loc[["formula", "timm"], "difference"].any() and abs(ours / paper - 1) <= 0.01
+        rounded.append(given(bool(round(ours / 1e6) == paper / 1e6), f"{paper / 1e6:.0f}M for {name}"))
         numbers[f"parameters of {name}"] = Estimate.exact(int(ours))
-    tokens = int(checks.loc[(checks["check"] == "tokens") & (checks["model"] == "ViT-B/16"), "ours"].item())
     numbers["tokens at 224 px, patch 16"] = Estimate.exact(tokens)
-    ruling = judge(*rounded, must=[given(all(equal), "equality"), given(tokens == 197, "length")])
-    note = "224 px, 1000 classes, linear head; Table 1 does not say which patch size and head it counts"
-    return Judged(ruling, numbers, note)
+    return Judged(judge(*rounded, must=[given(bool(equal), "equality"), given(tokens == 197, "length")]), numbers)
 
 
 def c02() -> Judged:
@@ -106,21 +106,17 @@ def _data() -> tuple[pd.DataFrame, pd.DataFrame]:
     rows, base = tables.evidence("data_scaling"), table.preset("data_scaling", "full").base
     runs, shots = tables.accuracies(rows), tables.few_shots(rows)
     others = shots[shots["target"] == "world"].rename(columns={"accuracy": "test_accuracy"})
-    return (
-        runs.assign(arm=runs["model"], n_test=base["n_test"]),
-        others.assign(arm=others["model"], n_test=base["n_frozen"], n_classes=10),
-    )
+    runs = runs.assign(arm=runs["model"], n_test=base["n_test"])
+    return runs, others.assign(arm=others["model"], n_test=base["n_frozen"], n_classes=10)
 
 
 def _by_size(runs: pd.DataFrame, first: str, second: str) -> dict[int, Estimate]:
-    """Take the `lead` at every number of training images."""
     return {int(n): lead(each, first, second) for n, each in runs.groupby("n_train")}
 
 
 def c03() -> Judged:
     """The ResNet is ahead on the fewest images; the ViT is ahead on the most, and behind on fewer."""
-    (runs, others), pair = _data(), ("Lab-Ti/8", "BiT-Lab-Ti/8")
-    at = _by_size(runs, *pair)
+    at, others = (_by_size(runs, "Lab-Ti/8", "BiT-Lab-Ti/8") for runs in _data())
     *smaller, largest = at.values()
     behind_before = any_of(*(below(each, margin=AHEAD) for each in smaller))
     ruling = judge(
@@ -128,27 +124,25 @@ def c03() -> Judged:
         all_of(above(largest, margin=AHEAD), behind_before, name="overtaking"),
     )
     numbers = {f"ViT − ResNet at {n:,} images": each for n, each in reversed(at.items())}
-    for n, each in reversed(_by_size(others, *pair).items()):
+    for n, each in reversed(others.items()):
         numbers[f"ViT − ResNet at {n:,} images, few-shot on other classes"] = each
-    return Judged(ruling, numbers, f"{pair[0]} and {pair[1]} from scratch on the synthetic world, its held-out images")
+    return Judged(ruling, numbers)
 
 
 def c04() -> Judged:
     """The larger ViT's lead grows from the fewest images to the most; it is behind on the fewest."""
-    runs, (larger, smaller) = _data()[0], ("Lab-Ti/8", "Lab-Mu/8")
-    at = _by_size(runs, larger, smaller)
+    runs, pair = _data()[0], ("Lab-Ti/8", "Lab-Mu/8")
+    at, minus = _by_size(runs, *pair), " − ".join(pair)
     first, last = min(at), max(at)
-    wide = 100 * paired(runs, "arm", larger, smaller, at=["n_train"]).unstack("n_train")
+    wide = 100 * paired(runs, "arm", *pair, at=["n_train"]).unstack("n_train")
     failed = max(at[first].failed, at[last].failed)
     growth = Estimate.of((wide[last] - wide[first]).dropna(), "points", failed=failed)
     behind = below(at[first], margin=AHEAD, name="behind with little data")
-    ruling = judge(behind, must=[above(growth, margin=AHEAD, name="growth")])
-    numbers = {
-        f"growth of {larger} − {smaller} from {first:,} to {last:,} images": growth,
-        f"{larger} − {smaller} at {first:,} images": at[first],
-    }
+    growing = f"growth of {minus} from {first:,} to {last:,} images"
+    numbers = {growing: growth, f"{minus} at {first:,} images": at[first]}
     means = ", ".join(f"{each.value:+.1f} at {size:,}" for size, each in at.items())
-    return Judged(ruling, numbers, f"{larger} − {smaller} in points: {means} images")
+    ruling = judge(behind, must=[above(growth, margin=AHEAD, name="growth")])
+    return Judged(ruling, numbers, f"{minus} in points: {means} images")
 
 
 def c05() -> Judged:
@@ -159,36 +153,27 @@ def c05() -> Judged:
     slope = Estimate.of(np.polyfit(np.log10(sizes), wide.to_numpy().T, 1)[0], "points")
     step = Estimate.of(wide.iloc[:, -1] - wide.iloc[:, -2], "points")
     ruling = judge(above(step, margin=AHEAD, name="last step"), must=[above(slope, margin=AHEAD, name="slope")])
-    numbers = {
-        f"10-shot accuracy of {vit} per tenfold data": slope,
-        f"step from {sizes[-2]:,} to {sizes[-1]:,} images": step,
-    }
+    steps = f"step from {sizes[-2]:,} to {sizes[-1]:,} images"
     means = ", ".join(f"{value:.1f} % at {size:,}" for size, value in wide.mean().items())
-    return Judged(ruling, numbers, f"{means} images")
+    return Judged(ruling, {f"10-shot accuracy of {vit} per tenfold data": slope, steps: step}, f"{means} images")
 
 
 def _compared(first: str, second: str, compare: Callable) -> np.ndarray:
     """Compare two families' frontiers (few-shot accuracy over FLOPs) in every seed that has both."""
     points = tables.compute_points(tables.evidence("compute_scaling"))
-    points["family"] = points["model"].map(lambda model: {"R+": "hybrid", "Bi": "ResNet"}.get(model[:2], "ViT"))
-    lines = {
-        key: fit_frontier(rows["flops"].to_numpy(), rows["few_shot"].to_numpy())
-        for key, rows in points.groupby(["family", "seed"])
-    }
-    seeds = [seed for family, seed in lines if family == first and (second, seed) in lines]
+    family = points["model"].map(lambda model: {"R+": "hybrid", "Bi": "ResNet"}.get(model[:2], "ViT"))
+    lines = {key: fit_frontier(rows["flops"], rows["few_shot"]) for key, rows in points.groupby([family, "seed"])}
+    seeds = [seed for name, seed in lines if name == first and (second, seed) in lines]
     found = [compare(lines[first, seed], lines[second, seed]) for seed in seeds]
     return np.array([each for each in found if each is not None])
 
 
 def c06() -> Judged:
     """On the fitted frontiers the hybrid leads at the least compute both spent, and its lead declines to the most."""
-    gaps = 100 * _compared("hybrid", "ViT", advantages)
+    gaps, at = 100 * _compared("hybrid", "ViT", advantages), "compute both spent"
     least, most, fall = (Estimate.of(each, "points") for each in (*gaps.T, gaps[:, 0] - gaps[:, 1]))
     ruling = judge(above(fall, margin=AHEAD, name="decline"), must=[above(least, margin=AHEAD, name="lead")])
-    numbers = {
-        f"hybrid − ViT at the {name} compute both spent": each for name, each in (("least", least), ("most", most))
-    }
-    return Judged(ruling, numbers, "few-shot accuracy on the world's other classes")
+    return Judged(ruling, {f"hybrid − ViT at the least {at}": least, f"hybrid − ViT at the most {at}": most})
 
 
 def c07() -> Judged:
@@ -196,28 +181,24 @@ def c07() -> Judged:
     logs = np.log10(_compared("ViT", "ResNet", compute_factor))
     mean = Estimate.of(logs)
     ruling = judge(above(mean, math.log10(2), name="above 2"), must=[above(mean, name="above 1")])
-    numbers = {"compute of ResNet over that of ViT for equal accuracy": as_factor(logs)}
-    note = "few-shot accuracy on the world's other classes; the paper: up to thousands of exaFLOPs on JFT"
-    return Judged(ruling, numbers, note)
+    return Judged(ruling, {"compute of ResNet over that of ViT for equal accuracy": as_factor(logs)})
 
 
 # --- C08, C21: transfer -----------------------------------------------------------------------------------------------
 def c08() -> Judged:
     """Fine-tuned at twice the side, the ViT is ahead of pre-training's side; at 1.5 times it is not behind."""
-    finals = tables.finals(tables.evidence("transfer"))
-    numbers = {}
+    finals, numbers = tables.finals(tables.evidence("transfer")), {}
     for words, source, model in (
         ("ViT's", "imagenette", "Lab-Ti/8"),
         ("BiT's", "imagenette", "BiT-Lab-Ti/8"),
         ("from the world, ViT's", "world-300", "Lab-Ti/8"),
     ):
-        rows = tables.of_pair(finals, source, "imagenette")
+        rows = tables.of_pair(finals[finals["model"] == model], source, "imagenette")
         for arm in ("2x", "1.5x"):
-            gain = paired(rows[rows["model"] == model], "arm", arm, "1x")
-            numbers[f"{words} accuracy at {arm} the resolution − at 1x"] = Estimate.of(100 * gain, "points")
+            gain = Estimate.of(tables.arm_differences(rows, arm, "1x"), "points")
+            numbers[f"{words} accuracy at {arm} the resolution − at 1x"] = gain
     twice, between, *_ = numbers.values()
-    ruling = judge(above(between, -AHEAD, name="no loss between"), must=[above(twice, name="gain")])
-    return Judged(ruling, numbers, "photographs, imagenette → imagenette")
+    return Judged(judge(above(between, -AHEAD, name="no loss between"), must=[above(twice, name="gain")]), numbers)
 
 
 def c21() -> Judged:
@@ -226,66 +207,57 @@ def c21() -> Judged:
     second = curves[(curves["epoch"] == 2) & (curves["arm"] == "1x")]
     reached = Estimate.of(100 * second.loc[second["model"] == "Lab-Ti/8", "share"], "%")
     gap = Estimate.of(100 * paired(second, "model", "Lab-Ti/8", "BiT-Lab-Ti/8", "share"), "points")
-    ruling = judge(above(reached, 90.0, name="few epochs"), above(gap, -AHEAD, name="no slower than BiT"))
     numbers = {"share of ViT's final accuracy reached after 2 epochs": reached, "the same share, ViT − BiT": gap}
-    return Judged(ruling, numbers, "photographs, imagenette → imagenette")
+    return Judged(judge(above(reached, 90, name="few epochs"), above(gap, -AHEAD, name="no slower than BiT")), numbers)
 
 
 # --- C10 to C14, C20: insides and speed -------------------------------------------------------------------------------
 def c10() -> Judged:
     """Rank correlation of similarity with nearness and both excesses are above all controls, the former above 0.3."""
-    rows = tables.evidence("local_heads")
+    rows, numbers, conditions = tables.evidence("local_heads"), {}, []
     whole = measure.position_trainings(rows[(rows["n_train"] == 9_469) & (rows["objective"] == "masked")])
-    names = {"rank correlation": "rank correlation of similarity with nearness"}
-    numbers, conditions = {}, []
     for name, mine in whole.groupby("measure", sort=False):
-        number = Estimate.of(mine["value"], counted="trainings")
-        numbers[names.get(name, f"{name} of cosine similarity")] = number
-        least = 0.3 if name == "rank correlation" else -1.0  # by convention a medium correlation
+        of, least = ("cosine similarity", -1.0)
+        if name == "rank correlation":
+            of, least = "similarity with nearness", 0.3  # by convention a medium correlation
+        numbers[f"{name} of {of}"] = number = Estimate.of(mine["value"], counted="trainings")
         conditions.append(above(number, max(least, mine["control_high"].max()), name=name))
-    note = "4 blocks, 10 × 10 patches, masked prediction on all photographs; controls: untrained and shuffled tables"
-    return Judged(judge(*conditions), numbers, note)
+    return Judged(judge(*conditions), numbers)
 
 
 def c11() -> Judged:
     """Low-frequency share and explained variance of the first components are above every untrained model's."""
-    side, n_filters = 8, 128  # of `lab`: patches in pixels, filters
-    limits = {"low-frequency share": white_noise_share((side, side)), "explained variance": 0.0}
-    numbers, conditions = {}, []
-    compared = measure.compare_filters(tables.evidence("filters"))
-    for (name, row), words in zip(compared.iterrows(), ("smoothness", "low dimension"), strict=True):
-        number = Estimate(row["value"], row["low"], row["high"], n_filters, counted="filters")
+    compared, numbers, conditions = measure.compare_filters(tables.evidence("filters")), {}, []
+    limits = (white_noise_share((8, 8)), 0.0)  # of `lab`'s patches
+    asked = zip(compared.iterrows(), ("smoothness", "low dimension"), limits, strict=True)
+    for (name, row), words, limit in asked:
+        number = Estimate(row["value"], row["low"], row["high"], n=128, counted="filters")
         numbers[f"{name} of the first components"] = number
-        conditions.append(above(number, max(row["control_high"], limits[name]), name=words))
-    note = "lab, 28 components, against 20 untrained models; jackknife over its filters"
-    return Judged(judge(*conditions), numbers, note)
+        conditions.append(above(number, max(row["control_high"], limit), name=words))
+    return Judged(judge(*conditions), numbers)
 
 
 def c12(mode: str = "paper") -> Judged:
     """Distance rises with depth (Spearman), more than untrained; heads of block 1 vary more than the last's."""
     rows = tables.evidence("distances")
-    per_image = measure.contrasts(rows[rows["weights"] == "lab"], mode)
-    unit = {"trend": "", "trend − untrained": ""}
-    numbers = {name: Estimate.of(per_image[name], unit.get(name, "px of 96"), "images") for name in per_image}
-    growth = [above(numbers[name], margin=0.1) for name in ("trend", "trend − untrained")]
-    spreads = ("spread, first − last", "spread, first − untrained")
-    variety = [above(numbers[name], margin=0.1 * 8) for name in spreads]  # a tenth of a patch
-    ruling = judge(all_of(*growth, name="growth"), all_of(*variety, name="variety"))
-    shown = {
-        "Spearman correlation of attention distance with depth": numbers["trend"],
-        "longest minus shortest head of block 1": numbers["spread, first"],
-    }
-    other = "" if mode != "paper" else f"; in mode 'renormalized': {c12('renormalized').ruling.verdict}"
-    return Judged(ruling, shown, f"lab at 96 px on crops; the interval is over images of one trained model{other}")
+    found = measure.contrasts(rows[rows["weights"] == "lab"], mode)
+    growth = [Estimate.of(found[name], counted="images") for name in ("trend", "trend − untrained")]
+    names = ("spread, first", "spread, first − last", "spread, first − untrained")
+    spread, *more = (Estimate.of(found[name], "px of 96", "images") for name in names)
+    ruling = judge(
+        all_of(*(above(each, margin=0.1) for each in growth), name="growth"),
+        all_of(*(above(each, margin=0.1 * 8) for each in more), name="variety"),  # a tenth of a patch
+    )
+    other = "" if mode != "paper" else f"in mode 'renormalized': {c12('renormalized').ruling.verdict}"
+    shown = {"Spearman correlation of attention distance with depth": growth[0]}
+    return Judged(ruling, shown | {"longest minus shortest head of block 1": spread}, other)
 
 
 def c13(mode: str = "paper") -> Judged:
     """In the lowest third of the blocks the hybrid has fewer local heads than the ViT trained alike."""
     rows, limit = tables.evidence("distances"), tables.uniform_px(96, 8) / 2
-    rows = rows.assign(distance_px=rows[measure.DISTANCE_COLUMNS[mode]])
-    hybrid, vit = (
-        measure.local_share_in_low_blocks(rows[rows["weights"] == weights], limit) for weights in ("lab-hybrid", "lab")
-    )
+    rows = rows.assign(distance_px=rows[measure.DISTANCE_COLUMNS[mode]]).groupby("weights")
+    hybrid, vit = (measure.local_share_in_low_blocks(rows.get_group(name), limit) for name in ("lab-hybrid", "lab"))
     gap = Estimate.of(100 * (hybrid - vit), "points", "images")
     other = "" if mode != "paper" else f"; in mode 'renormalized': {c13('renormalized').ruling.verdict}"
     note = f"hybrid {hybrid.mean():.0%}, ViT {vit.mean():.0%}; one training of each; local: below {limit:.1f} px{other}"
@@ -304,29 +276,26 @@ def c14() -> Judged:
         "pointing game: hits minus chance": own["trained_hit"],
     }
     numbers = {name: Estimate.of(100 * each, "points", "images") for name, each in shares.items()}
-    names = ("more than the area", "more than untrained", "more than with another mask")
-    asked = zip(numbers.values(), names, strict=False)
-    first, *others = (above(each, margin=AHEAD, name=name) for each, name in asked)
-    ruling = judge(*others, must=[first, any_of(*others, name="either")])
-    return Judged(ruling, numbers, "lab-world on held-out images of the world with exact masks")
+    asked = zip(numbers.values(), ("the area", "untrained", "with another mask"), strict=False)
+    first, *others = (above(each, margin=AHEAD, name=f"more than {name}") for each, name in asked)
+    return Judged(judge(*others, must=[first, any_of(*others, name="either")]), numbers)
 
 
 def c20() -> Judged:
     """The ViT's images per second are within 1.5 × of the ResNet's at every size; its largest batch is larger."""
-    timings = tables.evidence("speed")
-    speeds, batches = speed.speeds(timings), speed.batches(timings)
-    vit, resnet = "Lab-Ti/8", "BiT-Lab-Ti/8"
+    timings, (vit, resnet) = tables.evidence("speed"), ("Lab-Ti/8", "BiT-Lab-Ti/8")
+    speeds, batches = (speed.select(timings, value) for value in ("images_per_second", "largest_batch"))
     rate = speeds.pivot(index=["round", "image_size"], columns="model", values="images_per_second")
     ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
     batch = batches.pivot(index="image_size", columns="model", values="largest_batch")
     memory = batch[vit] / batch[resnet]
     close = [within(Estimate.of(ratio[px], counted="rounds"), math.log10(1.5)) for px in ratio]
-    ruling = judge(all_of(*close, name="speed"), given(bool((memory > 1).all()), "memory"))
     metric = "ViT over ResNet, geometric mean over input sizes"
     numbers = {f"images per second, {metric}": as_factor(ratio.mean(axis=1), "rounds")}
     numbers[f"largest batch, {metric}"] = Estimate.exact(round(float(10 ** np.log10(memory).mean()), 2), "×")
     by_px = ", ".join(f"{each:.2f} at {px} px" for px, each in (10 ** ratio.mean()).items())
-    return Judged(ruling, numbers, f"{vit} and {resnet}, inference on one core; ratio of images per second: {by_px}")
+    ruling = judge(all_of(*close, name="speed"), given(bool((memory > 1).all()), "memory"))
+    return Judged(ruling, numbers, f"ratio of images per second: {by_px}")
 
 
 # --- C09, C15 to C19, L01, L02: design choices and objectives ---------------------------------------------------------
@@ -339,44 +308,39 @@ def c09() -> Judged:
 
 def positions_rule(runs: pd.DataFrame) -> Judged:
     """Judge by C09's rule runs with one row a task, arm and seed."""
-    base = "1-D, stem"
     over_none: Numbers = {}
     kinds: Numbers = {}
     places: Numbers = {}
-    stems = {"1-D, every block": base, "1-D, shared": base}
-    stems |= {"2-D, every block": "2-D, stem", "2-D, shared": "2-D, stem"}
+    base = "1-D, stem"
     for task, rows in runs.groupby("task", sort=False):
         over_none[f"1-D − none, {task}"] = lead(rows, base, "none")
         kinds |= {f"{arm.partition(',')[0]} − 1-D, {task}": lead(rows, arm, base) for arm in ("2-D, stem", "relative")}
-        places |= {f"{arm} − stem, {task}": lead(rows, arm, stem) for arm, stem in stems.items()}
-    ahead = all_of(*(above(each, margin=AHEAD) for each in over_none.values()), name="1-D is ahead of none")
+        for kind, place in itertools.product(("1-D", "2-D"), ("every block", "shared")):
+            places[f"{kind}, {place} − stem, {task}"] = lead(rows, f"{kind}, {place}", f"{kind}, stem")
     ruling = judge(
         all_of(*(within(each, EQUAL) for each in kinds.values()), name="kinds are equal"),
         all_of(*(within(each, EQUAL) for each in places.values()), name="places are equal"),
-        must=[ahead],
+        must=[all_of(*(above(each, margin=AHEAD) for each in over_none.values()), name="1-D is ahead of none")],
     )
-    return Judged(ruling, over_none | kinds | places, "each cell at the better of two learning rates")
+    return Judged(ruling, over_none | kinds | places)
 
 
 def c15() -> Judged:
     """Masked prediction is ahead of training from scratch, and labels are ahead of it."""
-    finals = tables.masked_finals(tables.evidence("masked_pretraining"))
-    masked = "masked, mean-colour"
-    over = Estimate.of(tables.arm_differences(finals, masked, "scratch"), "points")
-    under = Estimate.of(tables.arm_differences(finals, "cifar10", masked), "points")
+    finals, masked = tables.masked_finals(tables.evidence("masked_pretraining")), "masked, mean-colour"
+    pairs = ((masked, "scratch"), ("cifar10", masked))
+    over, under = (Estimate.of(tables.arm_differences(finals, *pair), "points") for pair in pairs)
     better = above(over, margin=AHEAD, name="better than scratch")
     ruling = judge(better, above(under, margin=AHEAD, name="below supervised"))
-    numbers = {"masked − scratch": over, "supervised (cifar10) − masked": under}
-    return Judged(ruling, numbers, "fine-tuned on imagenette, 64 px")
+    return Judged(ruling, {"masked − scratch": over, "supervised (cifar10) − masked": under})
 
 
 def c16() -> Judged:
     """Class token − GAP, each at its best learning rate, is none after the longest trainings."""
     by_length = reversed(list(tables.evidence("head_rates").groupby("steps")))
     leads = {steps: lead(tables.chosen(rows), "class token", "GAP") for steps, rows in by_length}
-    ruling = judge(within(leads[max(leads)], EQUAL, name="equal"))
     numbers = {f"class token − GAP, each at its best, {steps:,} steps": each for steps, each in leads.items()}
-    return Judged(ruling, numbers, "each at the best of three rates")
+    return Judged(judge(within(leads[max(leads)], EQUAL, name="equal")), numbers)
 
 
 def c17() -> Judged:
@@ -389,28 +353,27 @@ def c17() -> Judged:
         after = lead(averaged, *pair, "fine_tuned")
         numbers |= {f"Adam − SGD, {name}": after, f"the same before fine-tuning, {name}": lead(averaged, *pair)}
         conditions.append(above(after, -AHEAD, name=f"{name}: Adam is no worse"))
-    return Judged(judge(*conditions), numbers, "each at its best rate in pre-training")
+    return Judged(judge(*conditions), numbers)
 
 
 def c18() -> Judged:
     """Depth's slope is above each other dimension's, width's below each other's, and smaller patches help."""
     runs = tables.chosen(tables.evidence("vit_shapes"), ["task", "dimension", "arm"])
     wide = tables.slopes(runs).pivot(index="seed", columns="dimension", values="slope")
-    one = ("depth", "width", "MLP width", "patch size")
-    slope = {name: Estimate.of(wide[name].dropna(), "points a doubling") for name in (*one, "all")}
-
-    def minus(first: str, second: str) -> Estimate:
-        return Estimate.of((wide[first] - wide[second]).dropna(), "points")
-
-    ruling = judge(
-        all_of(*(above(minus("depth", other)) for other in one if other != "depth"), name="depth is best"),
-        all_of(*(below(minus("width", other)) for other in one if other != "width"), name="width is least"),
-        above(slope["patch size"], name="smaller patches help"),
+    one = ["depth", "width", "MLP width", "patch size"]
+    numbers = {f"slope along {name}": Estimate.of(wide[name].dropna(), "points a doubling") for name in (*one, "all")}
+    parameters = runs.groupby("dimension")["parameters"].first()
+    fewer = Estimate.exact(int(parameters["patch size"] - parameters["base"]))
+    depth, width = (
+        [Estimate.of((wide[name] - wide[other]).dropna(), "points") for other in one if other != name]
+        for name in ("depth", "width")
     )
-    numbers = {f"slope along {name}": each for name, each in slope.items()}
-    fewer = runs.groupby("dimension")["parameters"].first()
-    numbers["parameters, smaller patches − base"] = Estimate.exact(int(fewer["patch size"] - fewer["base"]))
-    return Judged(ruling, numbers, "each shape at the better of two learning rates")
+    ruling = judge(
+        all_of(*map(above, depth), name="depth is best"),
+        all_of(*map(below, width), name="width is least"),
+        above(numbers["slope along patch size"], name="smaller patches help"),
+    )
+    return Judged(ruling, numbers | {"parameters, smaller patches − base": fewer})
 
 
 def c19() -> Judged:
@@ -420,24 +383,23 @@ def c19() -> Judged:
     flops = runs.groupby("arm")["flops"].first()
     ratio = round(flops["axial"] / flops["full, same depth"], 3)
     gain = above(numbers["axial − full, same depth"], margin=AHEAD, name="more accurate")
-    ruling = judge(gain, given(bool(ratio > 1), "costs more"))
     numbers["FLOPs, axial / full of the same depth"] = Estimate.exact(ratio)
-    return Judged(ruling, numbers, "each at the better of two learning rates")
+    return Judged(judge(gain, given(bool(ratio > 1), "costs more")), numbers)
 
 
 def l01() -> Judged:
     """Of 300 and of 1,000 photographs with labels, the share of local heads in the lower blocks is below 5 %."""
-    shares = tables.low_shares(tables.evidence("local_heads"))
-    labels = shares[shares["objective"] == "labels"].pivot(index="seed", columns="n_train", values="local")
-    found = {n: Estimate.of(100 * labels[n].dropna(), "%") for n in (300, 1_000)}
-    numbers = {f"local heads in the lower blocks, labels of {n:,} photographs": each for n, each in found.items()}
-    return Judged(judge(all_of(*(below(each, 5.0) for each in found.values()))), numbers, "trainings of local_heads")
+    shares, numbers = tables.low_shares(tables.evidence("local_heads")), {}
+    for n in (300, 1_000):
+        local = shares.loc[(shares["objective"] == "labels") & (shares["n_train"] == n), "local"]
+        numbers[f"local heads in the lower blocks, labels of {n:,} photographs"] = Estimate.of(100 * local, "%")
+    return Judged(judge(all_of(*(below(each, 5.0) for each in numbers.values()))), numbers)
 
 
 def l02() -> Judged:
     """Masked prediction makes more heads local than labels, on each number of photographs."""
     shares = tables.low_shares(tables.evidence("local_heads"))
-    gaps = paired(shares, "objective", "masked", "labels", "local", at=["n_train"])
-    found = {f"{n:,} photographs": Estimate.of(100 * each, "points") for n, each in gaps.groupby(level="n_train")}
+    gaps = 100 * paired(shares, "objective", "masked", "labels", "local", at=["n_train"])
+    found = {f"{n:,} photographs": Estimate.of(each, "points") for n, each in gaps.groupby(level="n_train")}
     ruling = judge(*(above(each, margin=5.0, name=name) for name, each in found.items()))
     return Judged(ruling, {f"masked − labels, {name}": each for name, each in found.items()})

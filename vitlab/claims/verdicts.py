@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vitlab.claims.estimate import Estimate, counting, seeds_to_decide, t_quantile
+from scipy.special import stdtrit
+
+from vitlab.claims.estimate import Estimate, counting, seeds_to_decide
 
 LEAST = 5  # seeds below which an interval decides nothing: three that happen to agree make a narrow one
 
@@ -20,7 +22,6 @@ class Verdict(StrEnum):
     PARTLY = "partly reproduced"
     NOT = "not reproduced"
     INCONCLUSIVE = "inconclusive"
-    NOT_TESTABLE = "not testable at this scale"
 
 
 class Answer(StrEnum):
@@ -69,8 +70,7 @@ def above(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: 
 
 def below(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
     """Ask whether a quantity lies below `bound`: the mirror image of `above`."""
-    low = None if estimate.high is None else -estimate.high
-    high = None if estimate.low is None else -estimate.low
+    low, high = (None if end is None else -end for end in (estimate.high, estimate.low))
     mirrored = replace(estimate, value=-estimate.value, low=low, high=high)
     return above(mirrored, -bound, margin=margin, name=name)
 
@@ -104,39 +104,38 @@ def _condition(holds: bool, fails: bool, estimate: Estimate, distance: float, na
         return given(holds, name)
     needed, n = LEAST, estimate.n
     if n >= 2 and 0 < estimate.half_width < math.inf:
-        sd = estimate.half_width * math.sqrt(n) / t_quantile(n, 0.975)
+        sd = estimate.half_width * math.sqrt(n) / stdtrit(n - 1, 0.975)
         needed = seeds_to_decide(sd, max(distance, sd / 1_000), LEAST)  # a smaller effect is of no use
     return Condition(Answer.UNDECIDED, name, needed, estimate.counted, estimate.failed)
 
 
 def all_of(*conditions: Condition, name: str = "") -> Condition:
     """Combine by Kleene's *and*: fails if one fails, holds if all hold, else undecided."""
-    return _combined(conditions, Answer.FAILS, Answer.HOLDS, name)
+    if any(part.answer is Answer.FAILS for part in conditions):
+        return Condition(Answer.FAILS, name)
+    hardest = _hardest(conditions)
+    return replace(hardest, name=name) if hardest else Condition(Answer.HOLDS, name)
 
 
 def any_of(*conditions: Condition, name: str = "") -> Condition:
     """Combine by Kleene's *or*: holds if one holds, fails if all fail, else undecided."""
-    return _combined(conditions, Answer.HOLDS, Answer.FAILS, name)
+    opposite = {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS, Answer.UNDECIDED: Answer.UNDECIDED}
+    found = all_of(*(replace(part, answer=opposite[part.answer]) for part in conditions), name=name)
+    return replace(found, answer=opposite[found.answer])
 
 
-def _combined(conditions: Sequence[Condition], decisive: Answer, otherwise: Answer, name: str) -> Condition:
-    if any(part.answer is decisive for part in conditions):
-        return Condition(decisive, name)
-    undecided = [part for part in conditions if part.answer is Answer.UNDECIDED]
-    return replace(max(undecided, key=_hardest), name=name) if undecided else Condition(otherwise, name)
-
-
-def _hardest(part: Condition) -> tuple[int, int]:
-    return part.failed, part.needed
+def _hardest(parts: Sequence[Condition]) -> Condition | None:
+    """Find the undecided condition that takes most to decide."""
+    undecided = [part for part in parts if part.answer is Answer.UNDECIDED]
+    return max(undecided, key=lambda part: (part.failed, part.needed), default=None)
 
 
 def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
     """Judge by a rule: all conditions hold, reproduced; some, partly; none, not reproduced.
 
     A condition in `must` is one without which the rest says nothing: where it fails, the claim is not reproduced, and
-    where it holds and all others fail, the claim is partly reproduced. An undecided condition might hold or fail: where
-    every way of deciding gives one verdict, this is the verdict; otherwise it is inconclusive, and `advice` says how
-    many seeds would decide at this spread.
+    where it holds and all others fail, partly. Where every way of deciding what is undecided gives one verdict, this is
+    the verdict; otherwise it is inconclusive, and `advice` says how many seeds would decide at this spread.
 
     >>> judge(given(True, "growth"), given(False, "variety")).reason
     'growth holds, variety fails'
@@ -148,16 +147,14 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
             return Verdict.REPRODUCED
         return Verdict.PARTLY if all(musts) and (musts or any(others)) else Verdict.NOT
 
-    parts = (*must, *conditions)
-    undecided = [part for part in parts if part.answer is Answer.UNDECIDED]
-    open_to = [(True, False) if part in undecided else (part.answer is Answer.HOLDS,) for part in parts]
+    parts, answers = (*must, *conditions), [part.answer for part in (*must, *conditions)]
+    open_to = [(True, False) if each is Answer.UNDECIDED else (each is Answer.HOLDS,) for each in answers]
     verdicts = {two_valued(case) for case in itertools.product(*open_to)}
-    alike = not undecided and len({part.answer for part in parts}) == 1
-    named = len(parts) > 1 and not alike and all(part.name for part in parts)
+    last = _hardest(parts)
+    named = len(parts) > 1 and (last or len(set(answers)) > 1) and all(part.name for part in parts)
     reason = ", ".join(f"{part.name} {part.answer}" for part in parts) if named else ""
-    if len(verdicts) == 1:
+    if last is None or len(verdicts) == 1:
         return Ruling(verdicts.pop(), reason)
-    last = max(undecided, key=_hardest)
     if last.failed:
         advice = "more seeds decide nothing as long as runs do not start to learn: mend the recipe first"
     elif last.needed == LEAST:
@@ -170,15 +167,11 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
 
 
 def line(claim: str, ruling: Ruling, numbers: Mapping[str, Estimate], note: str = "") -> str:
-    """Write the verdict on a claim, its numbers by name, what would decide it, and a note as one line of Markdown.
-
-    Of more than ten numbers the first nine are told, and how many more there are.
-    """
-    reason = f"** ({ruling.reason})." if ruling.reason else ".**"
+    """Write the verdict on a claim, its numbers (of more than ten the first nine), advice and note as Markdown."""
     told = [f"{metric}: {estimate}" for metric, estimate in numbers.items()]
     if len(told) > 10:
         told[9:] = [f"and {len(told) - 9} more numbers, in result.json"]
-    sentences = (
-        text[0].upper() + text[1:].removesuffix(".") for text in ("; ".join(told), ruling.advice, note) if text
-    )
-    return " ".join([f"**{claim}: {ruling.verdict}{reason}", *(f"{sentence}." for sentence in sentences)])
+    texts = filter(None, ("; ".join(told), ruling.advice, note))
+    sentences = [f"{text[0].upper()}{text[1:].removesuffix('.')}." for text in texts]
+    reason = f"** ({ruling.reason})." if ruling.reason else ".**"
+    return " ".join([f"**{claim}: {ruling.verdict}{reason}", *sentences])

@@ -34,7 +34,6 @@ VERDICTS = {
     "partly reproduced": (COLOURS["orange"], "^"),
     "not reproduced": (COLOURS["vermilion"], "X"),
     "inconclusive": (COLOURS["purple"], "D"),
-    "not testable at this scale": (COLOURS["sky"], "s"),
     "not yet": ("#B5B5B5", "o"),
 }
 

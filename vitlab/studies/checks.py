@@ -38,18 +38,12 @@ SIZES = {  # preset: models counted, architectures compared, draws of weights an
     "quick": (tuple(PAPER_TRAINING), tuple(ARCHITECTURES)[:5], 3, 1),
     "full": (tuple(PAPER_TRAINING), tuple(ARCHITECTURES), 10, 4),
 }
-DEVIATIONS: dict[str, dict[str, Any]] = {  # other readings of Eq. 1–8, which are other models: the control
-    "LayerNorm ε 1e-5": {"epsilon": 1e-5},
-    "GELU by tanh": {"exact_gelu": False},
-    "scores / √D": {"head_scale": False},
-    "no positions": {"positions": False},
-    "norm after the sum": {"pre_norm": False},
-}
-COLUMNS = ["check", "model", "part", "against", "draw", "ours", "theirs", "difference", "unit"]
+# Other readings of Eq. 1–8, which are other models: the control.
+DEVIATIONS = ("LayerNorm ε 1e-5", "GELU by tanh", "scores / √D", "no positions", "norm after the sum")
 
 
 def model_checks(preset: str = "quick", seed: int = 0) -> pd.DataFrame:
-    """Compare our ViT with the paper, timm and plain numpy; a row for each comparison, `COLUMNS`.
+    """Compare our ViT with the paper, timm and plain numpy; a row for each comparison.
 
     `check`: "parameters", "part", "tokens", "FLOPs", "logits", "deviation"; `part`: which part, or which deviation. Of
     logits, `ours` and `theirs` are the largest absolute values, `difference` is the largest of any logit.
@@ -64,7 +58,8 @@ def model_checks(preset: str = "quick", seed: int = 0) -> pd.DataFrame:
             for against, part, ours, theirs in compare_logits(model, images, check):
                 largest = [each.abs().max().item() for each in (ours, theirs, ours - theirs)]
                 rows.append([check, name, part, against, number, *largest, "logit"])
-    return pd.DataFrame(rows, columns=COLUMNS).astype({"draw": "Int64"})
+    columns = ["check", "model", "part", "against", "draw", "ours", "theirs", "difference", "unit"]
+    return pd.DataFrame(rows, columns=columns).astype({"draw": "Int64"})
 
 
 def count_rows(name: str) -> list[list[Any]]:
@@ -72,24 +67,22 @@ def count_rows(name: str) -> list[list[Any]]:
     import timm
 
     size, patch = name.split("/")
+    timms = {"ViT-B": "vit_base", "ViT-L": "vit_large", "ViT-H": "vit_huge"}[size]
     with torch.device("meta"):
         images, model = torch.empty(1, 3, 224, 224), zoo.create(name)
         # timm leaves the head out of some models unless told; §4's counts need it
-        timms = {"ViT-B": "vit_base", "ViT-L": "vit_large", "ViT-H": "vit_huge"}[size]
         theirs = timm.create_model(f"{timms}_patch{patch}_224", num_classes=1000)
         tokens = model.forward_features(images).shape[1]
     ours, formula = counted_parts(model), parameter_parts(model.config)
-    timms_total = sum(p.numel() for p in theirs.parameters())
     epochs, exaflops = PAPER_TRAINING[name]
-    paper = exaflops * 1e18 / (3 * epochs * JFT_IMAGES)  # a step: a forward pass, a backward one of twice its work
-    total = sum(ours.values())
+    gflops = exaflops * 1e9 / (3 * epochs * JFT_IMAGES)  # a step: a forward pass, a backward one of twice its work
+    totals = {"formula": sum(formula.values()), "timm": sum(p.numel() for p in theirs.parameters())}
+    totals["paper"] = PAPER_MILLIONS[size] * 10**6
     found: list[tuple[str, str, str, float, float, str]] = [
         *(("part", part, "formula", ours[part], formula[part], "parameters") for part in ours),
-        ("parameters", "", "formula", total, sum(formula.values()), "parameters"),
-        ("parameters", "", "timm", total, timms_total, "parameters"),
-        ("parameters", "", "paper", total, PAPER_MILLIONS[size] * 10**6, "parameters"),
+        *(("parameters", "", against, sum(ours.values()), total, "parameters") for against, total in totals.items()),
         ("tokens", "", "formula", tokens, (224 // int(patch)) ** 2 + 1, "tokens"),
-        ("FLOPs", "", "paper", zoo.forward_flops(model, images) / 1e9, paper / 1e9, "GFLOP"),
+        ("FLOPs", "", "paper", zoo.forward_flops(model, images) / 1e9, gflops, "GFLOP"),
     ]
     return [[check, name, part, against, None, a, b, abs(a - b), unit] for check, part, against, a, b, unit in found]
 
@@ -99,12 +92,12 @@ def compare_logits(model: ViT, images: Tensor, check: str) -> list[tuple[str, st
     """Compute logits in pairs, (against, part, ours, theirs): the paper's reading ("logits"), or the control's."""
     state = {name: value.numpy().copy() for name, value in model.state_dict().items()}
 
-    def plain(**reading: Any) -> Tensor:
-        return torch.from_numpy(equations(state, images.numpy(), model.config.n_heads, **reading))
+    def plain(deviation: str = "") -> Tensor:
+        return torch.from_numpy(equations(state, images.numpy(), model.config.n_heads, deviation))
 
     ours = model(images).double()
     if check == "deviation":
-        return [("equations", part, ours, plain(**reading)) for part, reading in DEVIATIONS.items()]
+        return [("equations", deviation, ours, plain(deviation)) for deviation in DEVIATIONS]
     theirs = plain()
     pairs = [("equations", "", ours, theirs)]
     if model.config.head == "linear":  # timm no longer has the tanh head
@@ -113,20 +106,18 @@ def compare_logits(model: ViT, images: Tensor, check: str) -> list[tuple[str, st
 
 
 def randomise(model: ViT, seed: int) -> ViT:
-    """Fill every parameter with random numbers, in place: a fresh ViT's head is zero, and all models agree on zeros.
-
-    Matrices get variance 1 / fan-in, gains 1 ± 0.2, biases ± 0.2, position embeddings and class token ± 0.5.
-    """
+    """Fill every parameter with random numbers, in place: a fresh ViT's head is zero, and all models agree on zeros."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
+            mean, std = 0.0, 0.2
             if name in ("pos_embed", "cls_token"):
-                parameter.normal_(std=0.5, generator=generator)
+                std = 0.5
             elif parameter.ndim > 1:
-                parameter.normal_(std=parameter[0].numel() ** -0.5, generator=generator)
-            else:
-                mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-                parameter.normal_(mean, 0.2, generator=generator)
+                std = parameter[0].numel() ** -0.5
+            elif "norm" in name and name.endswith("weight"):
+                mean = 1.0
+            parameter.normal_(mean, std, generator=generator)
     return model
 
 
@@ -164,22 +155,16 @@ def equations(
     weights: Mapping[str, np.ndarray],
     images: Float[np.ndarray, "B 3 H W"],
     n_heads: int,
-    epsilon: float = 1e-6,  # the authors' code's, in LayerNorm
-    exact_gelu: bool = True,  # False: the tanh approximation
-    head_scale: bool = True,  # scores / √D_h; False: / √D
-    pre_norm: bool = True,  # False: LayerNorm after the sum, as in the first Transformer
-    positions: bool = True,  # False: none added
+    deviation: str = "",  # one of `DEVIATIONS`
 ) -> Float[np.ndarray, "B K"]:
-    """Compute Eq. 1–8 (§3.1, App. A) in plain float64 numpy, one head after the other: no torch, nothing shared.
-
-    `weights` go by the names of the model's state dict, their shapes say the rest.
-    """
+    """Compute Eq. 1–8 (§3.1, App. A) in plain float64 numpy, no torch; `weights` go by the names of the state dict."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
         centred = x - x.mean(axis=-1, keepdims=True)
-        variance = (centred**2).mean(axis=-1, keepdims=True)
-        return centred / np.sqrt(variance + epsilon) * w[f"{name}.weight"] + w[f"{name}.bias"]
+        epsilon = 1e-5 if deviation == "LayerNorm ε 1e-5" else 1e-6  # the latter is that of the authors' code
+        scaled = centred / np.sqrt(x.var(axis=-1, keepdims=True) + epsilon)
+        return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
 
     def dense(x: np.ndarray, name: str) -> np.ndarray:
         return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
@@ -189,31 +174,31 @@ def equations(
         heads = []
         for columns in np.split(np.arange(x.shape[-1]), n_heads):
             scores = q[..., columns] @ k[..., columns].swapaxes(1, 2)
-            scores = scores / np.sqrt(len(columns) if head_scale else x.shape[-1])
-            heads.append(scipy.special.softmax(scores, axis=-1) @ v[..., columns])
+            scaled = scores / np.sqrt(x.shape[-1] if deviation == "scores / √D" else len(columns))
+            heads.append(scipy.special.softmax(scaled, axis=-1) @ v[..., columns])
         return dense(np.concatenate(heads, axis=-1), f"{block}.attn.proj")
 
     def mlp(x: np.ndarray, block: str) -> np.ndarray:
         x = dense(x, f"{block}.mlp.fc1")
-        approximate = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-        return dense(x * scipy.special.ndtr(x) if exact_gelu else approximate, f"{block}.mlp.fc2")
+        if deviation == "GELU by tanh":
+            x = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        else:
+            x = x * scipy.special.ndtr(x)
+        return dense(x, f"{block}.mlp.fc2")
 
-    E = w["patch_embed.proj.weight"]
-    P = E.shape[-1]
-    starts = [(i, j) for i in range(0, images.shape[2], P) for j in range(0, images.shape[3], P)]
-    patches = np.stack([images[:, :, i : i + P, j : j + P].reshape(len(images), -1) for i, j in starts], 1)
-    z = patches.astype(np.float64) @ E.reshape(len(E), -1).T + w["patch_embed.proj.bias"]
+    E = w["patch_embed.proj.weight"]  # [D 3 P P]
+    B, P = len(images), E.shape[-1]
+    rows = images.astype(np.float64).reshape(B, 3, -1, P, images.shape[3] // P, P)
+    z = rows.transpose(0, 2, 4, 1, 3, 5).reshape(B, -1, E[0].size) @ E.reshape(len(E), -1).T
+    z = z + w["patch_embed.proj.bias"]
     if "cls_token" in w:
         z = np.concatenate([np.repeat(w["cls_token"], len(z), axis=0), z], axis=1)
-    z = z + w["pos_embed"] * positions  # Eq. 1
-    for number in range(sum(name.endswith(".attn.qkv.weight") for name in w)):
-        block = f"blocks.{number}"
-        if pre_norm:
-            z = z + attend(norm(z, f"{block}.norm1"), block)  # Eq. 2
-            z = z + mlp(norm(z, f"{block}.norm2"), block)  # Eq. 3
-        else:
-            z = norm(z + attend(z, block), f"{block}.norm1")
-            z = norm(z + mlp(z, block), f"{block}.norm2")
+    z = z + w["pos_embed"] * (deviation != "no positions")  # Eq. 1
+    for block in (name.removesuffix(".attn.qkv.weight") for name in w if name.endswith(".attn.qkv.weight")):
+        for number, layer in enumerate((attend, mlp), 1):  # Eq. 2, Eq. 3
+            name = f"{block}.norm{number}"
+            post_norm = deviation == "norm after the sum"  # as in the first Transformer
+            z = norm(z + layer(z, block), name) if post_norm else z + layer(norm(z, name), block)
     z = norm(z, "norm")  # Eq. 4
     y = z[:, 0] if "cls_token" in w else z.mean(axis=1)
     if "pre_logits.fc.weight" in w:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from vitlab.analysis import filters as filter_analysis
 from vitlab.analysis import positions as position_analysis
-from vitlab.analysis.attention import grid_size, n_prefix_tokens, patch_stride, reads_class_token, reduce_attention
-from vitlab.analysis.distance import depth_trend, distance_reducer, head_spread, mass_reducer, pixel_distances
+from vitlab.analysis.attention import grid_size, n_prefix_tokens, patch_stride, reduce_attention
+from vitlab.analysis.distance import depth_trend, distance_reducer, head_spread, mass_reducer
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
-from vitlab.analysis.rollout import rollout_reducer
+from vitlab.analysis.rollout import attention_rollout, last_block_attention
 from vitlab.data import datasets
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
@@ -32,23 +32,18 @@ N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
 DISTANCE_COLUMNS = {"paper": "distance_px", "renormalized": "renormalized_px"}  # mode → its column
 POSITION_MEASURES = ("rank correlation", "row excess", "column excess")
 CROPS = "crops"  # of the photographs that come with the dependencies
-SIZES = {  # preset → measure → numbers of images, controls, and groups of the jackknife
+SIZES: dict[str, dict[str, dict[str, int]]] = {  # preset → measure → numbers of images, controls, jackknife's groups
     "smoke": {
         "filters": {"n_untrained": 3, "n_groups": 6},
         "positions": {"n_untrained": 3, "n_shuffled": 4, "n_groups": 6},
         "distances": {"n_images": 8, "n_controls": 1},
         "rollout": {"n_images": 16, "n_controls": 1},
     },
-    "quick": {
-        "filters": {"n_untrained": 20, "n_groups": 24},
-        "positions": {"n_untrained": 20, "n_shuffled": 100, "n_groups": 24},
-        "distances": {"n_images": 32, "n_controls": 1},
-        "rollout": {"n_images": 64, "n_controls": 1},
-    },
+    "full": {"filters": {}, "positions": {}, "distances": {}, "rollout": {}},  # as they stand in the signatures
 }
-SIZES["full"] = SIZES["quick"] | {
-    "distances": {"n_images": 128, "n_controls": 2},  # the paper averages over 128
-    "rollout": {"n_images": 256, "n_controls": 2},
+SIZES["quick"] = SIZES["full"] | {
+    "distances": {"n_images": 32, "n_controls": 1},
+    "rollout": {"n_images": 64, "n_controls": 1},
 }
 
 
@@ -61,22 +56,11 @@ def image_source(pretrained: Pretrained) -> str:
     return "world" if trainings[-1]["data"].startswith("world") else CROPS
 
 
-def hybrid_of(pretrained: Pretrained) -> str:
-    """Name the bundled hybrid where it is this ViT with a ResNet in front, trained alike; "" where it is not."""
-    hybrid = zoo.load("lab-hybrid")
-    mine, its = (
-        [(training["data"], training["objective"]) for training in each.about.get("trainings", ())]
-        for each in (pretrained, hybrid)
-    )
-    alike = hybrid.name == f"R+{pretrained.name}" and hybrid.image_size == pretrained.image_size and mine == its
-    return "lab-hybrid" if alike else ""
-
-
 def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int = 0) -> list[Tensor]:
     """Load at most `count` pictures [3 H W] of bytes, for `pretrained.prepare`.
 
     `images`: "world", held-out images at the model's size; "crops" of that size from three photographs' test parts;
-    "photographs", those of `datasets.photographs`; or a data set, of whose test images `seed` draws some.
+    "photographs" whole; or a data set, of whose test images `seed` draws some.
     """
     side = max(pretrained.image_size)
     if images == "world":
@@ -100,16 +84,8 @@ def world_at(size: tuple[int, int], count: int, seed: int = 0) -> ImageSet:
     return ImageSet(square.images[kept], square.labels, square.classes, masks)
 
 
-def picture_of(pretrained: Pretrained, images: str, seed: int = 0) -> Tensor:
-    """Load one picture [3 H W] of bytes to look at: a whole photograph where `images` are crops."""
-    return load_pictures(pretrained, "photographs" if images == CROPS else images, 1, seed)[0]
-
-
 def view(pretrained: Pretrained, pictures: Sequence[Tensor], side: int = 160) -> Float[Tensor, "B H W 3"]:
-    """Cut pictures [3 H W] of bytes as the model sees them, to be looked at; values 0…1.
-
-    To a whole multiple of the model's size that comes near to `side` pixels, as far as the pictures have them.
-    """
+    """Cut pictures [3 H W] of bytes as the model sees them, values 0…1: at a whole multiple of its size near `side`."""
     height, width = pretrained.image_size
     room = min(min(picture.shape[1] / height, picture.shape[2] / width) for picture in pictures)
     times = max(1, min(round(side / max(height, width)), int(room / CROP)))
@@ -157,10 +133,9 @@ def n_components(known: Float[Tensor, "D 3 P Q"], n_groups: int = 24) -> int:
 def filters(weights: str = "lab", n_untrained: int = 20, n_groups: int = 24, seed: int = 0) -> pd.DataFrame:
     """Measure spectrum and variance of the first principal components of a model's embedding filters.
 
-    Rows: model ("trained", "untrained"), replicate (0: the weights as they are; 1, 2 …: with one group of filters left
-    out, or numbers of random initialisations), component (from 1), explained (share of the filters' variance),
-    low_frequency (share of the component's energy at up to a quarter of a cycle per pixel).
-    Raises ValueError for a model without RGB filters (a hybrid).
+    Rows: model ("trained", "untrained"), replicate (0: the whole; 1, 2 …: with one group of filters left out, or
+    numbers of controls), component (from 1), explained (share of the filters' variance), low_frequency (share of the
+    energy at up to a quarter of a cycle per pixel). Raises ValueError for a model without RGB filters (a hybrid).
     """
     read, parts = filter_analysis.embedding_filters, []
     n = n_components(read(zoo.load(weights).model), n_groups)
@@ -190,10 +165,9 @@ def positions(
     """Measure how the cosine similarity of two patches' position embeddings depends on where the patches are.
 
     Rows: model ("trained", "untrained", "shuffled": patches in random places, "ring-shuffled": in random places equally
-    far from the edge), replicate (0: the table as it is; 1, 2 …: with one group of dimensions left out, or numbers of
-    controls), quantity (`POSITION_MEASURES`; and "same row", "same column", "neither": mean similarity of such pairs at
-    `distance` in patches), distance, value. A quantity that a grid does not have is left out.
-    Raises ValueError for a model without learned absolute position embeddings.
+    far from the edge), replicate (as in `filters`, by dimensions), quantity (`POSITION_MEASURES`; and "same row", "same
+    column", "neither": mean similarity of such pairs at `distance` in patches), distance, value. A quantity that a grid
+    does not have is left out. Raises ValueError for a model without learned absolute position embeddings.
     """
     read, grid = position_analysis.position_embeddings, position_analysis.position_grid(zoo.load(weights).model)
     tables = list(_replicates(weights, read, 1, n_groups, n_untrained, seed))
@@ -240,11 +214,8 @@ def position_curves(similarity: Float[Tensor, "rows cols rows cols"]) -> list[di
     y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
     down, across = (y[:, None] - y).abs(), (x[:, None] - x).abs()
     distance = torch.hypot(down.float(), across.float()).round().int()
-    relations = {
-        "same row": (down == 0) & (across > 0),
-        "same column": (across == 0) & (down > 0),
-        "neither": (down > 0) & (across > 0),
-    }
+    relations = {"same row": (down == 0) & (across > 0), "same column": (across == 0) & (down > 0)}
+    relations["neither"] = (down > 0) & (across > 0)
     values = similarity.reshape(rows * cols, -1)
     return [
         {"quantity": name, "distance": step, "value": float(values[mask & (distance == step)].mean())}
@@ -254,10 +225,7 @@ def position_curves(similarity: Float[Tensor, "rows cols rows cols"]) -> list[di
 
 
 def compare_positions(table: pd.DataFrame) -> pd.DataFrame:
-    """Compare a trained position table with its controls, a row for each of `POSITION_MEASURES` there is.
-
-    Columns: value, low and high (jackknife over dimensions), control_low and control_high (of all controls).
-    """
+    """Compare a trained position table with all its controls as `compare_filters` does, by `POSITION_MEASURES`."""
     rows = {}
     for name in POSITION_MEASURES:
         measured = table[table["quantity"] == name].set_index("replicate")
@@ -289,9 +257,8 @@ def position_trainings(rows: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFrame
                 for row in position_measures(flat[order][:, order].reshape(similarity.shape)):
                     controls[row["quantity"]].append(row["value"])
         for name, column in names.items():
-            bounds = {"control_low": min(controls[name]), "control_high": max(controls[name])}
-            found.append(dict(zip(kind, at, strict=True)) | {"measure": name, "value": end[column], **bounds})
-    return pd.DataFrame(found)
+            found.append((*at, name, end[column], min(controls[name]), max(controls[name])))
+    return pd.DataFrame(found, columns=[*kind, "measure", "value", "control_low", "control_high"])
 
 
 # --- attention distance (Fig. 7 right) --------------------------------------------------------------------------------
@@ -307,25 +274,18 @@ def distances(
     pictures = load_pictures(trained, image_source(trained) if images == "auto" else images, n_images, seed)
     prepared = torch.cat([trained.prepare(picture[None]) for picture in pictures])
     for about, pretrained in _models(weights, n_controls, seed):
-        model, found = pretrained.model.to(default_device()), []
+        model = pretrained.model.to(default_device())
         grid, stride, n_prefix = grid_size(model, prepared[:1]), patch_stride(model), n_prefix_tokens(model)
         reducers = {name: distance_reducer(grid, stride, n_prefix, mode) for mode, name in DISTANCE_COLUMNS.items()}
         reducers |= {"prefix_mass": mass_reducer(n_prefix)}
-        for part in prepared.split(32):
-            blocks = reduce_attention(model, part.to(default_device()), reducers, by_heads=True)
-            found.append({name: torch.stack(each, dim=1).cpu() for name, each in blocks.items()})  # [B L H]
-        values = {name: torch.cat([each[name] for each in found]).numpy() for name in reducers}
+        batches = (part.to(default_device()) for part in prepared.split(32))
+        found = [reduce_attention(model, batch, reducers, by_heads=True) for batch in batches]
+        values = {name: torch.cat([torch.stack(each[name], 1).cpu() for each in found]).numpy() for name in reducers}
         image, block, head = (axis.ravel() for axis in np.indices(values["prefix_mass"].shape))
         columns: dict[str, Any] = {"image": image, "block": block + 1, "head": head + 1}
         columns |= {name: [round(float(each), 5) for each in array.ravel()] for name, array in values.items()}
         parts.append(pd.DataFrame(about | columns))
     return pd.concat(parts, ignore_index=True)
-
-
-def uniform_distance(pretrained: Pretrained) -> float:
-    """Distance in pixels of a head that attends to all patches of this model's images equally, mode "renormalized"."""
-    blank = torch.zeros(1, 3, *pretrained.image_size)
-    return pixel_distances(grid_size(pretrained.model, blank), patch_stride(pretrained.model)).mean().item()
 
 
 def head_summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -354,13 +314,8 @@ def contrasts(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
         parts.append(pd.DataFrame({name: each.numpy() for name, each in columns.items()}).assign(model=model))
     means = pd.concat(parts).rename_axis("image").groupby(["model", "image"]).mean()
     trained, more = means.loc["trained"], means.loc["trained"] - means.loc["untrained"]
-    found = {
-        "trend": trained["trend"],
-        "trend − untrained": more["trend"],
-        "spread, first": trained["first"],
-        "spread, first − last": trained["first"] - trained["last"],
-        "spread, first − untrained": more["first"],
-    }
+    found = {"trend": trained["trend"], "trend − untrained": more["trend"], "spread, first": trained["first"]}
+    found |= {"spread, first − last": trained["first"] - trained["last"], "spread, first − untrained": more["first"]}
     return pd.DataFrame(found)
 
 
@@ -387,49 +342,34 @@ def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed
         others = masks.roll(-1, 0)  # the next image's, whose class is another
         for method in ("rollout", "last block"):
             maps = torch.cat([part[method] for part in parts]).cpu()
-            columns = {
-                "mass": mass_inside(maps, masks),
-                "area": area_share(masks),
-                "shuffled_mass": mass_inside(maps, others),
-                "shuffled_area": area_share(others),
-                "hit": pointing_hit(maps, masks).float(),
-                "chance": pointing_chance(masks, (maps.shape[1], maps.shape[2])),
-            }
+            columns = {"mass": mass_inside(maps, masks), "area": area_share(masks)}
+            columns |= {"shuffled_mass": mass_inside(maps, others), "shuffled_area": area_share(others)}
+            chance = pointing_chance(masks, (maps.shape[1], maps.shape[2]))
+            columns |= {"hit": pointing_hit(maps, masks).float(), "chance": chance}
             found = {name: [round(value, 6) for value in values.tolist()] for name, values in columns.items()}
             rows.append(pd.DataFrame(about | {"method": method, "image": range(len(maps))} | found))
     return pd.concat(rows, ignore_index=True)
 
 
 def both_maps(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """Compute rollout and the last block's attention from where the head reads, [B rows cols] each, in one forward."""
-    grid, n_prefix, class_token = grid_size(model, images), n_prefix_tokens(model), reads_class_token(model)
-    update, finish = rollout_reducer(grid, n_prefix, class_token)
-
-    def class_rows(block: int, attn: Tensor) -> Tensor | None:
-        if block < len(model.blocks) - 1:
-            return None
-        rows = attn[:, :, :1] if class_token else attn[:, :, n_prefix:]
-        return rows[..., n_prefix:].mean(2)  # [B h patches], h: the heads of this call
-
-    by_block = reduce_attention(model, images, {"rollout": update, "last block": class_rows}, by_heads=True)
-    return {"rollout": finish(), "last block": by_block["last block"][-1].mean(1).unflatten(-1, grid)}
+    """Compute rollout and the last block's attention from where the head reads, [B rows cols] each."""
+    return {"rollout": attention_rollout(model, images), "last block": last_block_attention(model, images)}
 
 
 def per_image(table: pd.DataFrame) -> pd.DataFrame:
     """Subtract areas and chance, a row a method and image, with the untrained controls averaged.
 
     Columns, as differences of shares: trained and untrained (mass − area), shuffled (the trained model's with another
-    image's mask), trained_hit and untrained_hit (hit − chance).
+    image's mask), trained_hit (hit − chance).
     """
-    excess = table[["model", "method", "image"]].assign(
-        excess=table["mass"] - table["area"],
+    excess = table.assign(
+        trained=table["mass"] - table["area"],
         shuffled=table["shuffled_mass"] - table["shuffled_area"],
-        hit=table["hit"] - table["chance"],
+        trained_hit=table["hit"] - table["chance"],
     )
-    means = excess.groupby(["model", "method", "image"], sort=False).mean()
-    trained, untrained = means.loc["trained"], means.loc["untrained"]
-    columns = {"trained": trained["excess"], "untrained": untrained["excess"], "shuffled": trained["shuffled"]}
-    return pd.DataFrame(columns | {"trained_hit": trained["hit"], "untrained_hit": untrained["hit"]}).reset_index()
+    columns = ["trained", "shuffled", "trained_hit"]
+    means = excess.groupby(["model", "method", "image"], sort=False)[columns].mean()
+    return means.loc["trained"].assign(untrained=means.loc["untrained", "trained"]).reset_index()
 
 
 def compare_rollout(pairs: pd.DataFrame) -> pd.DataFrame:

@@ -6,6 +6,7 @@ there a process with a memory limit tries it (Linux), and its death means "does 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import ctypes
 import functools
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -30,6 +32,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 SIZES["smoke"] |= {"seconds": 0.001, "megabytes": 4}
 SIZES["full"] = SIZES["quick"]
+BATCHES = sorted({round(2 ** (step / 12)) for step in range(241)})  # up to a million in steps of 6 %
 
 
 def measure(
@@ -45,7 +48,7 @@ def measure(
 
     In every round all models take their turn, so that a slow moment of the machine affects all; of the `batches` the
     fastest counts, as in the paper. `megabytes` (10⁶ bytes) is the memory for a batch on a CPU, next to library and
-    model; only Linux sets such limits. Nothing else should run on the machine meanwhile.
+    model. Nothing else should run on the machine meanwhile.
     Rows of kind "speed" (model, image_size, round, images_per_second) and "batch" (model, image_size, largest_batch).
     """
     rows: list[dict[str, Any]] = []
@@ -58,8 +61,8 @@ def measure(
                 images_per_second(model, images[:batch], seconds=0.0)  # the first pass chooses and loads kernels
             for number, (name, model) in itertools.product(range(n_rounds), made.items()):
                 fastest = max(images_per_second(model, images[:batch], seconds) for batch in batches)
-                about = {"kind": "speed", "model": name, "image_size": side}
-                rows.append(about | {"round": number, "images_per_second": fastest})
+                about = {"kind": "speed", "model": name, "image_size": side, "round": number}
+                rows.append(about | {"images_per_second": fastest})
     for name in models if device.type == "cuda" or sys.platform == "linux" else ():
         for side, size in zip(sides, _largest_batches(name, sides, device, megabytes), strict=True):
             rows.append({"kind": "batch", "model": name, "image_size": side, "largest_batch": size})
@@ -80,36 +83,21 @@ def images_per_second(model: nn.Module, images: torch.Tensor, seconds: float) ->
     return passes * len(images) / taken
 
 
-def speeds(table: pd.DataFrame) -> pd.DataFrame:
-    """Select the speeds: model, image_size (pixels), round, images_per_second."""
-    rows = table.loc[table["kind"] == "speed", ["model", "image_size", "round", "images_per_second"]]
-    return rows.astype({"round": int, "image_size": int}).reset_index(drop=True)
+def select(table: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Select "images_per_second" or "largest_batch": model, image_size (pixels), round (of a speed) and the value."""
+    rows = table.reindex(columns=["model", "image_size", "round", value]).dropna(subset=value)
+    return rows.dropna(axis=1).astype({"image_size": int}).reset_index(drop=True)
 
 
-def batches(table: pd.DataFrame) -> pd.DataFrame:
-    """Select the largest batches: model, image_size (pixels), largest_batch; none where they cannot be measured."""
-    rows = table[table["kind"] == "batch"].reindex(columns=["model", "image_size", "largest_batch"])
-    return rows.astype({"largest_batch": int, "image_size": int}).reset_index(drop=True)
-
-
-def largest(fits: Callable[[int], bool], precision: float = 1 / 16) -> int:
-    """Find the largest number up to a million for which `fits` holds, or up to `precision` less; 0 where 1 does not.
-
-    Doubling finds a number that does not fit, bisection between it and the last that did the rest.
-    """
-    low, high = 0, 1
-    while high <= 2**20 and fits(high):
-        low, high = high, 2 * high
-    while low and high - low > max(1, precision * low):
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+def largest(fits: Callable[[int], bool]) -> int:
+    """Find by bisection the largest of `BATCHES` for which `fits` holds; 0 where none does."""
+    return [0, *BATCHES][bisect.bisect_left(BATCHES, True, key=lambda batch: not fits(batch))]
 
 
 def _largest_batches(name: str, sides: Sequence[int], device: torch.device, megabytes: int) -> list[int]:
     """Find the largest batch of a model at each side: on the GPU, or in a process that has a memory limit."""
     if device.type == "cuda":
-        return [largest(functools.partial(_fits_gpu, name, side)) for side in sides]
+        return [_largest_batch(name, side, device, _fits_gpu) for side in sides]
     # The allocator must return freed memory at once: reused, it would not count against the limit.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
     command = [sys.executable, "-m", "vitlab.studies.speed", str(megabytes), name, *map(str, sides)]
@@ -118,18 +106,19 @@ def _largest_batches(name: str, sides: Sequence[int], device: torch.device, mega
     return [int(line) for line in said.splitlines()]
 
 
-def _forward(name: str, side: int, batch: int, device: str) -> None:
-    images_per_second(_model(name, side, device), torch.zeros(batch, 3, side, side, device=device), seconds=0.0)
+def _largest_batch(name: str, side: int, device: torch.device, fits: Callable[[Callable[[], float]], bool]) -> int:
+    model = zoo.create(name, image_size=side).to(device).eval()
+
+    def forward(batch: int) -> float:
+        return images_per_second(model, torch.zeros(batch, 3, side, side, device=device), seconds=0.0)
+
+    forward(1)  # one-time loading does not count as the batch's
+    return largest(lambda batch: fits(functools.partial(forward, batch)))
 
 
-@functools.lru_cache(maxsize=1)
-def _model(name: str, side: int, device: str) -> nn.Module:
-    return zoo.create(name, image_size=side).to(device).eval()
-
-
-def _fits_gpu(name: str, side: int, batch: int) -> bool:
+def _fits_gpu(forward: Callable[[], float]) -> bool:
     try:
-        _forward(name, side, batch, "cuda")
+        forward()
     except torch.OutOfMemoryError:
         return False
     finally:
@@ -137,31 +126,26 @@ def _fits_gpu(name: str, side: int, batch: int) -> bool:
     return True
 
 
-def _fits_limit(name: str, side: int, megabytes: int, batch: int) -> bool:
+def _fits_limit(megabytes: int, forward: Callable[[], float]) -> bool:
     """Try a batch in a forked copy of this process, which may die."""
     import resource
 
     if (copy := os.fork()) == 0:
         with contextlib.suppress(RuntimeError, MemoryError):  # whichever library runs out
-            with open("/proc/self/statm") as file:
-                used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
             resource.setrlimit(resource.RLIMIT_AS, (used + megabytes * 10**6,) * 2)
-            _forward(name, side, batch, "cpu")
+            forward()
             os._exit(0)
         os._exit(1)
     return os.waitpid(copy, 0)[1] == 0
 
 
-def _main(megabytes: int, name: str, sides: Sequence[int]) -> None:
-    """Print the largest batch of a model at each side."""
+if __name__ == "__main__":  # print the largest batch of a model at each side
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda option, value: None)
     mallopt(-1, 65_536)  # M_TRIM_THRESHOLD
     mallopt(-3, 65_536)  # M_MMAP_THRESHOLD
     torch.set_num_threads(1)
+    megabytes, name, *sides = sys.argv[1:]
     for side in sides:
-        _forward(name, side, 1, "cpu")  # one-time loading does not count as the batch's
-        print(largest(functools.partial(_fits_limit, name, side, megabytes)), flush=True)
-
-
-if __name__ == "__main__":
-    _main(int(sys.argv[1]), sys.argv[2], [int(side) for side in sys.argv[3:]])
+        limited = functools.partial(_fits_limit, int(megabytes))
+        print(_largest_batch(name, int(side), torch.device("cpu"), limited), flush=True)

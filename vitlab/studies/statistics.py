@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -12,15 +13,14 @@ import scipy.special
 from jaxtyping import Bool, Float
 
 Interval = tuple[float, float]
-Numbers = Sequence[float] | np.ndarray
+Numbers: TypeAlias = Sequence[float] | np.ndarray | pd.Series
 
 
 def mean_interval(values: Numbers) -> Interval | None:
     """Compute Student's t interval, 95 %, of the mean of independent values (seeds, images) [n]; None for a single one.
 
     It covers the mean of normal values 95 times in 100 for any n, and of skewed ones nearly as often; a percentile
-    bootstrap of three seeds does so 74 times in 100, of twenty 92. Where some runs never started to learn, none does:
-    see `failed_starts`. Raises ValueError where the values are not finite numbers, one or more.
+    bootstrap of three seeds does so 74 times in 100, of twenty 92. Raises ValueError for values that are not finite.
 
     >>> [round(bound, 2) for bound in mean_interval([0.5, 0.6, 0.7])]
     [0.35, 0.85]
@@ -61,19 +61,6 @@ def failed_starts(accuracies: Numbers, n_images: int, chance: float) -> Bool[np.
     return at_chance
 
 
-def coverage(
-    interval: Callable[[np.ndarray], Interval | None],
-    sample: Callable[[np.random.Generator], np.ndarray],
-    truth: float,
-    repeats: int = 2000,
-    seed: int = 0,
-) -> float:
-    """Simulate in what share of samples an interval holds the truth; of samples without one none is counted."""
-    generator = np.random.default_rng(seed)
-    found = [bounds for _ in range(repeats) if (bounds := interval(sample(generator))) is not None]
-    return float(np.mean([low <= truth <= high for low, high in found]))
-
-
 def _checked(values: Numbers) -> Float[np.ndarray, " n"]:
     values = np.asarray(values, dtype=float)
     if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
@@ -94,15 +81,6 @@ def paired(
     return (wide[first] - wide[second]).dropna().rename("difference")
 
 
-def failed_pairs(
-    rows: pd.DataFrame, by: str, first: str, second: str, n_images: int, chance: float, value: str = "test_accuracy"
-) -> int:
-    """Count the seeds of `paired` of which either run never left chance while others did (see `failed_starts`)."""
-    wide = rows[rows[by].isin((first, second))].pivot(index="seed", columns=by, values=value).dropna()
-    failed = [failed_starts(wide[each].to_numpy(), n_images, chance) for each in (first, second)]
-    return int(np.logical_or(*failed).sum())
-
-
 def summary(rows: pd.DataFrame, by: Sequence[str], value: str = "test_accuracy") -> pd.DataFrame:
     """Average `value` over seeds: the columns `by`, mean, low, high (95 % t interval; the mean for one seed), n."""
     found = []
@@ -116,52 +94,20 @@ def summary(rows: pd.DataFrame, by: Sequence[str], value: str = "test_accuracy")
 def crossing(sizes: Numbers, difference: Numbers) -> float | None:
     """Find the size from which `difference` is above zero and stays so, by straight lines over the sizes' logarithm.
 
-    None where there is no such crossing: it ends at zero or below, or is never below zero before. Raises ValueError for
-    sizes that are not positive and rising, or not as many as finite differences.
+    None where it ends at zero or below, or is never below zero before. Raises ValueError for sizes that are not
+    positive and rising, or not as many as finite differences.
 
     >>> round(crossing([100, 10_000], [-0.1, 0.1]), 6)
     1000.0
     """
-    size = float(_crossings(sizes, np.asarray(difference, dtype=float)[None])[0])
-    return size if 0 < size < math.inf else None
-
-
-def _crossings(sizes: Numbers, differences: Float[np.ndarray, "n sizes"]) -> Float[np.ndarray, " n"]:
-    """Find where each row crosses: 0 if it is never below zero and ends above, infinite if it does not end above."""
-    x, d = np.asarray(sizes, dtype=float), np.asarray(differences, dtype=float)
-    if x.shape != d.shape[1:] or not (x > 0).all() or not (np.diff(x) > 0).all() or not np.isfinite(d).all():
-        raise ValueError(f"sizes {sizes!r:.80}, differences {d!r:.80}: expected as many, finite; sizes > 0, rising")
-    last = d.shape[1] - 1 - (d <= 0)[:, ::-1].argmax(1)  # where it is behind for the last time
-    at = np.minimum(last, len(x) - 2)[:, None]
-    before, after = (np.take_along_axis(d, k, 1)[:, 0] for k in (at, at + 1))
-    log = np.log(x)
-    with np.errstate(all="ignore"):  # of rows that do not cross, which are not asked for what comes out
-        share = before / (before - after)  # of the way to the next size where the line is zero
-        crossed = np.exp(log[at[:, 0]] + share * (log[at[:, 0] + 1] - log[at[:, 0]]))
-    return np.where(d[:, -1] <= 0, math.inf, np.where((d < 0).any(1), crossed, 0.0))
-
-
-def crossing_interval(
-    sizes: Numbers, difference: Float[np.ndarray, "seeds sizes"], seed: int = 0, draws: int = 2000
-) -> tuple[Interval, float]:
-    """Compute the 95 % interval of where the mean over the seeds crosses, and in what share of the draws it does.
-
-    The mean of the seeds is drawn from a multivariate t distribution, with the seeds' own spread and correlation from
-    size to size, and every draw is asked where it crosses. The lower bound is 0 where the first may have been ahead
-    from the smallest size on; the upper one is infinite where it may never be ahead. Raises ValueError as `crossing`,
-    and for a single seed.
-    """
-    values = np.asarray(difference, dtype=float)
-    if values.ndim != 2 or len(values) < 2:
-        raise ValueError(f"differences of shape {values.shape}: expected [seeds, sizes], of two seeds or more")
-    generator, n = np.random.default_rng(seed), len(values)
-    residuals = (values - values.mean(axis=0)) / math.sqrt(n * (n - 1))
-    # Normal weights on the residuals have their covariance; over a chi-squared they are Student's t.
-    scale = np.sqrt((n - 1) / generator.chisquare(n - 1, size=(draws, 1)))
-    means = values.mean(axis=0) + scale * (generator.normal(size=(draws, n)) @ residuals)
-    found = np.sort(_crossings(sizes, means))
-    low, high = found[int(0.025 * draws)], found[math.ceil(0.975 * draws) - 1]
-    return (float(low), float(high)), float(np.mean((found > 0) & (found < math.inf)))
+    x, d = np.asarray(sizes, dtype=float), _checked(difference)
+    if x.shape != d.shape or not (x > 0).all() or not (np.diff(x) > 0).all():
+        raise ValueError(f"sizes {sizes!r:.80}: expected as many as differences, above zero and rising")
+    if d[-1] <= 0 or not (d < 0).any():
+        return None
+    last = np.flatnonzero(d <= 0)[-1]  # where it is behind for the last time
+    share = d[last] / (d[last] - d[last + 1])  # of the way to the next size where the line is zero
+    return float(x[last] * (x[last + 1] / x[last]) ** share)
 
 
 @dataclass(frozen=True)
@@ -191,10 +137,9 @@ def frontier(flops: Numbers, accuracy: Numbers) -> Bool[np.ndarray, " n"]:
 
 
 def fit_frontier(flops: Numbers, accuracy: Numbers) -> Line:
-    """Fit the least-squares line through the points of the frontier, in logit(accuracy) over log10(FLOPs).
+    """Fit the least-squares line through the frontier's points: logit(accuracy), at most ±7.6, over log10(FLOPs).
 
-    A logit, for an accuracy cannot pass 1; accuracies of 0 and 1 are taken as half a per mille from it. Through a
-    single point the line is constant.
+    Through a single point the line is constant.
     """
     x, y = np.asarray(flops, dtype=float), np.asarray(accuracy, dtype=float)
     kept = frontier(x, y)
@@ -207,8 +152,7 @@ def compute_factor(first: Line, second: Line) -> float | None:
     """Compute how many times the compute of `first` the second needs for equal accuracy: 2 means twice as much.
 
     The horizontal distance between the lines, as a logarithm, averaged over the logits of the accuracies that both
-    reach within their points: from 0.5 to 0.73 counts as much as from 0.95 to 0.98. None where there are no such
-    accuracies, or a line does not rise.
+    reach within their points. None where there are no such accuracies, or a line does not rise.
     """
     low = max(line.logit_at(line.flops[0]) for line in (first, second))
     high = min(line.logit_at(line.flops[1]) for line in (first, second))
@@ -220,10 +164,7 @@ def compute_factor(first: Line, second: Line) -> float | None:
 
 
 def advantages(first: Line, second: Line) -> tuple[float, float] | None:
-    """Subtract the second line's accuracy from the first's, at the least and at the most compute both spent.
-
-    None where the runs of the one all cost less than those of the other.
-    """
+    """Subtract the second line's accuracy from the first's, at the least and the most compute both spent, if any."""
     low, high = max(first.flops[0], second.flops[0]), min(first.spent, second.spent)
     if low >= high:
         return None
