@@ -2,11 +2,11 @@
 
 import pytest
 
+from tools.weights import TRAININGS, lab_weights
 from vitlab import paths
 from vitlab.data import datasets
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
-from vitlab.studies.bundled import TRAININGS, lab_weights
 from vitlab.training.loop import evaluate
 
 PRESENT = [which for which in zoo.BUNDLED if (paths.bundled_dir() / zoo.BUNDLED[which]).exists()]
@@ -41,7 +41,7 @@ def test_the_card_says_what_the_weights_say_of_themselves(which):
     assert path.stat().st_size < 12e6
     card, made = path.with_suffix(".md").read_text(encoding="utf-8"), about["provenance"]
     last = about.get("held_out", {"accuracy": about["trainings"][-1]["result"]["val_accuracy"]})
-    said = [f"{last['accuracy']:.1%}", f'which="{which}"', made["git"]["revision"][:12]]
+    said = [f"{last['accuracy']:.1%}", f"python -m tools.weights {which}`", made["git"]["revision"][:12]]
     said += [f"{made['wall_s'] / 60:.0f} min", *([f"{last['n']:,} test images"] if "n" in last else [])]
     for training in about["trainings"]:
         recipe = training["recipe"]

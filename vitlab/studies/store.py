@@ -6,7 +6,6 @@ import datetime
 import functools
 import hashlib
 import json
-import lzma
 import os
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -100,23 +99,6 @@ def made_by() -> dict[str, str]:
     version = ".".join(torch.__version__.split(".")[:2])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return {"commit": commit, "torch": version, "device": device, "date": datetime.date.today().isoformat()}
-
-
-def publish(kind: str, preset: str = "full") -> int:
-    """Move the live runs of a kind into the committed evidence; returns how many were new."""
-    there = set(runs(kind)["key"])
-    new = [run for run in live(kind, preset).values() if run["key"] not in there]
-    if not new:
-        return 0
-    said = pd.DataFrame([run | {"seed": run["config"].get("seed", 0)} for run in new])[ABOUT]
-    with paths.writing(paths.evidence_dir() / f"{kind}.csv.xz") as temporary:
-        whole = pd.concat([rows(kind), table_of(new)], ignore_index=True)
-        whole.to_csv(temporary, index=False, compression={"method": "xz", "preset": 9 | lzma.PRESET_EXTREME})
-    with paths.writing(paths.evidence_dir() / f"{kind}.runs.csv") as temporary:
-        pd.concat([runs(kind), said], ignore_index=True).to_csv(temporary, index=False)
-    runs.cache_clear()
-    rows.cache_clear()
-    return len(new)
 
 
 def table_of(found: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
