@@ -19,6 +19,13 @@ _SCALING = ["model", "n_classes", "cue", "n_train", "seed", "learning_rate", "we
 _CURVES = ["data", "model", "seed", "learning_rate", "weight_decay"]
 _TRANSFER = ["model", "source", "target", "seed", "arm"]
 _HEADS = ["objective", "data", "n_train", "target", "share", "image_size", "patch_size", "seed"]
+_COUNTS = ("n_train", "steps", "step", "best_step", "last_step", "samples", "epoch", "side", "shots", "block", "head")
+
+
+def _part(rows: pd.DataFrame, kind: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Select the rows of a kind and these columns of theirs, numbers of things as integers."""
+    found = rows.loc[rows["kind"] == kind, list(columns)].reset_index(drop=True)
+    return found.astype({name: int for name in _COUNTS if name in columns})
 
 
 def evidence(study: str) -> pd.DataFrame:
@@ -49,22 +56,17 @@ def trials(study: str, preset: str = "full") -> pd.DataFrame:
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------
-def scores(rows: pd.DataFrame, by: Sequence[str], value: str = "validation_accuracy") -> pd.Series:
-    """Score settings high and steady: mean minus standard deviation of `value` over the seeds, by the columns `by`."""
-    values = rows.groupby(list(by), sort=False)[value]
-    return values.mean() - values.std().fillna(0.0)
-
-
 def chosen(rows: pd.DataFrame, by: Sequence[str] = ("task", "arm"), setting: Sequence[str] = ("learning_rate",)):
-    """Select, in every cell `by`, the runs at its best `setting` by `scores`; the first of equals.
+    """Select, in every cell `by`, the runs at its best `setting`, high and steady; the first of equals.
 
-    A setting that was tried with fewer seeds than another of its cell is not chosen: few seeds show no spread.
+    That is by the mean minus the standard deviation of validation accuracy over the seeds. A setting that was tried with
+    fewer seeds than another of its cell is not chosen: few seeds show no spread.
     """
     keys, names = list(by), list(setting)
     n_seeds = rows.groupby(keys + names)["validation_accuracy"].transform("size")
     whole = rows[n_seeds == n_seeds.groupby([rows[key] for key in keys]).transform("max")]
-    best = scores(whole, keys + names).groupby(level=keys, sort=False).idxmax()
-    wanted = set(best)
+    values = whole.groupby(keys + names, sort=False)["validation_accuracy"]
+    wanted = set((values.mean() - values.std().fillna(0.0)).groupby(level=keys, sort=False).idxmax())
     return rows[[key in wanted for key in rows[keys + names].itertuples(index=False, name=None)]].reset_index(drop=True)
 
 
@@ -72,20 +74,14 @@ def chosen(rows: pd.DataFrame, by: Sequence[str] = ("task", "arm"), setting: Seq
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
     """Accuracies of scaling runs, one row each: hyper-parameters, test, validation and train accuracy (0…1), best_step,
     last_step, flops (of the training), seconds."""
-    rows = rows[rows["kind"] == "outcome"].astype({"best_step": int, "last_step": int, "n_train": int, "steps": int})
-    measured = ["test_accuracy", "validation_accuracy", "train_accuracy", "best_step", "last_step", "flops", "seconds"]
-    return rows[[*_SCALING, *measured]].reset_index(drop=True)
+    measured = ("test_accuracy", "validation_accuracy", "train_accuracy", "best_step", "last_step", "flops", "seconds")
+    return _part(rows, "outcome", (*_SCALING, *measured))
 
 
 def few_shots(rows: pd.DataFrame) -> pd.DataFrame:
     """Few-shot accuracy (0…1, mean of the draws) of scaling runs, by target."""
-    rows = rows[rows["kind"] == "few shot"].astype({"shots": int})
-    return rows.groupby([*_SCALING, "target", "shots"], sort=False)["accuracy"].mean().reset_index()
-
-
-def fine_tuned(rows: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy (0…1) of scaling runs after fine-tuning, by target."""
-    return rows[rows["kind"] == "fine-tuned"][[*_SCALING, "target", "accuracy"]].reset_index(drop=True)
+    key = [*_SCALING, "target", "shots"]
+    return _part(rows, "few shot", (*key, "accuracy")).groupby(key, sort=False)["accuracy"].mean().reset_index()
 
 
 def compute_points(rows: pd.DataFrame) -> pd.DataFrame:
@@ -136,21 +132,14 @@ def _levels(text: str) -> np.ndarray:
 def curves(rows: pd.DataFrame) -> pd.DataFrame:
     """Evaluations of `training_curves`: data, model, seed, step, samples, seconds (of training), train_loss (nats, mean
     since the row before; none at step 0), test_loss, test_accuracy (0…1)."""
-    rows = rows[rows["kind"] == "curve"].astype({"step": int, "samples": int})
-    measured = ["step", "samples", "seconds", "train_loss", "test_loss", "test_accuracy"]
-    return rows[[*_CURVES, *measured]].reset_index(drop=True)
-
-
-def curve_ends(rows: pd.DataFrame) -> pd.DataFrame:
-    """The last of `curves` for every run."""
-    return curves(rows).groupby(_CURVES, sort=False).tail(1).reset_index(drop=True)
+    measured = ("step", "samples", "seconds", "train_loss", "test_loss", "test_accuracy")
+    return _part(rows, "curve", (*_CURVES, *measured))
 
 
 def mistakes(rows: pd.DataFrame, data: str, model: str) -> pd.DataFrame:
     """Test images that a model got wrong (the first thirty of every seed): seed, image (index), label, predicted."""
-    columns = ["seed", "image", "label", "predicted"]
-    found = (rows["kind"] == "mistake") & (rows["data"] == data) & (rows["model"] == model)
-    return rows.reindex(columns=columns)[found].astype(int).reset_index(drop=True)
+    mine = rows[(rows["data"] == data) & (rows["model"] == model)]
+    return _part(mine, "mistake", ("seed", "image", "label", "predicted")).astype(int)
 
 
 def cifar10_curves(rows: pd.DataFrame) -> pd.DataFrame:
@@ -167,13 +156,10 @@ def cifar10_curves(rows: pd.DataFrame) -> pd.DataFrame:
 def evaluations(rows: pd.DataFrame) -> pd.DataFrame:
     """Evaluations of the fine-tunings of `transfer`: model, source ("scratch" for the control), target, seed, arm,
     image_size, learning_rate, epoch, test_accuracy, seconds, share (of the accuracy after the last epoch)."""
-    rows = rows[rows["kind"] == "evaluation"].astype({"epoch": int, "side": int})
-    rows = rows.drop(columns=["image_size", "learning_rate"])  # of the pre-training
-    rows = rows.rename(columns={"side": "image_size", "rate": "learning_rate"})
-    rows = rows.assign(source=rows["source"].where(rows["arm"] != "scratch", "scratch"))
-    last = rows.groupby(_TRANSFER)["test_accuracy"].transform("last")
-    measured = ["image_size", "learning_rate", "epoch", "test_accuracy", "seconds"]
-    return rows[[*_TRANSFER, *measured]].assign(share=rows["test_accuracy"] / last).reset_index(drop=True)
+    columns = (*_TRANSFER, "side", "rate", "epoch", "test_accuracy", "seconds")
+    found = _part(rows, "evaluation", columns).rename(columns={"side": "image_size", "rate": "learning_rate"})
+    found["source"] = found["source"].where(found["arm"] != "scratch", "scratch")
+    return found.assign(share=found["test_accuracy"] / found.groupby(_TRANSFER)["test_accuracy"].transform("last"))
 
 
 def finals(rows: pd.DataFrame) -> pd.DataFrame:
@@ -188,18 +174,17 @@ def of_pair(rows: pd.DataFrame, source: str, target: str) -> pd.DataFrame:
 
 def masked_finals(rows: pd.DataFrame) -> pd.DataFrame:
     """Last evaluations of `masked_pretraining`'s fine-tunings: arm, seed, samples, rate, test_accuracy (0…1)."""
-    rows = rows[rows["kind"] == "evaluation"].groupby(["arm", "seed"], sort=False).tail(1).astype({"samples": int})
-    return rows[["arm", "seed", "samples", "rate", "test_accuracy"]].reset_index(drop=True)
+    found = _part(rows, "evaluation", ("arm", "seed", "samples", "rate", "test_accuracy"))
+    return found.groupby(["arm", "seed"], sort=False).tail(1).reset_index(drop=True)
 
 
 # --- local heads ------------------------------------------------------------------------------------------------------
 def heads(rows: pd.DataFrame) -> pd.DataFrame:
     """Heads at each evaluation of `local_heads`: samples, block and head (from 1), distance_px, prefix_mass (0…1,
     attention to the class token, which counts as distance 0), local: below half of uniform attention's distance."""
-    rows = rows[rows["kind"] == "head"].astype({"block": int, "head": int})
-    limits = [uniform_px(*grid) / 2 for grid in zip(rows["image_size"], rows["patch_size"], strict=True)]
-    columns = [*_HEADS, "samples", "block", "head", "distance_px", "prefix_mass"]
-    return rows[columns].assign(local=rows["distance_px"] < limits)
+    found = _part(rows, "head", (*_HEADS, "samples", "block", "head", "distance_px", "prefix_mass"))
+    limits = [uniform_px(*grid) / 2 for grid in zip(found["image_size"], found["patch_size"], strict=True)]
+    return found.assign(local=found["distance_px"] < limits)
 
 
 @functools.cache
