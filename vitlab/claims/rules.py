@@ -362,8 +362,8 @@ def c15() -> Judged:
     """Masked prediction is ahead of training from scratch, and labels are ahead of it."""
     finals = tables.masked_finals(tables.evidence("masked_pretraining"))
     masked = "masked, mean-colour"
-    over = Estimate.of(tables.arm_differences(finals, masked, "scratch"), "points")
-    under = Estimate.of(tables.arm_differences(finals, "cifar10", masked), "points")
+    over = Estimate.of(100 * paired(finals, "arm", masked, "scratch"), "points")
+    under = Estimate.of(100 * paired(finals, "arm", "cifar10", masked), "points")
     better = above(over, margin=AHEAD, name="better than scratch")
     ruling = judge(better, above(under, margin=AHEAD, name="below supervised"))
     numbers = {"masked − scratch": over, "supervised (cifar10) − masked": under}

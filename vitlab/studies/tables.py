@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -13,7 +12,6 @@ import pandas as pd
 
 from vitlab import paths
 from vitlab.studies import store, table
-from vitlab.studies.statistics import paired
 
 _SCALING = ["model", "n_classes", "cue", "n_train", "seed", "learning_rate", "weight_decay", "label_smoothing", "steps"]
 _CURVES = ["data", "model", "seed", "learning_rate", "weight_decay"]
@@ -29,21 +27,14 @@ def _part(rows: pd.DataFrame, kind: str, columns: Sequence[str]) -> pd.DataFrame
 
 
 def evidence(study: str) -> pd.DataFrame:
-    """Read the committed rows of a study, of all its seeds, with the columns that it has; none where none are there.
-
-    Rows of an earlier version of the kind are left out.
-    """
+    """Read the committed rows of a study, of all its seeds and its kind's version; an empty frame where none are there."""
     kind, mine = table.study(study).kind, store.about(study)
     found = store.of_keys(kind, mine.loc[mine["version"] == table.VERSION[kind], "key"])
     return found.dropna(axis=1, how="all").drop(columns="key").reset_index(drop=True) if len(found) else pd.DataFrame()
 
 
 def about(study: str) -> str:
-    """Tell in a sentence which committed runs of a study there are: for captions.
-
-    >>> about("few_images")
-    'few_images: 10 runs, 5 seeds, 2026-11-26'
-    """
+    """Tell in a sentence which committed runs of a study there are: for captions."""
     mine = store.about(study)
     return f"{study}: {len(mine):,} runs, {mine['seed'].nunique()} seeds, {mine['date'].max()}" if len(mine) else ""
 
@@ -72,8 +63,7 @@ def chosen(rows: pd.DataFrame, by: Sequence[str] = ("task", "arm"), setting: Seq
 
 # --- scaling ----------------------------------------------------------------------------------------------------------
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
-    """Accuracies of scaling runs, one row each: hyper-parameters, test, validation and train accuracy (0…1), best_step,
-    last_step, flops (of the training), seconds."""
+    """Outcomes of scaling runs, one row each: hyper-parameters, accuracies (0…1), steps, flops (of the training)."""
     measured = ("test_accuracy", "validation_accuracy", "train_accuracy", "best_step", "last_step", "flops", "seconds")
     return _part(rows, "outcome", (*_SCALING, *measured))
 
@@ -85,8 +75,7 @@ def few_shots(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def compute_points(rows: pd.DataFrame) -> pd.DataFrame:
-    """Points of compute scaling, one row a run: model, seed, steps, flops (of the training), test_accuracy (0…1) on the
-    classes of pre-training, few_shot on others."""
+    """Points of compute scaling, one a run: flops (of the training), test_accuracy (0…1), few_shot on other classes."""
     key = ["model", "seed", "steps"]
     shots = few_shots(rows)
     others = shots[shots["target"] == "world"].set_index(key)["accuracy"].rename("few_shot")
@@ -97,16 +86,13 @@ def compute_points(rows: pd.DataFrame) -> pd.DataFrame:
 def targets_averaged(rows: pd.DataFrame) -> pd.DataFrame:
     """Runs of `resnet_optimizers`, one row each, with `fine_tuned` the mean over targets, as Table 7's last line."""
     keys = ["task", "model", "arm", "learning_rate", "seed"]
-    mean = rows.groupby(keys, sort=False)["fine_tuned"].mean().reset_index()
-    first = rows.drop_duplicates(keys).drop(columns=["target", "fine_tuned", "finetuning_rate"], errors="ignore")
-    return first.merge(mean, on=keys)
+    mean = rows.groupby(keys)["fine_tuned"].transform("mean")
+    return rows.assign(fine_tuned=mean).drop_duplicates(keys).reset_index(drop=True)
 
 
 def slopes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Percentage points that a doubling of FLOPs brings along each dimension of `vit_shapes`: dimension, seed, slope.
-
-    The least-squares slope of test accuracy over log2(FLOPs) through the base and the shapes of that dimension.
-    """
+    """Percentage points that a doubling of FLOPs brings along each dimension of `vit_shapes`: the least-squares slope
+    of test accuracy over log2(FLOPs) through the base and the shapes of that dimension, by dimension and seed."""
     found, base = [], rows["dimension"] == "base"
     for (dimension, seed), each in rows[~base].groupby(["dimension", "seed"], sort=False):
         line = pd.concat([rows[base & (rows["seed"] == seed)], each])
@@ -130,32 +116,23 @@ def _levels(text: str) -> np.ndarray:
 
 # --- training from scratch --------------------------------------------------------------------------------------------
 def curves(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of `training_curves`: data, model, seed, step, samples, seconds (of training), train_loss (nats, mean
-    since the row before; none at step 0), test_loss, test_accuracy (0…1)."""
+    """Evaluations of `training_curves`; train_loss (nats) is the mean since the row before, none at step 0."""
     measured = ("step", "samples", "seconds", "train_loss", "test_loss", "test_accuracy")
     return _part(rows, "curve", (*_CURVES, *measured))
 
 
-def mistakes(rows: pd.DataFrame, data: str, model: str) -> pd.DataFrame:
-    """Test images that a model got wrong (the first thirty of every seed): seed, image (index), label, predicted."""
-    mine = rows[(rows["data"] == data) & (rows["model"] == model)]
-    return _part(mine, "mistake", ("seed", "image", "label", "predicted")).astype(int)
-
-
 def cifar10_curves(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of `cifar10_best`: arm, model, pretraining, seed, core_hours (pre-training included), samples,
-    test_accuracy (0…1)."""
-    runs = []
-    for (model, pretraining, _), each in rows.groupby(["model", "pretraining", "seed"], sort=False):
-        before, after = each.loc[each["kind"] == "pre-training", "seconds"].sum(), each[each["kind"] == "evaluation"]
-        runs.append(after.assign(arm=f"{model}, {pretraining}", core_hours=(before + after["seconds"]) / 3600))
-    return pd.concat(runs)[["arm", "model", "pretraining", "seed", "core_hours", "samples", "test_accuracy"]]
+    """Evaluations of `cifar10_best`; core_hours include the pre-training."""
+    before = rows["seconds"].where(rows["kind"] == "pre-training", 0.0)
+    before = before.groupby([rows["model"], rows["pretraining"], rows["seed"]]).transform("sum")
+    found = rows.assign(arm=rows["model"] + ", " + rows["pretraining"], core_hours=(before + rows["seconds"]) / 3600)
+    columns = ("arm", "model", "pretraining", "seed", "core_hours", "samples", "test_accuracy")
+    return _part(found, "evaluation", columns)
 
 
 # --- transfer and masked prediction -----------------------------------------------------------------------------------
 def evaluations(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of the fine-tunings of `transfer`: model, source ("scratch" for the control), target, seed, arm,
-    image_size, learning_rate, epoch, test_accuracy, seconds, share (of the accuracy after the last epoch)."""
+    """Evaluations of the fine-tunings of `transfer`; share is of the accuracy after the last epoch."""
     columns = (*_TRANSFER, "side", "rate", "epoch", "test_accuracy", "seconds")
     found = _part(rows, "evaluation", columns).rename(columns={"side": "image_size", "rate": "learning_rate"})
     found["source"] = found["source"].where(found["arm"] != "scratch", "scratch")
@@ -200,39 +177,33 @@ def uniform_px(image_size: int, patch_size: int) -> float:
 
 
 def looks(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of `local_heads` from step 0 on: samples, step, train_loss, loss and accuracy on held-out images,
-    nearness, row_excess, column_excess, local (share of heads), and as text similarity and guesses."""
+    """Evaluations of `local_heads` from step 0 on, with local, the share of heads that are."""
+    key = [*_HEADS, "samples"]
+    local = heads(rows).groupby(key, sort=False)["local"].mean().reset_index()
     found = rows[rows["kind"] == "evaluation"].drop(columns=["kind", "block", "head", "distance_px", "prefix_mass"])
-    return found.merge(local_share(rows), on=[*_HEADS, "samples"])
-
-
-def local_share(rows: pd.DataFrame) -> pd.DataFrame:
-    """Share of heads that are local (0…1) at every evaluation of every run of `local_heads`."""
-    return heads(rows).groupby([*_HEADS, "samples"], sort=False)["local"].mean().reset_index()
+    return found.merge(local, on=key)
 
 
 def low_shares(rows: pd.DataFrame) -> pd.DataFrame:
-    """Share of local heads in the lower half of the blocks at the end of trainings on photographs: objective, n_train,
-    seed, local (0…1)."""
+    """Share of heads that are local in the lower half of the blocks at the end of trainings on many photographs."""
     found = heads(rows[rows["data"] != "photographs"])
     low = found[(found["block"] <= found["block"].max() / 2) & (found["samples"] == found["samples"].max())]
     return low.groupby(["objective", "n_train", "seed"], sort=False)["local"].mean().reset_index()
 
 
-def onset(samples: pd.Series, local: pd.Series) -> float | None:
-    """Samples seen at the first evaluation from which on some head is always local; None where there is none."""
-    ordered = sorted(zip(samples, local, strict=True), reverse=True)
-    found = [seen for seen, _ in itertools.takewhile(lambda pair: pair[1] > 0, ordered)]
-    return float(found[-1]) if found else None
+def onset(samples: pd.Series, local: pd.Series) -> float:
+    """Samples seen at the first evaluation from which on some head is always local; NaN where there is none."""
+    last_without = samples[local == 0].max()
+    return float(samples[~(samples <= last_without)].min())
 
 
 def onsets(rows: pd.DataFrame) -> pd.DataFrame:
-    """`onset` of every run of `local_heads` (NaN: none), local (share at its end) and samples (its length)."""
+    """`onset` of every run of `local_heads`, local (share at its end) and samples (its length)."""
     found = [
         (*key, onset(run["samples"], run["local"]), run["local"].iloc[-1], run["samples"].max())
-        for key, run in local_share(rows).groupby(_HEADS, sort=False)
+        for key, run in looks(rows).groupby(_HEADS, sort=False)
     ]
-    return pd.DataFrame(found, columns=[*_HEADS, "onset", "local", "samples"]).astype({"onset": float})
+    return pd.DataFrame(found, columns=[*_HEADS, "onset", "local", "samples"])
 
 
 def position_map(text: str) -> np.ndarray:
@@ -249,8 +220,3 @@ def guessed(text: str, n: int) -> np.ndarray:
     values = np.frombuffer(base64.b64decode(text), np.uint8)
     side = math.isqrt(len(values) // (3 * n))
     return values.reshape(n, side, side, 3)
-
-
-def arm_differences(rows: pd.DataFrame, first: str, second: str, value: str = "test_accuracy") -> pd.Series:
-    """Percentage points by which one arm is ahead of another, seed by seed."""
-    return 100 * paired(rows, "arm", first, second, value)
