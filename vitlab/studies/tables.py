@@ -27,7 +27,7 @@ def _part(rows: pd.DataFrame, kind: str, columns: Sequence[str]) -> pd.DataFrame
 
 
 def evidence(study: str) -> pd.DataFrame:
-    """Read the committed rows of a study, of all its seeds and its kind's version; an empty frame where none are there."""
+    """Read the committed rows of a study, of its kind's version and all seeds; an empty frame where there are none."""
     kind, mine = table.study(study).kind, store.about(study)
     found = store.of_keys(kind, mine.loc[mine["version"] == table.VERSION[kind], "key"])
     return found.dropna(axis=1, how="all").drop(columns="key").reset_index(drop=True) if len(found) else pd.DataFrame()
@@ -50,7 +50,7 @@ def trials(study: str, preset: str = "full") -> pd.DataFrame:
 def chosen(rows: pd.DataFrame, by: Sequence[str] = ("task", "arm"), setting: Sequence[str] = ("learning_rate",)):
     """Select, in every cell `by`, the runs at its best `setting`, high and steady; the first of equals.
 
-    That is by the mean minus the standard deviation of validation accuracy over the seeds. A setting that was tried with
+    That is by the mean minus the standard deviation of validation accuracy over the seeds. A setting tried with
     fewer seeds than another of its cell is not chosen: few seeds show no spread.
     """
     keys, names = list(by), list(setting)
