@@ -72,16 +72,11 @@ def some(images: ImageSet, count: int | None) -> ImageSet:
 
 @functools.lru_cache(maxsize=12)
 def resized_target(data: str, part: str, image_size: int, count: int, difficulty: float = 1.0) -> ImageSet:
-    """Draw at most `count` images of a set, or of `OTHER_CLASSES` of this `difficulty`, the same at every size (pixels).
-
-    Of CIFAR-10 and Imagenette, large sets, images are drawn first and resized then.
-    """
+    """Draw at most `count` images of a set, the same at every size (pixels); of `OTHER_CLASSES` at this difficulty."""
     if data == OTHER_CLASSES:
         other = with_difficulty(World(seed=1, image_size=image_size), difficulty)  # pre-training is on seed 0
         splits = world_splits(other, count, 0, count)
         return splits.train if part == "train" else splits.test
-    if data not in ("cifar10", "imagenette"):
-        return some(datasets.load(data, part, image_size=image_size), count)
     images = some(whole(data, part), count)
     if images.images.shape[-1] == image_size:
         return images
@@ -264,10 +259,9 @@ def variant_of(config: Config) -> nn.Module:
 
 
 def similarity_of(model: nn.Module) -> Tensor | None:
-    """Map the similarity of a ViT's position embeddings, [rows, cols, rows, cols]; None where it has none.
+    """Map the similarity of a ViT's position embeddings (of block 1's, if several); None where it has none.
 
-    Of several tables that of block 1. Relative embeddings belong to offsets, not to patches: tile [i, j] has the cosine
-    of the embedding of each offset from patch (i, j) with the embedding of offset 0.
+    Of relative ones tile [i, j] compares the embedding of each offset from patch (i, j) with that of offset 0.
     """
     kind, place = (getattr(model.config, name, None) for name in ("positions", "placed"))  # None: the plain ViT's
     grid = patch_embedding(model).grid_size
@@ -297,10 +291,7 @@ def subsets(config: Config) -> Rows:
 
 
 def curves(config: Config) -> Rows:
-    """Train one model on the digits or the world; rows of kind "curve", "confusion" and "mistake" (the first thirty).
-
-    Nothing stops early, and nothing is chosen by the test set, which is evaluated.
-    """
+    """Train one model on the digits or the world; rows of kind "curve", "confusion", "mistake" (the first thirty)."""
     recipe = recipe_of(config)
     if config["data"] == "digits":
         splits = digits_splits(config["n_train"])
@@ -433,11 +424,7 @@ def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float]
 
 
 def lab_recipe(n_train: int, batch_size: int, epochs: int, learning_rate: float) -> Recipe:
-    """Make Table 4's recipe for a small set: smaller batches, and the learning rate (for a batch of 512) with them.
-
-    >>> lab_recipe(n_train=1437, batch_size=32, epochs=6, learning_rate=1.6).learning_rate
-    0.1
-    """
+    """Make Table 4's recipe for a small set: smaller batches, and the learning rate (for a batch of 512) with them."""
     epoch = math.ceil(n_train / batch_size)  # steps
     recipe = paper.lab(TABLE_4.recipe(learning_rate), batch_size, samples=epochs * epoch * batch_size)
     return dataclasses.replace(recipe, eval_every=epoch)
@@ -574,15 +561,8 @@ def _plain(rows: pd.DataFrame) -> Rows:
     return rows.astype(object).where(rows.notna(), None).to_dict("records")
 
 
-RUNS: dict[str, Callable[[Config], Rows]] = {
-    "scaling": scaling,
-    "design": design,
-    "subsets": subsets,
-    "curves": curves,
-    "transfer": transfer,
-    "masked": masked,
-    "local_heads": local_heads,
-    "cifar10": cifar10,
+_TRAINED = (scaling, design, subsets, curves, transfer, masked, local_heads, cifar10)
+RUNS: dict[str, Callable[[Config], Rows]] = {function.__name__: function for function in _TRAINED} | {
     "filters": lambda config: _plain(measure.filters(**config)),
     "positions": lambda config: _plain(measure.positions(**config)),
     "distances": lambda config: _plain(measure.distances(**config)),

@@ -69,22 +69,17 @@ def live(kind: str, preset: str) -> dict[str, dict[str, Any]]:
 
 
 def append(kind: str, preset: str, study: str, config: Config, result: Mapping[str, Any]) -> None:
-    """Add a finished run (`rows`, `seconds` and what `made_by` says) to the live runs, whole or not at all."""
+    """Add a finished run (`rows`, `seconds` and what `made_by` says) to the live runs."""
     path = paths.out_dir(preset) / f"{kind}.jsonl"
     run = {"key": key(kind, config), "version": table.VERSION[kind], "study": study, "config": dict(config), **result}
     line = json.dumps(run, allow_nan=False, ensure_ascii=False) + "\n"
     with paths.lock(path.parent, kind), open(path, "ab+") as file:
-        old = file.seek(0, os.SEEK_END)
-        file.seek(max(0, old - 1))
-        if file.read() not in (b"", b"\n"):  # what a killed process has left
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        if file.read() not in (b"", b"\n"):  # what a killed process or a full disk has left
             line = "\n" + line
-        try:
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(old)
-            raise
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def made_by() -> dict[str, str]:
