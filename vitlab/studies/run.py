@@ -170,10 +170,7 @@ def _frozen(
 
 # --- scaling (§4.3, §4.4) ---------------------------------------------------------------------------------------------
 def scaling(config: Config) -> Rows:
-    """Train a model on images of the world and evaluate it, frozen and fine-tuned as well.
-
-    Rows of kind "outcome", "history", "few shot", "probe", "fine-tuned".
-    """
+    """Train on images of the world; rows of kind "outcome", "history", "few shot", "probe", "fine-tuned"."""
     side, seed, made = config["image_size"], config["seed"], world_of(config, config["cue"])
     model = zoo.create(config["model"], n_classes=made.n_classes, image_size=side, seed=seed).to(default_device())
     recipe = recipe_of(config)
@@ -212,8 +209,7 @@ def scaling(config: Config) -> Rows:
 def design(config: Config) -> Rows:
     """Train a model with the options of its variant, and fine-tune it on its `targets` if any; a row, or one a target.
 
-    Row: accuracies (0…1) of the last weights, train_loss (nats), parameters, flops (of a forward pass for one image),
-    seconds (of the training), `map` (packed, of position embeddings, from the first seed of each hundred).
+    Of the last weights; flops are of a forward pass for one image, `map` is that of the position embeddings, packed.
     """
     side, seed, task = config["image_size"], config["seed"], config["task"]
     counts = [config[name] for name in ("n_train", "n_validation", "n_test")]
@@ -317,10 +313,7 @@ def curves(config: Config) -> Rows:
 
 
 def cifar10(config: Config) -> Rows:
-    """Train a ViT for a budget of time, from scratch or after masked prediction on the same images.
-
-    Rows of kind "pre-training" and, for every evaluation on the test images, "evaluation".
-    """
+    """Train a ViT from scratch or after masked prediction on the same images; rows "pre-training", "evaluation"."""
     side, seed, size, device = config["image_size"], config["seed"], config["batch_size"], default_device()
     images, test = (some(whole(config["data"], part, side), config[f"n_{part}"]) for part in ("train", "test"))
     augmentation = Augmentation(crop="pad", pad=4, flip=config["data"] != "digits")
@@ -357,17 +350,16 @@ def transfer(config: Config) -> Rows:
     shape = {"n_classes": n_classes, "image_size": side}
     trained, fresh = (zoo.create(config["model"], **shape, seed=seed).to(default_device()) for _ in range(2))
     last = train(trained, feed, recipe_of(config), validation=test)[-1]
-    rows: Rows = [{"kind": "pretraining", "test_accuracy": last["val_accuracy"], "train_loss": last["train_loss"]}]
-    rows[0]["seconds"] = last["seconds"]
+    about = {"test_accuracy": last["val_accuracy"], "train_loss": last["train_loss"], "seconds": last["seconds"]}
+    rows: Rows = [{"kind": "pretraining"} | about]
     for each in plan:
         rows += _finetune(config, *each, start=fresh if each[1] == "scratch" else trained)
-    scratch = any(arm == "scratch" for _, arm, _, _ in plan)
-    for weights, model in (("pre-trained", trained), *([("untrained", fresh)] if scratch else [])):
-        wanted = {name: (config["n_train"], config["n_test"]) for name in config["targets"].split()}
+    models = {"pre-trained": trained} | ({"untrained": fresh} if any(arm == "scratch" for _, arm, _, _ in plan) else {})
+    wanted = {name: (config["n_train"], config["n_test"]) for name in config["targets"].split()}
+    for weights, model in models.items():
         for name, counts in (wanted | {OTHER_CLASSES: (config["n_near"],) * 2}).items():
             sets = (resized_target(name, part, side, n) for part, n in zip(("train", "test"), counts, strict=True))
-            found = _frozen(model, name, sets, FewShot(), PENALTIES, seed)
-            rows += [row | {"weights": weights} for row in found]
+            rows += [row | {"weights": weights} for row in _frozen(model, name, sets, FewShot(), PENALTIES, seed)]
     return rows
 
 
@@ -438,10 +430,7 @@ def vit_of(config: Config, n_classes: int) -> ViT:
 
 
 def masked(config: Config) -> Rows:
-    """Pre-train a ViT in one arm (not at all, masked, with labels) and fine-tune it; all arms alike.
-
-    Rows of kind "pre-training", "evaluation" (of the fine-tuning), "trial" (of each of its learning rates).
-    """
+    """Pre-train a ViT in one arm, and fine-tune it as in all arms; rows "pre-training", "evaluation", "trial"."""
     side, seed, on = config["image_size"], config["seed"], config["finetuned_on"]
     images, test = (some(whole(on, part, side), config[f"n_{part}"]) for part in ("train", "test"))
     rows: Rows = []
@@ -472,8 +461,7 @@ def masked(config: Config) -> Rows:
 def local_heads(config: Config) -> Rows:
     """Train a ViT, masked or with labels, and look into it at every evaluation, from step 0 on.
 
-    Rows of kind "evaluation" (loss, position map and its measures, predicted patches as text) and "head" (mean
-    attention distance in pixels, mode "paper", and attention to the class token).
+    Rows of kind "evaluation" (loss, position map, predicted patches as text) and "head" (distance_px, mode "paper").
     """
     side, size, seed, data = config["image_size"], config["batch_size"], config["seed"], config["data"]
     feed, n_classes = _pretraining(data, side, size, seed, config["n_train"])

@@ -133,8 +133,6 @@ def _executor(
     given: concurrent.futures.Executor | None, jobs: int | None, n: int
 ) -> Iterator[concurrent.futures.Executor | None]:
     """Yield the executor of a call; None: this process."""
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"jobs={jobs}: expected the number of worker processes, 1 or more")
     address, jobs = os.environ.get("VITLAB_SCHEDULER"), jobs or cpu_count()
     if given is not None or n == 0:
         yield given
