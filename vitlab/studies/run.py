@@ -212,7 +212,7 @@ def design(config: Config) -> Rows:
     Of the last weights; flops are of a forward pass for one image, `map` is that of the position embeddings, packed.
     """
     side, seed, task = config["image_size"], config["seed"], config["task"]
-    counts = [config[name] for name in ("n_train", "n_validation", "n_test")]
+    counts = (config["n_train"], config["n_validation"], config["n_test"])
     recipe = recipe_of(config, warmup_steps=config["steps"] // 10)
     if task in ("cifar10", "digits"):
         splits, augmentation = subset_splits(task, side, *counts, seed), shifted(task, side)
