@@ -2,16 +2,15 @@
 
 import base64
 import concurrent.futures
-import errno
 import functools
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from tools.evidence import publish
 from vitlab import paths, settings
 from vitlab.studies import run, runner, store, table, tables
 
@@ -99,13 +98,6 @@ def test_unknown_names_are_told_with_those_there_are():
         table.runs("few_images", "quick")
 
 
-def test_tables_of_the_paper_are_the_papers():
-    """Table 7's average, and the lead of any position embedding over none in Table 8."""
-    adam, sgd = (np.mean([v[i] for (m, _), v in table.TABLE_7.items() if m == "R50"]) for i in (0, 1))
-    assert (round(100 * adam, 2), round(100 * sgd, 2)) == (89.33, 88.79)
-    assert min(value for arm, value in table.TABLE_8.items() if arm != "none") - table.TABLE_8["none"] > 0.025
-
-
 # ---- runner ----------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def quick_runs(monkeypatch, figures):
@@ -165,19 +157,6 @@ def test_half_a_line_of_a_killed_process_is_run_again(quick_runs):
     assert len(path.read_text().splitlines()) == 19
 
 
-def test_a_full_disk_keeps_what_is_finished(quick_runs, monkeypatch):
-    answers = iter([None] * 4)
-
-    def full(handle):
-        if next(answers, handle):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="disk full|No space left"):
-        runner.run("data_scaling", "smoke", jobs=1)
-    assert runner.read("data_scaling", "smoke").attrs["done"] == 4
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_after_its_minutes_no_run_is_begun(quick_runs, jobs):
     rows = runner.run("data_scaling", "smoke", jobs=jobs, minutes=0)
@@ -191,9 +170,7 @@ def test_a_raised_version_makes_rows_stale(quick_runs, monkeypatch):
     assert runner.plan(["data_scaling"], "full")["todo"].item() == 125 and tables.evidence("data_scaling").empty
 
 
-def test_settings_that_cannot_be(quick_runs, monkeypatch):
-    with pytest.raises(ValueError, match="jobs=0: expected the number of worker processes, 1 or more"):
-        runner.run("data_scaling", "smoke", jobs=0)
+def test_a_number_of_processes_that_cannot_be(quick_runs, monkeypatch):
     monkeypatch.setenv("VITLAB_JOBS", "many")
     with pytest.raises(ValueError, match="VITLAB_JOBS='many': expected a whole number"):
         runner.run("data_scaling", "smoke")
@@ -209,10 +186,9 @@ def test_runs_without_their_real_images_are_left_out_with_a_word(figures, monkey
 
 @pytest.mark.slow
 def test_processes_give_the_rows_of_one_process(figures):
-    name, size = "local_heads", "smoke"
-    one = runner.run(name, size, jobs=1)
-    (paths.out_dir(size) / "local_heads.jsonl").unlink()
-    two = runner.run(name, size, jobs=2)
+    one = runner.run("local_heads", "smoke", jobs=1)
+    (paths.out_dir("smoke") / "local_heads.jsonl").unlink()
+    two = runner.run("local_heads", "smoke", jobs=2)
     pd.testing.assert_frame_equal(one.drop(columns="seconds"), two.drop(columns="seconds"))
 
 
@@ -222,7 +198,7 @@ def test_published_runs_are_read_as_they_were_measured(quick_runs, tmp_path, mon
     for read in (store.runs, store.rows):  # without what they have read, then as they were
         monkeypatch.setattr(store, read.__name__, functools.lru_cache(read.__wrapped__))
     live = runner.run("data_scaling", "smoke", jobs=1)
-    assert store.publish("scaling", "smoke") == 18 and store.publish("scaling", "smoke") == 0
+    assert publish("scaling", "smoke") == 18 and publish("scaling", "smoke") == 0
     found = tables.evidence("data_scaling")
     pd.testing.assert_frame_equal(found[live.columns], live, check_dtype=False)
     about = store.runs("scaling")
@@ -254,10 +230,11 @@ def test_slopes_of_lines_that_are_known():
 
 
 @pytest.mark.parametrize(
-    "local, expected", [([0, 0, 0], None), ([0, 0.5, 0.5], 100.0), ([0.5, 0, 0.5], 200.0), ([0.5, 0.5, 0], None)]
+    "local, expected",
+    [([0, 0, 0], np.nan), ([0, 0.5, 0.5], 100.0), ([0.5, 0, 0.5], 200.0), ([0.5, 0.5, 0], np.nan), ([1, 1, 1], 0.0)],
 )
 def test_the_onset_is_the_first_evaluation_from_which_on_a_head_is_local(local, expected):
-    assert tables.onset(pd.Series([0, 100, 200]), pd.Series(local)) == expected
+    assert tables.onset(pd.Series([0, 100, 200]), pd.Series(local)) == pytest.approx(expected, nan_ok=True)
 
 
 def test_maps_come_back_to_a_byte():

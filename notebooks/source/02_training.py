@@ -270,7 +270,7 @@ with plots.figure(study, "accuracy_by_samples", 1, 2, alt=alt, figsize=(9.5, 3.8
 # %%
 of_each = ["data", "model"]
 first = curves[curves["step"] > 0].groupby([*of_each, "seed"]).head(1)
-last = tables.curve_ends(by_full)
+last = curves.groupby([*of_each, "seed"]).tail(1)
 ends = last.groupby(of_each, sort=False)["test_accuracy"].agg(["mean", "min", "max"])
 ends.columns = ["end", "end, worst seed", "end, best seed"]
 ends.insert(0, "first evaluation", first.groupby(of_each)["test_accuracy"].mean())
@@ -304,7 +304,8 @@ with plots.figure(study, "cifar10_best", alt=alt, figsize=(7, 3.6)) as ax:
 # Which digits does the ViT get wrong? The first ones of the committed runs:
 
 # %%
-wrong = tables.mistakes(by_full, "digits", vit).drop_duplicates("image").head(8)
+wrong = by_full.query("kind == 'mistake' and data == 'digits' and model == @vit")
+wrong = wrong.drop_duplicates("image").head(8)[["image", "label", "predicted"]].astype(int)
 captions = [f"is {row.label}\nsaid {row.predicted}" for row in wrong.itertuples()]
 pictures = [digits.test.images[row.image].permute(1, 2, 0).numpy() for row in wrong.itertuples()]
 for row in wrong.itertuples():

@@ -103,7 +103,8 @@ with plots.figure(page, "pictures", alt=alt, figsize=(9, 1.6)) as ax:
 # %%
 seen = world_splits(world, n_train=1_000_000, n_validation=4, n_test=4, draw=SEED, n_seen=100).train
 assert len(seen) == 100 == len(seen.images.flatten(1).unique(dim=0))  # of a million, none twice
-sizes = ", ".join(f"{size:,}" for size in sorted(table.axis("data_scaling", "full", "n_train")))
+counts = sorted({run["n_train"] for run in table.runs("data_scaling", "full")})
+sizes = ", ".join(f"{size:,}" for size in counts)
 print(f"at most {base['steps'] * base['batch_size']:,} samples a run; sizes: {sizes} images")
 
 # %% [markdown]

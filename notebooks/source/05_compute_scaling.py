@@ -48,7 +48,7 @@ from vitlab.studies.speed import largest
 from vitlab.studies.statistics import compute_factor, fit_frontier, frontier
 
 page = claims.begin("05_compute_scaling", PRESET, SEED)
-models = table.axis("compute_scaling", "full", "model")
+models = list(dict.fromkeys(run["model"] for run in table.runs("compute_scaling", "full")))
 side = table.preset("compute_scaling", "full").base["image_size"]
 
 # %% [markdown]

@@ -45,6 +45,7 @@ from vitlab.data.loader import to_float
 from vitlab.studies import run as functions
 from vitlab.studies import runner, tables
 from vitlab.studies import table as studies
+from vitlab.studies.statistics import paired
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.training import masked
 from vitlab.training.masked import colours_of, corrupted, filled
@@ -351,7 +352,7 @@ with plots.figure(study, "arms", alt=alt, figsize=(7, 3.4)) as ax:
 
 # %%
 def gap(better, worse):
-    return claims.Estimate.of(tables.arm_differences(finals, better, worse), "points")
+    return claims.Estimate.of(100 * paired(finals, "arm", better, worse), "points")
 
 
 each = {arm: 100 * finals.loc[finals["arm"] == arm, "test_accuracy"] for arm in order}

@@ -329,7 +329,7 @@ def c15() -> Judged:
     """Masked prediction is ahead of training from scratch, and labels are ahead of it."""
     finals, masked = tables.masked_finals(tables.evidence("masked_pretraining")), "masked, mean-colour"
     pairs = ((masked, "scratch"), ("cifar10", masked))
-    over, under = (Estimate.of(tables.arm_differences(finals, *pair), "points") for pair in pairs)
+    over, under = (Estimate.of(100 * paired(finals, "arm", *pair), "points") for pair in pairs)
     better = above(over, margin=AHEAD, name="better than scratch")
     ruling = judge(better, above(under, margin=AHEAD, name="below supervised"))
     return Judged(ruling, {"masked − scratch": over, "supervised (cifar10) − masked": under})

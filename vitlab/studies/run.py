@@ -1,7 +1,6 @@
 """One run of every kind: pre-train → adapt → evaluate → rows. `RUNS` maps a kind to its function.
 
-A run function takes a configuration (flat data, see `table`) and returns rows, a dictionary each. A change that moves
-numbers raises the kind's version in `table.VERSION`.
+It takes a configuration (see `table`) and returns rows. A change that moves numbers raises `table.VERSION`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from vitlab.settings import default_device
 from vitlab.studies import checks, measure, speed
 from vitlab.training import masked as masking
 from vitlab.training import paper
-from vitlab.training.finetune import finetune
+from vitlab.training.finetune import Finetuned, finetune
 from vitlab.training.loop import Classification, evaluate, train, untrained_row
 from vitlab.training.masked import MaskedPrediction, MaskedViT, Target, guesses
 from vitlab.training.recipe import Recipe
@@ -73,17 +72,11 @@ def some(images: ImageSet, count: int | None) -> ImageSet:
 
 @functools.lru_cache(maxsize=12)
 def resized_target(data: str, part: str, image_size: int, count: int, difficulty: float = 1.0) -> ImageSet:
-    """Draw at most `count` images of a target set, the same at every size (pixels).
-
-    `data` is a set that `datasets.load` knows, or `OTHER_CLASSES`, of this `difficulty`. Of CIFAR-10 and Imagenette,
-    large sets, images are drawn first and resized then.
-    """
+    """Draw at most `count` images of a set, the same at every size (pixels); of `OTHER_CLASSES` at this difficulty."""
     if data == OTHER_CLASSES:
         other = with_difficulty(World(seed=1, image_size=image_size), difficulty)  # pre-training is on seed 0
         splits = world_splits(other, count, 0, count)
         return splits.train if part == "train" else splits.test
-    if data not in ("cifar10", "imagenette"):
-        return some(datasets.load(data, part, image_size=image_size), count)
     images = some(whole(data, part), count)
     if images.images.shape[-1] == image_size:
         return images
@@ -103,10 +96,7 @@ def kept_px(data: str, image_size: int) -> int | None:
 
 
 def subset_splits(source: str, image_size: int, n_train: int, n_validation: int, n_test: int, seed: int) -> Splits:
-    """Split a real set: each seed draws training and validation images of its own; test images are the same for all.
-
-    Larger training parts contain the smaller ones.
-    """
+    """Split a real set: training (the larger hold the smaller) and validation images by seed, the same test images."""
     images, test = (datasets.load(source, part, image_size=image_size) for part in ("train", "test"))
     order = epoch_order(len(images), seed=seed, epoch=0)
     n_validation = min(n_validation, len(images) - n_train)
@@ -140,12 +130,30 @@ def _pretraining(data: str, side: int, size: int, seed: int, n_train: int = 0) -
 
 
 def _with_objective(
-    vit: nn.Module, feed: Batches, objective: str, size: int, seed: int, target: str, share: float
+    vit: nn.Module, feed: Batches, recipe: Recipe, how: str, target: str, share: float = MaskedPrediction.share
 ) -> tuple[nn.Module, Batches, Any]:
     """Model, batches and objective that `train` takes, of masked prediction or of classification."""
-    if objective == "masked":
-        return masking.prepare(vit, feed, size, Target(target), share, seed)
+    if how == "masked":
+        return masking.prepare(vit, feed, recipe.batch_size, Target(target), share, recipe.seed)
     return vit, feed, Classification()
+
+
+def _pretrain(vit: nn.Module, feed: Batches, recipe: Recipe, how: str, target: str) -> dict[str, Any]:
+    """Train a ViT in place, by masked prediction or with labels; the last row of the training."""
+    model, feed, objective = _with_objective(vit, feed, recipe, how, target)
+    return train(model.to(default_device()), feed, recipe, objective=objective)[-1]
+
+
+def _finetune_on(
+    target: str, model: nn.Module, config: Config, rates: Sequence[float], n_test: int, **options: Any
+) -> Finetuned:
+    """Fine-tune on one target as the run's `finetuning_…` say, at the best of the rates on held-out images."""
+    side, steps, size = (config[name] for name in ("image_size", "finetuning_steps", "finetuning_batch_size"))
+    images = resized_target(target, "train", side, config["finetuning_n_images"])
+    test = resized_target(target, "test", side, n_test)
+    options |= {"warmup_steps": steps // 10, "precision": config["precision"]}
+    how = {"held_out": 0.2, "seed": config["seed"], "watch": test, "augmentation": shifted(target, side)}
+    return finetune(model, images, lambda rate: Recipe(steps, size, learning_rate=rate, **options), rates, **how)
 
 
 def _frozen(
@@ -162,10 +170,7 @@ def _frozen(
 
 # --- scaling (§4.3, §4.4) ---------------------------------------------------------------------------------------------
 def scaling(config: Config) -> Rows:
-    """Train a model on images of the world and evaluate it, frozen and fine-tuned as well.
-
-    Rows of kind "outcome", "history", "few shot", "probe", "fine-tuned".
-    """
+    """Train on images of the world; rows of kind "outcome", "history", "few shot", "probe", "fine-tuned"."""
     side, seed, made = config["image_size"], config["seed"], world_of(config, config["cue"])
     model = zoo.create(config["model"], n_classes=made.n_classes, image_size=side, seed=seed).to(default_device())
     recipe = recipe_of(config)
@@ -178,6 +183,7 @@ def scaling(config: Config) -> Rows:
     kept = history[-1] if recipe.patience is None else best  # without patience, training keeps the last weights
     few = subset(splits.train, torch.arange(min(len(splits.train), config["n_validation"])))
     outcome = {
+        "kind": "outcome",
         "test_accuracy": evaluate(model, splits.test)["accuracy"],
         "validation_accuracy": kept["val_accuracy"],
         "train_accuracy": evaluate(model, few)["accuracy"],  # on at most n_validation images
@@ -186,21 +192,15 @@ def scaling(config: Config) -> Rows:
         "flops": history[-1]["flops"],  # of the training, up to its end
         "seconds": history[-1]["seconds"],
     }
-    rows: Rows = [{"kind": "outcome"} | outcome]
     names = ("step", "samples", "seconds", "train_loss", "val_loss", "val_accuracy")
-    rows += [{"kind": "history"} | {name: row[name] for name in names if name in row} for row in history]
+    rows: Rows = [outcome, *({"kind": "history"} | {n: row[n] for n in names if n in row} for row in history)]
     how_frozen = FewShot(shots=(10,)), (1e-3, 1e-2, 0.1)
     for name in dict.fromkeys((OTHER_CLASSES, *config["real"].split())):
         about = side, config["n_frozen"], config["difficulty"]
         rows += _frozen(model, name, (resized_target(name, p, *about) for p in ("train", "test")), *how_frozen, seed)
-    if steps := config["finetuning_steps"]:
-        size, rate = config["finetuning_batch_size"], config["finetuning_learning_rate"]
-        recipe = Recipe(steps, size, learning_rate=rate, warmup_steps=steps // 10, precision=config["precision"])
+    if config["finetuning_steps"]:
         for name in config["real"].split():
-            images = resized_target(name, "train", side, config["finetuning_n_images"])
-            test = resized_target(name, "test", side, 10_000)
-            how = {"watch": test, "augmentation": shifted(name, side), "seed": seed}
-            done = finetune(model, images, lambda rate: recipe, [rate], **how)
+            done = _finetune_on(name, model, config, [config["finetuning_learning_rate"]], n_test=10_000)
             rows.append({"kind": "fine-tuned", "target": name, "accuracy": done.rows[-1]["val_accuracy"]})
     return rows
 
@@ -209,18 +209,16 @@ def scaling(config: Config) -> Rows:
 def design(config: Config) -> Rows:
     """Train a model with the options of its variant, and fine-tune it on its `targets` if any; a row, or one a target.
 
-    Row: validation_accuracy and test_accuracy (0…1) of the last weights, train_loss (nats), parameters, flops (of a
-    forward pass for one image, a multiply-add as two), seconds (of the training); `map`, the packed similarity map of
-    position embeddings, from the first seed of each hundred; target, fine_tuned (0…1) and finetuning_rate.
+    Of the last weights; flops are of a forward pass for one image, `map` is that of the position embeddings, packed.
     """
     side, seed, task = config["image_size"], config["seed"], config["task"]
-    n_train, n_validation, n_test = (config[name] for name in ("n_train", "n_validation", "n_test"))
+    counts = (config["n_train"], config["n_validation"], config["n_test"])
     recipe = recipe_of(config, warmup_steps=config["steps"] // 10)
     if task in ("cifar10", "digits"):
-        splits, augmentation = subset_splits(task, side, n_train, n_validation, n_test, seed), shifted(task, side)
+        splits, augmentation = subset_splits(task, side, *counts, seed), shifted(task, side)
     else:
         made, augmentation = world_of(config, task), None
-        splits = world_splits(made, n_train, n_validation, n_test, draw=seed, n_seen=recipe.samples)
+        splits = world_splits(made, *counts, draw=seed, n_seen=recipe.samples)
     model = variant_of(config).to(default_device())
     feed = batches(splits.train, recipe.batch_size, seed, default_device(), augmentation)
     last = train(model, feed, recipe, validation=splits.validation)[-1]
@@ -237,7 +235,12 @@ def design(config: Config) -> Rows:
         row["map"] = None if found is None else pack(found, symmetric=False)
     if "targets" not in config:
         return [row]
-    return [row | _fine_tuned(model, name, config) for name in config["targets"].split()]
+    rows, rates = [], [float(rate) for rate in config["finetuning_rates"].split()]
+    for name in config["targets"].split():  # by SGD with momentum, as Table 4
+        done = _finetune_on(name, model, config, rates, n_test=5_000, optimizer="sgd", weight_decay=0.0)
+        tuned = {"fine_tuned": done.rows[-1]["val_accuracy"], "finetuning_rate": done.learning_rate}
+        rows.append(row | {"target": name} | tuned)
+    return rows
 
 
 def variant_of(config: Config) -> nn.Module:
@@ -252,10 +255,9 @@ def variant_of(config: Config) -> nn.Module:
 
 
 def similarity_of(model: nn.Module) -> Tensor | None:
-    """Map the similarity of a ViT's position embeddings, [rows, cols, rows, cols]; None where it has none.
+    """Map the similarity of a ViT's position embeddings (of block 1's, if several); None where it has none.
 
-    Of several tables that of block 1. Relative embeddings belong to offsets, not to patches: tile [i, j] has the cosine
-    of the embedding of each offset from patch (i, j) with the embedding of offset 0.
+    Of relative ones tile [i, j] compares the embedding of each offset from patch (i, j) with that of offset 0.
     """
     kind, place = (getattr(model.config, name, None) for name in ("positions", "placed"))  # None: the plain ViT's
     grid = patch_embedding(model).grid_size
@@ -268,22 +270,6 @@ def similarity_of(model: nn.Module) -> Tensor | None:
     table = nn.functional.normalize(offsets.pos_embed_offsets.detach().float().cpu(), dim=1)
     place_of = torch.arange(n)
     return (table @ table[n - 1])[n - 1 - (place_of[:, None] - place_of)].reshape(*grid, *grid)  # row n - 1: offset 0
-
-
-def _fine_tuned(model: nn.Module, name: str, config: Config) -> dict[str, Any]:
-    """Fine-tune a ResNet by SGD with momentum, as Table 4, at the best rate on held-out images."""
-    side, steps, seed = config["image_size"], config["finetuning_steps"], config["seed"]
-
-    def recipe(rate: float) -> Recipe:
-        about = {"optimizer": "sgd", "weight_decay": 0.0, "warmup_steps": steps // 10, "precision": config["precision"]}
-        return Recipe(steps, config["finetuning_batch_size"], learning_rate=rate, **about)
-
-    rates = [float(rate) for rate in config["finetuning_rates"].split()]
-    images = resized_target(name, "train", side, config["finetuning_n_images"])
-    test = resized_target(name, "test", side, 5_000)
-    how = {"held_out": 0.2, "seed": seed, "watch": test, "augmentation": shifted(name, side)}
-    done = finetune(model, images, recipe, rates, **how)
-    return {"target": name, "fine_tuned": done.rows[-1]["val_accuracy"], "finetuning_rate": done.learning_rate}
 
 
 # --- training from scratch (§4.1, §4.3) -------------------------------------------------------------------------------
@@ -301,10 +287,7 @@ def subsets(config: Config) -> Rows:
 
 
 def curves(config: Config) -> Rows:
-    """Train one model on the digits or the world; rows of kind "curve", "confusion" and "mistake" (the first thirty).
-
-    Nothing stops early, and nothing is chosen by the test set, which is evaluated.
-    """
+    """Train one model on the digits or the world; rows of kind "curve", "confusion", "mistake" (the first thirty)."""
     recipe = recipe_of(config)
     if config["data"] == "digits":
         splits = digits_splits(config["n_train"])
@@ -330,32 +313,24 @@ def curves(config: Config) -> Rows:
 
 
 def cifar10(config: Config) -> Rows:
-    """Train a ViT for a budget of time, from scratch or after masked prediction on the same images.
-
-    Rows of kind "pre-training" and, for every evaluation on the test images, "evaluation".
-    """
+    """Train a ViT from scratch or after masked prediction on the same images; rows "pre-training", "evaluation"."""
     side, seed, size, device = config["image_size"], config["seed"], config["batch_size"], default_device()
     images, test = (some(whole(config["data"], part, side), config[f"n_{part}"]) for part in ("train", "test"))
-
-    def augmented(mixup: float = 0.0) -> Augmentation:
-        return Augmentation(crop="pad", pad=4, flip=config["data"] != "digits", mixup=mixup)
-
+    augmentation = Augmentation(crop="pad", pad=4, flip=config["data"] != "digits")
     vit = zoo.create(config["model"], n_classes=len(images.classes), image_size=side, seed=seed)
-    rows: Rows = []
+    names, rows = ("samples", "seconds", "train_loss"), []
     if config["pretraining"] == "masked":
-        feed = batches(images, size, seed, device, augmented())
-        share = MaskedPrediction.share
-        model, feed, objective = masking.prepare(vit, feed, size, Target.MEAN_COLOUR, share, seed)
         steps = config["pretraining_steps"]
         about = {"warmup_steps": steps // 20, "precision": config["precision"], "seed": seed}
         recipe = Recipe(steps, size, learning_rate=config["pretraining_rate"], **about)
-        last = train(model.to(device), feed, recipe, objective=objective)[-1]
-        rows.append({"kind": "pre-training"} | {name: last[name] for name in ("samples", "seconds", "train_loss")})
+        last = _pretrain(vit, batches(images, size, seed, device, augmentation), recipe, "masked", Target.MEAN_COLOUR)
+        rows.append({"kind": "pre-training"} | {name: last[name] for name in names})
     steps = config["steps"]
     recipe = recipe_of(config, warmup_steps=steps // 20, eval_every=math.ceil(steps / 10))
-    feed = batches(images, size, seed, device, augmented(config["mixup"]))
-    for row in train(with_new_head(vit, len(images.classes)).to(device), feed, recipe, validation=test):
-        kept = {name: row[name] for name in ("samples", "seconds", "train_loss")}
+    mixed = dataclasses.replace(augmentation, mixup=config["mixup"])
+    feed, model = batches(images, size, seed, device, mixed), with_new_head(vit, len(images.classes)).to(device)
+    for row in train(model, feed, recipe, validation=test):
+        kept = {name: row[name] for name in names}
         rows.append({"kind": "evaluation", **kept, "test_accuracy": row["val_accuracy"]})
     return rows
 
@@ -375,17 +350,16 @@ def transfer(config: Config) -> Rows:
     shape = {"n_classes": n_classes, "image_size": side}
     trained, fresh = (zoo.create(config["model"], **shape, seed=seed).to(default_device()) for _ in range(2))
     last = train(trained, feed, recipe_of(config), validation=test)[-1]
-    rows: Rows = [{"kind": "pretraining", "test_accuracy": last["val_accuracy"], "train_loss": last["train_loss"]}]
-    rows[0]["seconds"] = last["seconds"]
+    about = {"test_accuracy": last["val_accuracy"], "train_loss": last["train_loss"], "seconds": last["seconds"]}
+    rows: Rows = [{"kind": "pretraining"} | about]
     for each in plan:
         rows += _finetune(config, *each, start=fresh if each[1] == "scratch" else trained)
-    scratch = any(arm == "scratch" for _, arm, _, _ in plan)
-    for weights, model in (("pre-trained", trained), *([("untrained", fresh)] if scratch else [])):
-        wanted = {name: (config["n_train"], config["n_test"]) for name in config["targets"].split()}
+    models = {"pre-trained": trained} | ({"untrained": fresh} if any(arm == "scratch" for _, arm, _, _ in plan) else {})
+    wanted = {name: (config["n_train"], config["n_test"]) for name in config["targets"].split()}
+    for weights, model in models.items():
         for name, counts in (wanted | {OTHER_CLASSES: (config["n_near"],) * 2}).items():
             sets = (resized_target(name, part, side, n) for part, n in zip(("train", "test"), counts, strict=True))
-            found = _frozen(model, name, sets, FewShot(), PENALTIES, seed)
-            rows += [row | {"weights": weights} for row in found]
+            rows += [row | {"weights": weights} for row in _frozen(model, name, sets, FewShot(), PENALTIES, seed)]
     return rows
 
 
@@ -442,11 +416,7 @@ def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float]
 
 
 def lab_recipe(n_train: int, batch_size: int, epochs: int, learning_rate: float) -> Recipe:
-    """Make Table 4's recipe for a small set: smaller batches, and the learning rate (for a batch of 512) with them.
-
-    >>> lab_recipe(n_train=1437, batch_size=32, epochs=6, learning_rate=1.6).learning_rate
-    0.1
-    """
+    """Make Table 4's recipe for a small set: smaller batches, and the learning rate (for a batch of 512) with them."""
     epoch = math.ceil(n_train / batch_size)  # steps
     recipe = paper.lab(TABLE_4.recipe(learning_rate), batch_size, samples=epochs * epoch * batch_size)
     return dataclasses.replace(recipe, eval_every=epoch)
@@ -460,29 +430,24 @@ def vit_of(config: Config, n_classes: int) -> ViT:
 
 
 def masked(config: Config) -> Rows:
-    """Pre-train a ViT in one arm (not at all, masked, with labels) and fine-tune it; all arms alike.
-
-    Rows of kind "pre-training", "evaluation" (of the fine-tuning), "trial" (of each of its learning rates).
-    """
-    side, size, seed, data = config["image_size"], config["batch_size"], config["seed"], config["data"]
-    device, on = default_device(), config["finetuned_on"]
+    """Pre-train a ViT in one arm, and fine-tune it as in all arms; rows "pre-training", "evaluation", "trial"."""
+    side, seed, on = config["image_size"], config["seed"], config["finetuned_on"]
     images, test = (some(whole(on, part, side), config[f"n_{part}"]) for part in ("train", "test"))
     rows: Rows = []
     if config["objective"] == "none":
-        vit = vit_of(config, 1).to(device)
+        vit = vit_of(config, 1).to(default_device())
     else:
-        feed, n_classes = _pretraining(data, side, size, seed)
-        vit, how = vit_of(config, n_classes), config["objective"]
-        model, feed, objective = _with_objective(vit, feed, how, size, seed, config["target"], MaskedPrediction.share)
+        feed, n_classes = _pretraining(config["data"], side, config["batch_size"], seed)
+        vit = vit_of(config, n_classes)
         recipe = recipe_of(config, warmup_steps=config["steps"] // 20, eval_every=0)  # that is of the fine-tuning
-        last = train(model.to(device), feed, recipe, objective=objective)[-1]
+        last = _pretrain(vit, feed, recipe, config["objective"], config["target"])
         rows.append({"kind": "pre-training", "samples": last["samples"], "train_loss": last["train_loss"]})
 
     def recipe_at(rate: float) -> Recipe:
-        about = {"warmup_steps": config["finetuning_warmup"], "eval_every": config["eval_every"]}
-        about |= {"precision": config["precision"], "seed": seed}
-        # Adam, not Table 4's SGD, which is for weights that are pre-trained.
-        return Recipe(config["finetuning_steps"], config["finetuning_batch"], learning_rate=rate, **about)
+        """Adam, not Table 4's SGD, which is for weights that are pre-trained."""
+        about = {"eval_every": config["eval_every"], "precision": config["precision"], "seed": seed}
+        about |= {"warmup_steps": config["finetuning_warmup"], "learning_rate": rate}
+        return Recipe(config["finetuning_steps"], config["finetuning_batch"], **about)
 
     rates = [float(rate) for rate in config["rates"].split()]
     augmentation = Augmentation() if on == "digits" else _CROPPED
@@ -496,8 +461,7 @@ def masked(config: Config) -> Rows:
 def local_heads(config: Config) -> Rows:
     """Train a ViT, masked or with labels, and look into it at every evaluation, from step 0 on.
 
-    Rows of kind "evaluation" (loss, position map and its measures, predicted patches as text) and "head" (mean
-    attention distance in pixels, mode "paper", and attention to the class token).
+    Rows of kind "evaluation" (loss, position map, predicted patches as text) and "head" (distance_px, mode "paper").
     """
     side, size, seed, data = config["image_size"], config["batch_size"], config["seed"], config["data"]
     feed, n_classes = _pretraining(data, side, size, seed, config["n_train"])
@@ -506,8 +470,8 @@ def local_heads(config: Config) -> Rows:
     else:
         test = whole(data, "test", side)
         test = subset(test, epoch_order(len(test), seed=0, epoch=0)[: config["n_test"]])
-    how = (config["objective"], size, seed, config["target"], config["share"])
-    model, feed, objective = _with_objective(vit_of(config, n_classes), feed, *how)
+    recipe, how = recipe_of(config, betas=(0.9, 0.95)), (config["objective"], config["target"], config["share"])
+    model, feed, objective = _with_objective(vit_of(config, n_classes), feed, recipe, *how)
     model = model.to(default_device())
 
     def seen(model: nn.Module, images: ImageSet, precision: str) -> dict[str, Any]:
@@ -521,7 +485,6 @@ def local_heads(config: Config) -> Rows:
     watched = SimpleNamespace(loss=objective.loss, evaluate=seen, result=objective.result)
     before = {f"val_{name}": value for name, value in seen(model, test, "fp32").items()}
     history = [{"step": 0, "samples": 0, "seconds": 0.0, "train_loss": None} | before]
-    recipe = recipe_of(config, betas=(0.9, 0.95))
     history += train(model, feed, recipe, validation=test, objective=watched)
     names = ("loss", "accuracy", "nearness", "row_excess", "column_excess", "similarity")
     rows: Rows = []
@@ -586,15 +549,8 @@ def _plain(rows: pd.DataFrame) -> Rows:
     return rows.astype(object).where(rows.notna(), None).to_dict("records")
 
 
-RUNS: dict[str, Callable[[Config], Rows]] = {
-    "scaling": scaling,
-    "design": design,
-    "subsets": subsets,
-    "curves": curves,
-    "transfer": transfer,
-    "masked": masked,
-    "local_heads": local_heads,
-    "cifar10": cifar10,
+_TRAINED = (scaling, design, subsets, curves, transfer, masked, local_heads, cifar10)
+RUNS: dict[str, Callable[[Config], Rows]] = {function.__name__: function for function in _TRAINED} | {
     "filters": lambda config: _plain(measure.filters(**config)),
     "positions": lambda config: _plain(measure.positions(**config)),
     "distances": lambda config: _plain(measure.distances(**config)),

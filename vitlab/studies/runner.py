@@ -32,13 +32,12 @@ def run(
     """Do the runs of a study that are neither committed evidence nor finished live; return the rows of all its runs.
 
     Runs are done in this process (`jobs=1`), in `jobs` processes (default: `$VITLAB_JOBS`, or one a processor), by
-    the workers of the dask scheduler in `$VITLAB_SCHEDULER`, or by `executor`. Each has one thread, so that its rows
-    are the same to the bit wherever it is done. A finished run is a line of figures/out/<preset>/<kind>.jsonl; a
-    killed one is missing, and the next call does it. After `minutes` no further run is begun. `settings` replace some
-    of every run's configuration. Runs that need a real data set that is not here are left out, and a line says so.
+    the workers of the dask scheduler in `$VITLAB_SCHEDULER`, or by `executor`; each on one thread, so that its rows
+    are the same to the bit. A finished run is a line of figures/out/<preset>/<kind>.jsonl; a killed one is missing,
+    and the next call does it. After `minutes` no further run is begun. `settings` replace some of every configuration.
 
-    Rows: the run's configuration, then what it measured; see `tables`. `.attrs` has "done" and "planned" (numbers of
-    runs). Raises RuntimeError where runs have failed, when the others are finished and kept.
+    `.attrs` of the rows has "done" and "planned" (numbers of runs). Raises RuntimeError where runs have failed, when
+    the others are finished and kept.
     """
     study, end = table.study(name), None if minutes is None else time.monotonic() + 60 * minutes
     planned = _planned(name, preset, seed, settings)
@@ -134,23 +133,13 @@ def _executor(
     given: concurrent.futures.Executor | None, jobs: int | None, n: int
 ) -> Iterator[concurrent.futures.Executor | None]:
     """Yield the executor of a call; None: this process."""
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"jobs={jobs}: expected the number of worker processes, 1 or more")
     address, jobs = os.environ.get("VITLAB_SCHEDULER"), jobs or cpu_count()
     if given is not None or n == 0:
         yield given
     elif address:
-        try:
-            from distributed import Client
+        from distributed import Client  # pip install vitlab[cluster]
 
-            client = Client(address, timeout=10)
-        except ImportError as error:
-            words = "VITLAB_SCHEDULER is set, and dask is not installed: pip install vitlab[cluster]"
-            raise ImportError(words) from error
-        except OSError as error:
-            words = f"no dask scheduler answers at {address}: start one, or unset VITLAB_SCHEDULER"
-            raise ConnectionError(words) from error
-        with client:
+        with Client(address, timeout=10) as client:
             yield client.get_executor()
     elif min(jobs, n) == 1:
         yield None

@@ -6,7 +6,6 @@ import datetime
 import functools
 import hashlib
 import json
-import lzma
 import os
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -70,22 +69,17 @@ def live(kind: str, preset: str) -> dict[str, dict[str, Any]]:
 
 
 def append(kind: str, preset: str, study: str, config: Config, result: Mapping[str, Any]) -> None:
-    """Add a finished run (`rows`, `seconds` and what `made_by` says) to the live runs, whole or not at all."""
+    """Add a finished run (`rows`, `seconds` and what `made_by` says) to the live runs."""
     path = paths.out_dir(preset) / f"{kind}.jsonl"
     run = {"key": key(kind, config), "version": table.VERSION[kind], "study": study, "config": dict(config), **result}
     line = json.dumps(run, allow_nan=False, ensure_ascii=False) + "\n"
     with paths.lock(path.parent, kind), open(path, "ab+") as file:
-        old = file.seek(0, os.SEEK_END)
-        file.seek(max(0, old - 1))
-        if file.read() not in (b"", b"\n"):  # what a killed process has left
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        if file.read() not in (b"", b"\n"):  # what a killed process or a full disk has left
             line = "\n" + line
-        try:
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(old)
-            raise
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def made_by() -> dict[str, str]:
@@ -100,23 +94,6 @@ def made_by() -> dict[str, str]:
     version = ".".join(torch.__version__.split(".")[:2])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return {"commit": commit, "torch": version, "device": device, "date": datetime.date.today().isoformat()}
-
-
-def publish(kind: str, preset: str = "full") -> int:
-    """Move the live runs of a kind into the committed evidence; returns how many were new."""
-    there = set(runs(kind)["key"])
-    new = [run for run in live(kind, preset).values() if run["key"] not in there]
-    if not new:
-        return 0
-    said = pd.DataFrame([run | {"seed": run["config"].get("seed", 0)} for run in new])[ABOUT]
-    with paths.writing(paths.evidence_dir() / f"{kind}.csv.xz") as temporary:
-        whole = pd.concat([rows(kind), table_of(new)], ignore_index=True)
-        whole.to_csv(temporary, index=False, compression={"method": "xz", "preset": 9 | lzma.PRESET_EXTREME})
-    with paths.writing(paths.evidence_dir() / f"{kind}.runs.csv") as temporary:
-        pd.concat([runs(kind), said], ignore_index=True).to_csv(temporary, index=False)
-    runs.cache_clear()
-    rows.cache_clear()
-    return len(new)
 
 
 def table_of(found: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Config = dict[str, Any]
 
@@ -19,30 +18,48 @@ PRESETS = {
 }
 
 
-@dataclass(frozen=True)
-class Preset:
+class Preset(NamedTuple):
     """One size of a study: what all its runs share, the cases that it compares, and how many seeds each case has."""
 
     base: Config
-    cases: tuple[Config, ...]
-    seeds: int
+    cases: tuple[Config, ...] = ({},)
+    seeds: int = 1
 
 
-@dataclass(frozen=True)
-class Study:
-    """A study: which function of `run.py` does its runs, its sizes by preset, and real data that `full` must have."""
+class Study(NamedTuple):
+    """A study: which function of `run.py` does its runs, real data that `full` must have, and its sizes by preset."""
 
     kind: str
-    title: str
-    presets: dict[str, Preset]
     needs: tuple[str, ...]
+    presets: dict[str, Preset]
 
 
-STUDIES: dict[str, Study] = {}
-
-
-def _study(name: str, kind: str, title: str, *needs: str, **presets: Preset) -> None:
-    STUDIES[name] = Study(kind, title, presets, needs)
+STUDIES: dict[str, Study] = {
+    name: Study(kind, tuple(needs.split()), {})
+    for name, kind, needs in (
+        ("data_scaling", "scaling", ""),  # accuracy by training images: ViT, ResNet (BiT), hybrid (§4.3, Fig. 3, 4)
+        ("compute_scaling", "scaling", ""),  # accuracy by training compute (§4.4, Fig. 5, Table 6)
+        ("few_images", "scaling", ""),  # 1,000 images, each model with the rate and decay that serve so few (Fig. 3)
+        ("head_rates", "design", ""),  # class token and average pooling, each at its best rate (Fig. 9; C16)
+        ("vit_shapes", "design", ""),  # a ViT scaled along one dimension at a time (App. D.2, Fig. 8; C18)
+        ("axial_attention", "design", ""),  # axial and full, equal depth, parameters, FLOPs (App. D.6, Fig. 13; C19)
+        ("position_variants", "design", "cifar10"),  # kinds and places, where they matter (App. D.4, Table 8; C09)
+        ("longer_positions", "design", ""),  # four times as long, until every seed has left chance (App. D.4; C09)
+        ("resnet_optimizers", "design", "cifar10"),  # Adam and SGD before equal fine-tuning (App. D.1, Table 7; C17)
+        ("training_curves", "curves", ""),  # the three families on the digits and the world (§4.1, Table 3)
+        ("real_subsets", "subsets", "cifar10"),  # ViT and ResNet from scratch on parts of real sets (§4.3, Fig. 4)
+        ("transfer", "transfer", "imagenette cifar10"),  # fine-tuning at three resolutions (§3.2, Table 4; C08, C21)
+        ("masked_pretraining", "masked", "imagenette cifar10"),  # scratch, masked, supervised, then alike (§4.6; C15)
+        ("local_heads", "local_heads", "imagenette"),  # heads and positions while a ViT trains (§4.5; C10, L01, L02)
+        ("cifar10_best", "cifar10", "cifar10"),  # the best small ViT in an hour of one core (§3.1, §4.6)
+        ("filters", "filters", ""),  # principal components of embedding filters (Fig. 7 left)
+        ("positions", "positions", ""),  # similarity of position embeddings (Fig. 7 centre)
+        ("distances", "distances", ""),  # mean attention distance of every head (Fig. 7 right)
+        ("rollout", "rollout", ""),  # attention rollout and the world's masks (Fig. 6)
+        ("checks", "checks", ""),  # our ViT against Table 1, timm and Eq. 1–8
+        ("speed", "speed", ""),  # images per second and largest batch (Fig. 12)
+    )
+}
 
 
 def study(name: str) -> Study:
@@ -79,15 +96,6 @@ def runs(name: str, size: str, seed: int = 0) -> list[Config]:
     ]
 
 
-def axis(name: str, size: str, key: str) -> list[Any]:
-    """List the values that a configuration's `key` takes in a study, in the order of its cases.
-
-    >>> axis("data_scaling", "smoke", "n_train")
-    [64, 32, 16]
-    """
-    return list(dict.fromkeys(config[key] for config in runs(name, size)))
-
-
 def _cases(names: str, *rows: tuple) -> tuple[Config, ...]:
     """Make cases of a table: the names of its columns, and its rows."""
     return tuple(dict(zip(names.split(), row, strict=True)) for row in rows)
@@ -110,130 +118,90 @@ _FULL = {
     "R+Lab-Ti/8": (4e-3, 1.0),
     "R+Lab-Mu/8": (4e-3, 1.0),
 }
-_SMOKE = dict.fromkeys(
-    ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4", "BiT-Lab-Mu/4", "R+Lab-Ti/16", "R+Lab-Ti/8"), (2e-3, 0.1)
-)
+_SMOKE = ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4", "BiT-Lab-Mu/4", "R+Lab-Ti/16", "R+Lab-Ti/8")
 
 
-def _tuned(values: dict[str, tuple[float, float]], *models: str) -> tuple[Config, ...]:
-    return _cases("model learning_rate weight_decay", *((model, *values[model]) for model in models or values))
+def _tuned(*models: str) -> tuple[Config, ...]:
+    """Cases of models, each with its rate and decay."""
+    return _cases("model learning_rate weight_decay", *((model, *_FULL[model]) for model in models))
 
 
 def _lengths(base: Config, *steps: int) -> tuple[Config, ...]:
     """Trainings of other lengths by the same recipe: warm-up and evaluations shrink with them."""
-    return tuple(
-        {"steps": n} | {name: max(1, base[name] * n // base["steps"]) for name in ("warmup_steps", "eval_every")}
-        for n in steps
-    )
+    shrunk = ("warmup_steps", "eval_every")
+    return tuple({"steps": n} | {name: max(1, base[name] * n // base["steps"]) for name in shrunk} for n in steps)
 
 
 # Training stops early where the validation accuracy no longer rises; accuracies are of `n_test` other images.
 _SCALING = {"label_smoothing": 0.0, "difficulty": 0.5, "cue": "mixed", "real": "digits", "finetuning_steps": 0}
 _AT_SMOKE = _SCALING | {"batch_size": 16, "precision": "fp32", "image_size": 16, "n_classes": 10, "n_frozen": 200}
 _AT_SMOKE |= {"steps": 6, "warmup_steps": 2, "eval_every": 2, "patience": 2, "n_validation": 32, "n_test": 64}
+_AT_SMOKE |= {"learning_rate": 2e-3, "weight_decay": 0.1}
 _AT_FULL = _SCALING | {"batch_size": 128, "precision": "bf16", "image_size": 32, "n_classes": 100, "n_frozen": 1_000}
 _AT_FULL |= {"steps": 2_000, "warmup_steps": 100, "eval_every": 100, "patience": 8}
 _AT_FULL |= {"n_validation": 1_000, "n_test": 2_000}
 _ON_REAL = {"real": "digits cifar10", "finetuning_n_images": 5_000, "finetuning_steps": 150}
 _ON_REAL |= {"finetuning_batch_size": 128, "finetuning_learning_rate": 1e-3}
 
-_study(  # large sets first: no long run comes last
-    "data_scaling",
-    "scaling",
-    "accuracy by number of training images: ViT, ResNet (BiT), hybrid (§4.3, Fig. 3, 4)",
-    smoke=Preset(
-        _AT_SMOKE, _grid({"n_train": (64, 32, 16)}, _tuned(_SMOKE, "Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4")), 2
-    ),
-    quick=Preset(  # a point of `full`, with a seed that the evidence does not have; fp32: few laptops are fast in bf16
+STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes last
+    smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": _SMOKE[:3]}), 2),
+    # A point of `full`, with a seed that the evidence does not have; fp32: few laptops are fast in bf16.
+    quick=Preset(
         _AT_FULL | {"n_train": 1_000, "real": "", "precision": "fp32", "seed": 1_000},
-        _tuned(_FULL, "Lab-Mu/8", "BiT-Lab-Mu/8"),
-        1,
+        _tuned("Lab-Mu/8", "BiT-Lab-Mu/8"),
     ),
     full=Preset(
         _AT_FULL | _ON_REAL,
-        _grid(
-            {"n_train": (256_000, 64_000, 16_000, 4_000, 1_000)},
-            _tuned(_FULL, "Lab-Ti/8", "BiT-Lab-Ti/8", "Lab-Mu/8", "BiT-Lab-Mu/8", "R+Lab-Ti/16"),
-        ),
-        5,
+        _grid({"n_train": (256_000, 64_000, 16_000, 4_000, 1_000)}, _tuned(*list(_FULL)[:5])),
+        seeds=5,
     ),
 )
-_study(
-    "compute_scaling",
-    "scaling",
-    "accuracy by training compute: ViT, ResNet (BiT), hybrid (§4.4, Fig. 5, Table 6)",
-    smoke=Preset(_AT_SMOKE | {"n_train": 64}, _grid(_lengths(_AT_SMOKE, 6, 3), _tuned(_SMOKE)), 2),
+STUDIES["compute_scaling"].presets.update(
+    smoke=Preset(_AT_SMOKE | {"n_train": 64}, _grid(_lengths(_AT_SMOKE, 6, 3), {"model": _SMOKE}), 2),
     full=Preset(
         _AT_FULL | _ON_REAL | {"n_train": 256_000},
-        _grid(_lengths(_AT_FULL, 2_000, 350, 60), _tuned(_FULL, *(model for model in _FULL if model != "R+Lab-Ti/16"))),
-        9,
+        _grid(_lengths(_AT_FULL, 2_000, 350, 60), _tuned(*(model for model in _FULL if model != "R+Lab-Ti/16"))),
+        seeds=9,
     ),
 )
-_study(
-    "few_images",
-    "scaling",
-    "the pair of data_scaling on 1,000 images, each with the rate and decay that serve so few (Fig. 3)",
-    full=Preset(_AT_FULL | {"n_train": 1_000}, _tuned({"Lab-Ti/8": (4e-3, 3.0), "BiT-Lab-Ti/8": (4e-3, 10.0)}), 5),
-)
+_FEW_IMAGES = _cases("model learning_rate weight_decay", ("Lab-Ti/8", 4e-3, 3.0), ("BiT-Lab-Ti/8", 4e-3, 10.0))
+STUDIES["few_images"].presets["full"] = Preset(_AT_FULL | {"n_train": 1_000}, _FEW_IMAGES, seeds=5)
 
 # --- design choices (App. D; C09, C16 to C19) -------------------------------------------------------------------------
 _DESIGN = {"image_size": 32, "optimizer": "adam", "weight_decay": 0.1, "precision": "bf16", "difficulty": 0.5}
 _DESIGN |= {"batch_size": 128, "n_validation": 1_000, "n_test": 2_000}
+_MIXED = _DESIGN | {"task": "mixed", "steps": 2_000, "n_train": 64_000}
+
 _HEADS = _cases("arm pool", ("class token", "class"), ("GAP", "gap"))
-
-
-def _rates(steps: int, *rates: float) -> tuple[Config, ...]:
-    return _grid({"steps": (steps,), "learning_rate": rates})
-
-
-_study(
-    "head_rates",
-    "design",
-    "class token and global average pooling, each at its best learning rate, by length (Fig. 9; C16)",
-    full=Preset(
-        _DESIGN | {"task": "mixed", "model": "Lab-Ti/8", "n_classes": 100, "n_train": 64_000},
-        _grid(_HEADS, _rates(500, 4e-3, 8e-3, 16e-3) + _rates(2_000, 2e-3, 4e-3, 8e-3)),
-        8,
-    ),
+_RATES = [(500, rate) for rate in (4e-3, 8e-3, 16e-3)] + [(2_000, rate) for rate in (2e-3, 4e-3, 8e-3)]
+STUDIES["head_rates"].presets["full"] = Preset(
+    _MIXED | {"model": "Lab-Ti/8", "n_classes": 100}, _grid(_HEADS, _cases("steps learning_rate", *_RATES)), seeds=8
 )
-
-
-def _shapes(*rows: tuple[str, tuple[float, ...], int, int, int, int, int]) -> tuple[Config, ...]:
-    """Cases of ViTs by the dimension in which they leave the base, each at its learning rates."""
-    return tuple(
-        {"dimension": dimension, "arm": f"{depth} blocks, {dim} wide, MLP {mlp_dim}, /{patch}"}
-        | {"model": f"Lab-Ti/{patch}", "learning_rate": rate}
-        | {"depth": depth, "dim": dim, "mlp_dim": mlp_dim, "n_heads": n_heads}
-        for dimension, rates, depth, dim, mlp_dim, patch, n_heads in rows
-        for rate in rates
-    )
-
 
 _SLOW, _FAST = (2e-3, 4e-3), (4e-3, 8e-3)
-_study(
-    "vit_shapes",
-    "design",
-    "a ViT scaled along one dimension at a time (App. D.2, Fig. 8; C18)",
-    full=Preset(
-        _DESIGN | {"task": "mixed", "n_classes": 300, "steps": 2_000, "n_train": 64_000},
-        _shapes(
-            ("base", _FAST, 2, 64, 128, 8, 4),
-            ("depth", _FAST, 4, 64, 128, 8, 4),
-            ("depth", _FAST, 8, 64, 128, 8, 4),
-            ("width", _SLOW, 2, 96, 128, 8, 4),
-            ("width", _SLOW, 2, 144, 128, 8, 4),
-            ("MLP width", _SLOW, 2, 64, 384, 8, 4),
-            ("MLP width", _SLOW, 2, 64, 896, 8, 4),
-            ("patch size", _FAST, 2, 64, 128, 4, 4),
-            ("all", _SLOW, 3, 80, 160, 8, 4),
-            ("all", _SLOW, 4, 96, 192, 8, 4),
-        ),
-        5,
+_SHAPES = (  # of ViTs by the dimension in which they leave the base: rates, depth, width, MLP width, patch size
+    ("base", _FAST, 2, 64, 128, 8),
+    ("depth", _FAST, 4, 64, 128, 8),
+    ("depth", _FAST, 8, 64, 128, 8),
+    ("width", _SLOW, 2, 96, 128, 8),
+    ("width", _SLOW, 2, 144, 128, 8),
+    ("MLP width", _SLOW, 2, 64, 384, 8),
+    ("MLP width", _SLOW, 2, 64, 896, 8),
+    ("patch size", _FAST, 2, 64, 128, 4),
+    ("all", _SLOW, 3, 80, 160, 8),
+    ("all", _SLOW, 4, 96, 192, 8),
+)
+STUDIES["vit_shapes"].presets["full"] = Preset(
+    _MIXED | {"n_classes": 300, "n_heads": 4},
+    tuple(
+        {"dimension": dimension, "arm": f"{depth} blocks, {dim} wide, MLP {mlp_dim}, /{patch}", "learning_rate": rate}
+        | {"model": f"Lab-Ti/{patch}", "depth": depth, "dim": dim, "mlp_dim": mlp_dim}
+        for dimension, rates, depth, dim, mlp_dim, patch in _SHAPES
+        for rate in rates
     ),
+    seeds=5,
 )
 
-
-_AXIAL = _DESIGN | {"task": "mixed", "difficulty": 0.3, "n_classes": 100, "steps": 2_000, "n_train": 51_200}
 _ATTENTIONS = _cases(
     "arm depth attention",
     ("axial", 2, "axial"),
@@ -241,11 +209,10 @@ _ATTENTIONS = _cases(
     ("full, equal parameters", 4, "full"),
     ("full, equal FLOPs", 3, "full"),
 )
-_study(
-    "axial_attention",
-    "design",
-    "axial and full attention of equal depth, parameters and FLOPs (App. D.6, Fig. 13; C19)",
-    full=Preset(_AXIAL | {"model": "Lab-Mu/4", "pool": "gap"}, _grid(_ATTENTIONS, {"learning_rate": (2e-3, 6e-3)}), 5),
+STUDIES["axial_attention"].presets["full"] = Preset(
+    _MIXED | {"difficulty": 0.3, "n_classes": 100, "n_train": 51_200, "model": "Lab-Mu/4", "pool": "gap"},
+    _grid(_ATTENTIONS, {"learning_rate": (2e-3, 6e-3)}),
+    seeds=5,
 )
 
 # The cells of Table 8 (ViT-B/16, 5-shot accuracy on ImageNet, 0…1). Relative embeddings act in every block.
@@ -273,61 +240,30 @@ _P_SMOKE = _P_BASE | {"task": "arrangement", "difficulty": 0.1, "learning_rate":
 _P_SMOKE |= {"steps": 3, "batch_size": 8, "n_train": 24, "n_validation": 12, "n_test": 12}
 _P_QUICK = _P_BASE | {"task": "arrangement", "difficulty": 0.1, "learning_rate": 8e-3, "image_size": 24}
 _P_QUICK |= {"steps": 160, "batch_size": 64, "n_train": 4_000, "n_validation": 200, "n_test": 1_000}
-_study(
-    "position_variants",
-    "design",
-    "position embeddings by kind and place, on tasks that need them (App. D.4, Table 8; C09)",
-    "cifar10",
+STUDIES["position_variants"].presets.update(
     smoke=Preset(_P_SMOKE, _POSITIONS, 2),
     quick=Preset(_P_QUICK, _POSITIONS[:2], 3),  # none, and 1-D at the stem
     full=Preset(_P_FULL, _grid((*_TASKS, {"task": "cifar10", "difficulty": 0.0}), _POSITIONS, _TWO_RATES), 5),
 )
-_study(
-    "longer_positions",
-    "design",
-    "the same four times as long, until every seed has left chance (App. D.4; C09)",
-    full=Preset(_P_FULL | {"steps": 1_600}, _grid(_TASKS, _POSITIONS, _TWO_RATES), 5),
+STUDIES["longer_positions"].presets["full"] = Preset(
+    _P_FULL | {"steps": 1_600}, _grid(_TASKS, _POSITIONS, _TWO_RATES), seeds=5
 )
 
-# Table 7: fine-tuned accuracy (0…1) by model and data set, of Adam and of SGD.
-TABLE_7 = {
-    ("R50", "ImageNet"): (0.7754, 0.7824),
-    ("R50", "CIFAR-10"): (0.9767, 0.9746),
-    ("R50", "CIFAR-100"): (0.8607, 0.8517),
-    ("R50", "Pets"): (0.9111, 0.9100),
-    ("R50", "Flowers"): (0.9426, 0.9206),
-    ("R152x2", "ImageNet"): (0.8497, 0.8437),
-    ("R152x2", "CIFAR-10"): (0.9906, 0.9907),
-    ("R152x2", "CIFAR-100"): (0.9205, 0.9106),
-    ("R152x2", "Pets"): (0.9537, 0.9479),
-    ("R152x2", "Flowers"): (0.9862, 0.9932),
-}
-
-
-def _optimizers(model: str, seeds: int, adam: tuple[float, ...], sgd: tuple[float, ...]) -> tuple[Config, ...]:
-    """Both optimisers for a model, each with as many rates and its own decay: that of Table 3, and that of BiT."""
-    kinds = _cases("arm optimizer weight_decay", (f"{model}, adam", "adam", 0.1), (f"{model}, sgd", "sgd", 1e-4))
-    shared: dict[str, tuple] = {"model": (model,), "seeds": (seeds,)}
-    return tuple(
-        case
-        for kind, rates in zip(kinds, (adam, sgd), strict=True)
-        for case in _grid((kind,), shared | {"learning_rate": rates})
-    )
-
-
-_OPTIMIZERS = _DESIGN | {"task": "mixed", "n_classes": 100, "steps": 2_000, "n_train": 64_000}
-_OPTIMIZERS |= {"targets": "digits cifar10", "finetuning_n_images": 2_000, "finetuning_steps": 150}
-_OPTIMIZERS |= {"finetuning_batch_size": 64, "finetuning_rates": "0.1 0.3 1.0 3.0"}
-_study(
-    "resnet_optimizers",
-    "design",
-    "ResNets (BiT) pre-trained with Adam and with SGD, fine-tuned alike (App. D.1, Table 7; C17)",
-    "cifar10",
-    full=Preset(
-        _OPTIMIZERS,
-        _optimizers("BiT-Lab-Mu/8", 9, (32e-3, 64e-3, 128e-3, 256e-3), (0.3, 0.5, 1.0, 3.0))
-        + _optimizers("BiT-Lab-Ti/8", 5, (8e-3, 16e-3, 32e-3), (0.1, 0.3, 1.0)),
-        9,
+_OPTIMIZERS = _MIXED | {"n_classes": 100, "targets": "digits cifar10", "finetuning_n_images": 2_000}
+_OPTIMIZERS |= {"finetuning_steps": 150, "finetuning_batch_size": 64, "finetuning_rates": "0.1 0.3 1.0 3.0"}
+_BY_RATE = (  # as many rates for each optimiser, and its own decay: that of Table 3, and that of BiT
+    ("BiT-Lab-Mu/8", 9, "adam", 0.1, (32e-3, 64e-3, 128e-3, 256e-3)),
+    ("BiT-Lab-Mu/8", 9, "sgd", 1e-4, (0.3, 0.5, 1.0, 3.0)),
+    ("BiT-Lab-Ti/8", 5, "adam", 0.1, (8e-3, 16e-3, 32e-3)),
+    ("BiT-Lab-Ti/8", 5, "sgd", 1e-4, (0.1, 0.3, 1.0)),
+)
+STUDIES["resnet_optimizers"].presets["full"] = Preset(
+    _OPTIMIZERS,
+    tuple(
+        {"arm": f"{model}, {optimizer}", "optimizer": optimizer, "weight_decay": decay, "model": model, "seeds": seeds}
+        | {"learning_rate": rate}
+        for model, seeds, optimizer, decay, rates in _BY_RATE
+        for rate in rates
     ),
 )
 
@@ -337,41 +273,24 @@ _DIGITS = _grid(
     ({"learning_rate": 4e-3, "weight_decay": 1.0, "batch_size": 64, "eval_every": 50, "n_train": 1_437},),
 )
 _WORLD = _grid(
-    {"data": ("world",), "image_size": (32,), "weight_decay": (0.1,)},
     _cases("model learning_rate", ("Lab-Ti/8", 4e-3), ("BiT-Lab-Ti/8", 16e-3), ("R+Lab-Ti/8", 4e-3)),
-    ({"batch_size": 128, "n_train": 30_000, "n_test": 2_000},),
+    ({"data": "world", "image_size": 32, "weight_decay": 0.1, "batch_size": 128, "n_train": 30_000, "n_test": 2_000},),
 )
-
-
 _CURVES = {"precision": "fp32", "tuning": False}
 _FEW = {"steps": 6, "batch_size": 16, "warmup_steps": 2, "eval_every": 3, "n_train": 64}
-_study(
-    "training_curves",
-    "curves",
-    "training curves of the three families on the digits and the world (§4.1, Table 3)",
+_LONG = {"steps": 450, "warmup_steps": 45, "eval_every": 45}
+STUDIES["training_curves"].presets.update(
     smoke=Preset(_CURVES, _grid(_WORLD, (_FEW | {"n_test": 60},)) + _grid(_DIGITS, (_FEW,)), 2),
-    quick=Preset(_CURVES, _grid(_DIGITS[:2], ({"steps": 400, "warmup_steps": 40},)), 1),
-    full=Preset(
-        _CURVES,
-        _grid(_WORLD, ({"steps": 450, "warmup_steps": 45, "eval_every": 45},))  # the long runs first
-        + _grid(_DIGITS, ({"steps": 600, "warmup_steps": 60},)),
-        5,
-    ),
+    quick=Preset(_CURVES | {"steps": 400, "warmup_steps": 40}, _DIGITS[:2]),
+    full=Preset(_CURVES, _grid(_WORLD, (_LONG,)) + _grid(_DIGITS, ({"steps": 600, "warmup_steps": 60},)), 5),
 )
+
 _SUBSETS = [("cifar10", n) for n in (500, 2_000, 8_000, 49_000)] + [("digits", n) for n in (100, 400, 1_300)]
-_study(
-    "real_subsets",
-    "subsets",
-    "ViT and ResNet from scratch on parts of real sets, each at its best rate (§4.3, Fig. 4)",
-    "cifar10",
-    full=Preset(
-        {"steps": 1_000, "n_test": 1_000, "image_size": 32, "batch_size": 128, "precision": "bf16"},
-        _grid(
-            _cases("source n_train", *_SUBSETS),
-            {"model": ("Lab-Ti/8", "BiT-Lab-Ti/8"), "learning_rate": (5e-4, 2e-3, 8e-3)},
-        ),
-        5,
-    ),
+_BOTH = {"model": ("Lab-Ti/8", "BiT-Lab-Ti/8"), "learning_rate": (5e-4, 2e-3, 8e-3)}
+STUDIES["real_subsets"].presets["full"] = Preset(
+    {"steps": 1_000, "n_test": 1_000, "image_size": 32, "batch_size": 128, "precision": "bf16"},
+    _grid(_cases("source n_train", *_SUBSETS), _BOTH),
+    seeds=5,
 )
 
 
@@ -384,20 +303,15 @@ _TRANSFER = {"epochs": 6, "finetuning_batch": 32, "n_near": 1_000, "n_test": 2_0
 _TRANSFER_SMOKE = _TRANSFER | {"source": "world", "targets": "digits", "difficulty": 1.0, "precision": "fp32"}
 _TRANSFER_SMOKE |= {"steps": 4, "batch_size": 16, "warmup_steps": 1, "image_size": 16, "n_source": 64, "epochs": 2}
 _TRANSFER_SMOKE |= {"n_train": 400, "n_test": 100, "n_near": 300, "finetuning_batch": 100}
+_TRANSFER_SMOKE |= _finetunings("digits", "1.0 3.0", "1.0", "1.0", "1.0")
 _TRANSFER_FULL = _TRANSFER | {"targets": "imagenette cifar10", "steps": 1_500, "batch_size": 64, "warmup_steps": 75}
 _TRANSFER_FULL |= {"precision": "bf16", "image_size": 64, "n_source": 0, "difficulty": 0.5, "n_train": 2_500}
-_FROM_WORLD = _cases("model learning_rate", ("Lab-Ti/8", 4e-3), ("BiT-Lab-Ti/8", 16e-3))
 _VIT_64, _BIT_64 = _cases("model learning_rate", ("Lab-Ti/8", 2e-3), ("BiT-Lab-Ti/8", 6e-3))
 _TUNED_VIT = _finetunings("imagenette", "0.3", "1.0", "0.3", "1.0") | _finetunings("cifar10", "0.3", "", "", "1.0")
 _TUNED_BIT = _finetunings("imagenette", "1.0", "0.3", "1.0", "1.0") | _finetunings("cifar10", "3.0", "", "", "1.0")
 _UNTUNED = _finetunings("imagenette", "1.0", "1.0", "1.0", "") | _finetunings("cifar10", "1.0", "", "", "")
-_study(
-    "transfer",
-    "transfer",
-    "pre-training, fine-tuning at three resolutions, few-shot and linear probe (§3.2, Table 4; C08, C21)",
-    "imagenette",
-    "cifar10",
-    smoke=Preset(_TRANSFER_SMOKE | _finetunings("digits", "1.0 3.0", "1.0", "1.0", "1.0"), _FROM_WORLD, 2),
+STUDIES["transfer"].presets.update(
+    smoke=Preset(_TRANSFER_SMOKE, _cases("model learning_rate", ("Lab-Ti/8", 4e-3), ("BiT-Lab-Ti/8", 16e-3)), seeds=2),
     full=Preset(
         _TRANSFER_FULL,
         (
@@ -406,109 +320,65 @@ _study(
             {"source": "world-300"} | _VIT_64 | _UNTUNED,
             {"source": "world-300"} | _BIT_64 | _UNTUNED,
         ),
-        9,
+        seeds=9,
     ),
 )
+
 _BODY = {"image_size": 64, "patch_size": 8, "dim": 96, "depth": 4, "n_heads": 4}
-
-
 _MASKED = _BODY | {"finetuned_on": "imagenette", "n_train": 0, "n_test": 0, "finetuning_steps": 600}
 _MASKED |= {"finetuning_batch": 64, "finetuning_warmup": 60, "eval_every": 100, "rates": "0.0005 0.0015"}
 _BY_MASKING, _BY_LABELS = (6_000, 16, 3e-3), (1_500, 64, 1e-3)  # as many samples
-_study(
-    "masked_pretraining",
-    "masked",
-    "from scratch, masked and supervised pre-training, fine-tuned alike (§4.6; C15)",
-    "imagenette",
-    "cifar10",
-    full=Preset(
-        _MASKED | {"precision": "bf16"},
-        _cases(
-            "arm objective data target steps batch_size learning_rate",
-            ("scratch", "none", "", "", 0, 1, 0.0),
-            ("masked, mean-colour", "masked", "imagenette", "mean-colour", *_BY_MASKING),
-            ("masked, downsized", "masked", "imagenette", "downsized", *_BY_MASKING),
-            ("masked, pixels", "masked", "imagenette", "pixels", *_BY_MASKING),
-            ("world", "labels", "world", "", *_BY_LABELS),
-            ("cifar10", "labels", "cifar10", "", *_BY_LABELS),
-            ("masked on world", "masked", "world", "mean-colour", *_BY_MASKING),
-            ("masked on cifar10", "masked", "cifar10", "mean-colour", *_BY_MASKING),
-        ),
-        5,
+STUDIES["masked_pretraining"].presets["full"] = Preset(
+    _MASKED | {"precision": "bf16"},
+    _cases(
+        "arm objective data target steps batch_size learning_rate",
+        ("scratch", "none", "", "", 0, 1, 0.0),
+        ("masked, mean-colour", "masked", "imagenette", "mean-colour", *_BY_MASKING),
+        ("masked, downsized", "masked", "imagenette", "downsized", *_BY_MASKING),
+        ("masked, pixels", "masked", "imagenette", "pixels", *_BY_MASKING),
+        ("world", "labels", "world", "", *_BY_LABELS),
+        ("cifar10", "labels", "cifar10", "", *_BY_LABELS),
+        ("masked on world", "masked", "world", "mean-colour", *_BY_MASKING),
+        ("masked on cifar10", "masked", "cifar10", "mean-colour", *_BY_MASKING),
     ),
+    seeds=5,
 )
+
 _LOCAL = {"target": "mean-colour", "share": 0.5, "batch_size": 16, "decay": "constant"}
 _CROPS = {"objective": "masked", "data": "photographs", "n_train": 0}
-_LOCAL_SMOKE = _LOCAL | {"image_size": 16, "patch_size": 4, "dim": 32, "depth": 2, "n_heads": 2, "steps": 6}
+_LOCAL_SMOKE = _LOCAL | _CROPS | {"image_size": 16, "patch_size": 4, "dim": 32, "depth": 2, "n_heads": 2, "steps": 6}
 _LOCAL_SMOKE |= {"batch_size": 8, "learning_rate": 1.5e-3, "warmup_steps": 2, "decay": "cosine", "eval_every": 2}
 _LOCAL_SMOKE |= {"precision": "fp32", "n_watched": 4, "n_test": 8}
-_LOCAL_QUICK = _LOCAL | {"image_size": 32, "patch_size": 4, "dim": 64, "depth": 4, "n_heads": 4, "steps": 800}
+_LOCAL_QUICK = _LOCAL | _CROPS | {"image_size": 32, "patch_size": 4, "dim": 64, "depth": 4, "n_heads": 4, "steps": 800}
 _LOCAL_QUICK |= {"learning_rate": 4e-3, "warmup_steps": 100, "eval_every": 40, "precision": "fp32"}
 _LOCAL_QUICK |= {"n_watched": 32, "n_test": 128}
 _LOCAL_FULL = _LOCAL | _BODY | {"image_size": 80, "steps": 6_000, "warmup_steps": 300, "eval_every": 300}
 _LOCAL_FULL |= {"precision": "bf16", "n_watched": 128, "n_test": 500}
-_study(
-    "local_heads",
-    "local_heads",
-    "how local heads come about: every head and the position map while a ViT trains (§4.5, §4.6; C10, L01, L02)",
-    "imagenette",
-    smoke=Preset(_LOCAL_SMOKE, (_CROPS,), 2),
-    quick=Preset(_LOCAL_QUICK, (_CROPS,), 1),
-    full=Preset(
-        _LOCAL_FULL,
-        (
-            _CROPS | {"learning_rate": 4e-3},
-            *_grid(
-                _cases("objective learning_rate", ("masked", 4e-3), ("labels", 1e-3)),
-                {"data": ("imagenette",), "n_train": (300, 1_000, 3_000, 9_469)},
-            ),
-        ),
-        5,
-    ),
+_LEARNT = _cases("objective learning_rate", ("masked", 4e-3), ("labels", 1e-3))
+_PHOTOGRAPHS = {"data": ("imagenette",), "n_train": (300, 1_000, 3_000, 9_469)}
+STUDIES["local_heads"].presets.update(
+    smoke=Preset(_LOCAL_SMOKE, seeds=2),
+    quick=Preset(_LOCAL_QUICK),
+    full=Preset(_LOCAL_FULL, (_CROPS | {"learning_rate": 4e-3}, *_grid(_LEARNT, _PHOTOGRAPHS)), 5),
 )
+
 _CIFAR: Config = {"tuning": False, "pretraining_rate": 1.5e-3, "learning_rate": 1e-3, "weight_decay": 0.1}
 _CIFAR |= {"label_smoothing": 0.1, "image_size": 32, "batch_size": 64, "mixup": 0.0, "data": "cifar10"}
-_study(
-    "cifar10_best",
-    "cifar10",
-    "CIFAR-10 by the best small ViT in an hour of one core: masked first, or a hybrid (§3.1, §4.6)",
-    "cifar10",
-    full=Preset(
-        _CIFAR | {"precision": "bf16", "n_train": None, "n_test": None},
-        _cases(
-            "model pretraining pretraining_steps steps",
-            ("R+Lab-M/8", "scratch", 0, 64_687),
-            ("Lab-M/4", "masked", 15_778, 15_778),
-        ),
-        1,
-    ),
+_LAST: tuple[tuple, ...] = (("R+Lab-M/8", "scratch", 0, 64_687), ("Lab-M/4", "masked", 15_778, 15_778))
+STUDIES["cifar10_best"].presets["full"] = Preset(
+    _CIFAR | {"precision": "bf16", "n_train": None, "n_test": None},
+    _cases("model pretraining pretraining_steps steps", *_LAST),
 )
 
 # --- measures of given weights (§3.1, §4.5, App. D.5; C01, C02, C11 to C14, C20) --------------------------------------
-_CONTROLS = {"n_untrained": 20, "n_groups": 24}
-
-
-def _measure(name: str, title: str, base: Config, *cases: Config) -> None:
-    _study(name, name, title, full=Preset(base, cases or ({},), 1))
-
-
-_measure("filters", "principal components of embedding filters (Fig. 7 left)", {"weights": "lab"} | _CONTROLS)
-_measure(
-    "positions",
-    "similarity of position embeddings (Fig. 7 centre)",
-    {"weights": "lab", "n_shuffled": 100} | _CONTROLS,
-)
-_measure(
-    "distances",
-    "mean attention distance of every head (Fig. 7 right)",
-    {"images": "crops", "n_images": 128, "n_controls": 2},
-    {"weights": "lab"},
-    {"weights": "lab-hybrid"},
-)
-_measure(
-    "rollout",
-    "attention rollout and the world's masks (Fig. 6)",
-    {"weights": "lab-world", "n_images": 256, "n_controls": 2},
-)
-_measure("checks", "our ViT against Table 1, timm and Eq. 1–8", {"preset": "quick"})
-_measure("speed", "images per second and largest batch (Fig. 12)", {"preset": "quick"})
+_CONTROLS: Config = {"weights": "lab", "n_untrained": 20, "n_groups": 24}
+_IMAGES: Config = {"images": "crops", "n_images": 128, "n_controls": 2}
+for _name, _base, _cases_of in (
+    ("filters", _CONTROLS, ({},)),
+    ("positions", _CONTROLS | {"n_shuffled": 100}, ({},)),
+    ("distances", _IMAGES, ({"weights": "lab"}, {"weights": "lab-hybrid"})),
+    ("rollout", {"weights": "lab-world", "n_images": 256, "n_controls": 2}, ({},)),
+    ("checks", {"preset": "quick"}, ({},)),
+    ("speed", {"preset": "quick"}, ({},)),
+):
+    STUDIES[_name].presets["full"] = Preset(_base, _cases_of)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -13,30 +12,29 @@ import pandas as pd
 
 from vitlab import paths
 from vitlab.studies import store, table
-from vitlab.studies.statistics import paired
 
 _SCALING = ["model", "n_classes", "cue", "n_train", "seed", "learning_rate", "weight_decay", "label_smoothing", "steps"]
 _CURVES = ["data", "model", "seed", "learning_rate", "weight_decay"]
 _TRANSFER = ["model", "source", "target", "seed", "arm"]
 _HEADS = ["objective", "data", "n_train", "target", "share", "image_size", "patch_size", "seed"]
+_COUNTS = ("n_train", "steps", "step", "best_step", "last_step", "samples", "epoch", "side", "shots", "block", "head")
+
+
+def _part(rows: pd.DataFrame, kind: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Select the rows of a kind and these columns of theirs, numbers of things as integers."""
+    found = rows.loc[rows["kind"] == kind, list(columns)].reset_index(drop=True)
+    return found.astype({name: int for name in _COUNTS if name in columns})
 
 
 def evidence(study: str) -> pd.DataFrame:
-    """Read the committed rows of a study, of all its seeds, with the columns that it has; none where none are there.
-
-    Rows of an earlier version of the kind are left out.
-    """
+    """Read the committed rows of a study, of its kind's version and all seeds; an empty frame where there are none."""
     kind, mine = table.study(study).kind, store.about(study)
     found = store.of_keys(kind, mine.loc[mine["version"] == table.VERSION[kind], "key"])
     return found.dropna(axis=1, how="all").drop(columns="key").reset_index(drop=True) if len(found) else pd.DataFrame()
 
 
 def about(study: str) -> str:
-    """Tell in a sentence which committed runs of a study there are: for captions.
-
-    >>> about("few_images")
-    'few_images: 10 runs, 5 seeds, 2026-11-26'
-    """
+    """Tell in a sentence which committed runs of a study there are: for captions."""
     mine = store.about(study)
     return f"{study}: {len(mine):,} runs, {mine['seed'].nunique()} seeds, {mine['date'].max()}" if len(mine) else ""
 
@@ -49,48 +47,35 @@ def trials(study: str, preset: str = "full") -> pd.DataFrame:
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------
-def scores(rows: pd.DataFrame, by: Sequence[str], value: str = "validation_accuracy") -> pd.Series:
-    """Score settings high and steady: mean minus standard deviation of `value` over the seeds, by the columns `by`."""
-    values = rows.groupby(list(by), sort=False)[value]
-    return values.mean() - values.std().fillna(0.0)
-
-
 def chosen(rows: pd.DataFrame, by: Sequence[str] = ("task", "arm"), setting: Sequence[str] = ("learning_rate",)):
-    """Select, in every cell `by`, the runs at its best `setting` by `scores`; the first of equals.
+    """Select, in every cell `by`, the runs at its best `setting`, high and steady; the first of equals.
 
-    A setting that was tried with fewer seeds than another of its cell is not chosen: few seeds show no spread.
+    That is by the mean minus the standard deviation of validation accuracy over the seeds. A setting tried with
+    fewer seeds than another of its cell is not chosen: few seeds show no spread.
     """
     keys, names = list(by), list(setting)
     n_seeds = rows.groupby(keys + names)["validation_accuracy"].transform("size")
     whole = rows[n_seeds == n_seeds.groupby([rows[key] for key in keys]).transform("max")]
-    best = scores(whole, keys + names).groupby(level=keys, sort=False).idxmax()
-    wanted = set(best)
+    values = whole.groupby(keys + names, sort=False)["validation_accuracy"]
+    wanted = set((values.mean() - values.std().fillna(0.0)).groupby(level=keys, sort=False).idxmax())
     return rows[[key in wanted for key in rows[keys + names].itertuples(index=False, name=None)]].reset_index(drop=True)
 
 
 # --- scaling ----------------------------------------------------------------------------------------------------------
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
-    """Accuracies of scaling runs, one row each: hyper-parameters, test, validation and train accuracy (0…1), best_step,
-    last_step, flops (of the training), seconds."""
-    rows = rows[rows["kind"] == "outcome"].astype({"best_step": int, "last_step": int, "n_train": int, "steps": int})
-    measured = ["test_accuracy", "validation_accuracy", "train_accuracy", "best_step", "last_step", "flops", "seconds"]
-    return rows[[*_SCALING, *measured]].reset_index(drop=True)
+    """Outcomes of scaling runs, one row each: hyper-parameters, accuracies (0…1), steps, flops (of the training)."""
+    measured = ("test_accuracy", "validation_accuracy", "train_accuracy", "best_step", "last_step", "flops", "seconds")
+    return _part(rows, "outcome", (*_SCALING, *measured))
 
 
 def few_shots(rows: pd.DataFrame) -> pd.DataFrame:
     """Few-shot accuracy (0…1, mean of the draws) of scaling runs, by target."""
-    rows = rows[rows["kind"] == "few shot"].astype({"shots": int})
-    return rows.groupby([*_SCALING, "target", "shots"], sort=False)["accuracy"].mean().reset_index()
-
-
-def fine_tuned(rows: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy (0…1) of scaling runs after fine-tuning, by target."""
-    return rows[rows["kind"] == "fine-tuned"][[*_SCALING, "target", "accuracy"]].reset_index(drop=True)
+    key = [*_SCALING, "target", "shots"]
+    return _part(rows, "few shot", (*key, "accuracy")).groupby(key, sort=False)["accuracy"].mean().reset_index()
 
 
 def compute_points(rows: pd.DataFrame) -> pd.DataFrame:
-    """Points of compute scaling, one row a run: model, seed, steps, flops (of the training), test_accuracy (0…1) on the
-    classes of pre-training, few_shot on others."""
+    """Points of compute scaling, one a run: flops (of the training), test_accuracy (0…1), few_shot on other classes."""
     key = ["model", "seed", "steps"]
     shots = few_shots(rows)
     others = shots[shots["target"] == "world"].set_index(key)["accuracy"].rename("few_shot")
@@ -101,16 +86,13 @@ def compute_points(rows: pd.DataFrame) -> pd.DataFrame:
 def targets_averaged(rows: pd.DataFrame) -> pd.DataFrame:
     """Runs of `resnet_optimizers`, one row each, with `fine_tuned` the mean over targets, as Table 7's last line."""
     keys = ["task", "model", "arm", "learning_rate", "seed"]
-    mean = rows.groupby(keys, sort=False)["fine_tuned"].mean().reset_index()
-    first = rows.drop_duplicates(keys).drop(columns=["target", "fine_tuned", "finetuning_rate"], errors="ignore")
-    return first.merge(mean, on=keys)
+    mean = rows.groupby(keys)["fine_tuned"].transform("mean")
+    return rows.assign(fine_tuned=mean).drop_duplicates(keys).reset_index(drop=True)
 
 
 def slopes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Percentage points that a doubling of FLOPs brings along each dimension of `vit_shapes`: dimension, seed, slope.
-
-    The least-squares slope of test accuracy over log2(FLOPs) through the base and the shapes of that dimension.
-    """
+    """Percentage points that a doubling of FLOPs brings along each dimension of `vit_shapes`: the least-squares slope
+    of test accuracy over log2(FLOPs) through the base and the shapes of that dimension, by dimension and seed."""
     found, base = [], rows["dimension"] == "base"
     for (dimension, seed), each in rows[~base].groupby(["dimension", "seed"], sort=False):
         line = pd.concat([rows[base & (rows["seed"] == seed)], each])
@@ -134,46 +116,27 @@ def _levels(text: str) -> np.ndarray:
 
 # --- training from scratch --------------------------------------------------------------------------------------------
 def curves(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of `training_curves`: data, model, seed, step, samples, seconds (of training), train_loss (nats, mean
-    since the row before; none at step 0), test_loss, test_accuracy (0…1)."""
-    rows = rows[rows["kind"] == "curve"].astype({"step": int, "samples": int})
-    measured = ["step", "samples", "seconds", "train_loss", "test_loss", "test_accuracy"]
-    return rows[[*_CURVES, *measured]].reset_index(drop=True)
-
-
-def curve_ends(rows: pd.DataFrame) -> pd.DataFrame:
-    """The last of `curves` for every run."""
-    return curves(rows).groupby(_CURVES, sort=False).tail(1).reset_index(drop=True)
-
-
-def mistakes(rows: pd.DataFrame, data: str, model: str) -> pd.DataFrame:
-    """Test images that a model got wrong (the first thirty of every seed): seed, image (index), label, predicted."""
-    columns = ["seed", "image", "label", "predicted"]
-    found = (rows["kind"] == "mistake") & (rows["data"] == data) & (rows["model"] == model)
-    return rows.reindex(columns=columns)[found].astype(int).reset_index(drop=True)
+    """Evaluations of `training_curves`; train_loss (nats) is the mean since the row before, none at step 0."""
+    measured = ("step", "samples", "seconds", "train_loss", "test_loss", "test_accuracy")
+    return _part(rows, "curve", (*_CURVES, *measured))
 
 
 def cifar10_curves(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of `cifar10_best`: arm, model, pretraining, seed, core_hours (pre-training included), samples,
-    test_accuracy (0…1)."""
-    runs = []
-    for (model, pretraining, _), each in rows.groupby(["model", "pretraining", "seed"], sort=False):
-        before, after = each.loc[each["kind"] == "pre-training", "seconds"].sum(), each[each["kind"] == "evaluation"]
-        runs.append(after.assign(arm=f"{model}, {pretraining}", core_hours=(before + after["seconds"]) / 3600))
-    return pd.concat(runs)[["arm", "model", "pretraining", "seed", "core_hours", "samples", "test_accuracy"]]
+    """Evaluations of `cifar10_best`; core_hours include the pre-training."""
+    before = rows["seconds"].where(rows["kind"] == "pre-training", 0.0)
+    before = before.groupby([rows["model"], rows["pretraining"], rows["seed"]]).transform("sum")
+    found = rows.assign(arm=rows["model"] + ", " + rows["pretraining"], core_hours=(before + rows["seconds"]) / 3600)
+    columns = ("arm", "model", "pretraining", "seed", "core_hours", "samples", "test_accuracy")
+    return _part(found, "evaluation", columns)
 
 
 # --- transfer and masked prediction -----------------------------------------------------------------------------------
 def evaluations(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of the fine-tunings of `transfer`: model, source ("scratch" for the control), target, seed, arm,
-    image_size, learning_rate, epoch, test_accuracy, seconds, share (of the accuracy after the last epoch)."""
-    rows = rows[rows["kind"] == "evaluation"].astype({"epoch": int, "side": int})
-    rows = rows.drop(columns=["image_size", "learning_rate"])  # of the pre-training
-    rows = rows.rename(columns={"side": "image_size", "rate": "learning_rate"})
-    rows = rows.assign(source=rows["source"].where(rows["arm"] != "scratch", "scratch"))
-    last = rows.groupby(_TRANSFER)["test_accuracy"].transform("last")
-    measured = ["image_size", "learning_rate", "epoch", "test_accuracy", "seconds"]
-    return rows[[*_TRANSFER, *measured]].assign(share=rows["test_accuracy"] / last).reset_index(drop=True)
+    """Evaluations of the fine-tunings of `transfer`; share is of the accuracy after the last epoch."""
+    columns = (*_TRANSFER, "side", "rate", "epoch", "test_accuracy", "seconds")
+    found = _part(rows, "evaluation", columns).rename(columns={"side": "image_size", "rate": "learning_rate"})
+    found["source"] = found["source"].where(found["arm"] != "scratch", "scratch")
+    return found.assign(share=found["test_accuracy"] / found.groupby(_TRANSFER)["test_accuracy"].transform("last"))
 
 
 def finals(rows: pd.DataFrame) -> pd.DataFrame:
@@ -188,18 +151,17 @@ def of_pair(rows: pd.DataFrame, source: str, target: str) -> pd.DataFrame:
 
 def masked_finals(rows: pd.DataFrame) -> pd.DataFrame:
     """Last evaluations of `masked_pretraining`'s fine-tunings: arm, seed, samples, rate, test_accuracy (0…1)."""
-    rows = rows[rows["kind"] == "evaluation"].groupby(["arm", "seed"], sort=False).tail(1).astype({"samples": int})
-    return rows[["arm", "seed", "samples", "rate", "test_accuracy"]].reset_index(drop=True)
+    found = _part(rows, "evaluation", ("arm", "seed", "samples", "rate", "test_accuracy"))
+    return found.groupby(["arm", "seed"], sort=False).tail(1).reset_index(drop=True)
 
 
 # --- local heads ------------------------------------------------------------------------------------------------------
 def heads(rows: pd.DataFrame) -> pd.DataFrame:
     """Heads at each evaluation of `local_heads`: samples, block and head (from 1), distance_px, prefix_mass (0…1,
     attention to the class token, which counts as distance 0), local: below half of uniform attention's distance."""
-    rows = rows[rows["kind"] == "head"].astype({"block": int, "head": int})
-    limits = [uniform_px(*grid) / 2 for grid in zip(rows["image_size"], rows["patch_size"], strict=True)]
-    columns = [*_HEADS, "samples", "block", "head", "distance_px", "prefix_mass"]
-    return rows[columns].assign(local=rows["distance_px"] < limits)
+    found = _part(rows, "head", (*_HEADS, "samples", "block", "head", "distance_px", "prefix_mass"))
+    limits = [uniform_px(*grid) / 2 for grid in zip(found["image_size"], found["patch_size"], strict=True)]
+    return found.assign(local=found["distance_px"] < limits)
 
 
 @functools.cache
@@ -215,39 +177,33 @@ def uniform_px(image_size: int, patch_size: int) -> float:
 
 
 def looks(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of `local_heads` from step 0 on: samples, step, train_loss, loss and accuracy on held-out images,
-    nearness, row_excess, column_excess, local (share of heads), and as text similarity and guesses."""
+    """Evaluations of `local_heads` from step 0 on, with local, the share of heads that are."""
+    key = [*_HEADS, "samples"]
+    local = heads(rows).groupby(key, sort=False)["local"].mean().reset_index()
     found = rows[rows["kind"] == "evaluation"].drop(columns=["kind", "block", "head", "distance_px", "prefix_mass"])
-    return found.merge(local_share(rows), on=[*_HEADS, "samples"])
-
-
-def local_share(rows: pd.DataFrame) -> pd.DataFrame:
-    """Share of heads that are local (0…1) at every evaluation of every run of `local_heads`."""
-    return heads(rows).groupby([*_HEADS, "samples"], sort=False)["local"].mean().reset_index()
+    return found.merge(local, on=key)
 
 
 def low_shares(rows: pd.DataFrame) -> pd.DataFrame:
-    """Share of local heads in the lower half of the blocks at the end of trainings on photographs: objective, n_train,
-    seed, local (0…1)."""
+    """Share of heads that are local in the lower half of the blocks at the end of trainings on many photographs."""
     found = heads(rows[rows["data"] != "photographs"])
     low = found[(found["block"] <= found["block"].max() / 2) & (found["samples"] == found["samples"].max())]
     return low.groupby(["objective", "n_train", "seed"], sort=False)["local"].mean().reset_index()
 
 
-def onset(samples: pd.Series, local: pd.Series) -> float | None:
-    """Samples seen at the first evaluation from which on some head is always local; None where there is none."""
-    ordered = sorted(zip(samples, local, strict=True), reverse=True)
-    found = [seen for seen, _ in itertools.takewhile(lambda pair: pair[1] > 0, ordered)]
-    return float(found[-1]) if found else None
+def onset(samples: pd.Series, local: pd.Series) -> float:
+    """Samples seen at the first evaluation from which on some head is always local; NaN where there is none."""
+    last_without = samples[local == 0].max()
+    return float(samples[~(samples <= last_without)].min())
 
 
 def onsets(rows: pd.DataFrame) -> pd.DataFrame:
-    """`onset` of every run of `local_heads` (NaN: none), local (share at its end) and samples (its length)."""
+    """`onset` of every run of `local_heads`, local (share at its end) and samples (its length)."""
     found = [
         (*key, onset(run["samples"], run["local"]), run["local"].iloc[-1], run["samples"].max())
-        for key, run in local_share(rows).groupby(_HEADS, sort=False)
+        for key, run in looks(rows).groupby(_HEADS, sort=False)
     ]
-    return pd.DataFrame(found, columns=[*_HEADS, "onset", "local", "samples"]).astype({"onset": float})
+    return pd.DataFrame(found, columns=[*_HEADS, "onset", "local", "samples"])
 
 
 def position_map(text: str) -> np.ndarray:
@@ -264,8 +220,3 @@ def guessed(text: str, n: int) -> np.ndarray:
     values = np.frombuffer(base64.b64decode(text), np.uint8)
     side = math.isqrt(len(values) // (3 * n))
     return values.reshape(n, side, side, 3)
-
-
-def arm_differences(rows: pd.DataFrame, first: str, second: str, value: str = "test_accuracy") -> pd.Series:
-    """Percentage points by which one arm is ahead of another, seed by seed."""
-    return 100 * paired(rows, "arm", first, second, value)

@@ -1,8 +1,13 @@
-"""Trains the bundled lab weights that notebooks 06–10 look at (§3.1, §4.1, §4.6); their cards are in data/."""
+"""For maintainers: trains the bundled lab weights that notebooks 06–10 look at (§3.1, §4.1, §4.6).
+
+python -m tools.weights lab    or lab-masked, lab-hybrid, lab-world; what it writes is copied to data/ by hand,
+                               where a card says how each was made
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +53,16 @@ TRAININGS = {  # preset → name of a bundled model → its trainings, of which 
 }
 
 
-def lab_weights(preset: str = "full", seed: int = 0, folder: Path | None = None, which: str = "lab") -> pd.DataFrame:
+def lab_weights(which: str, preset: str = "full", seed: int = 0, folder: Path | None = None) -> pd.DataFrame:
     """Train one of the bundled models; returns the rows of its last training (see `training.loop.train`).
 
     `which`: "lab-masked", a ViT that predicts hidden patches of photographs; "lab", the same with labels afterwards;
     "lab-hybrid", its twin with a ResNet in front, trained alike; "lab-world", a smaller ViT of the synthetic world. Its
     weights (safetensors, which say how they were made) are written into `folder`, by default
-    figures/out/<preset>/lab_weights, next to a folder for each training; those of `full` are copied to data/ by hand.
-    A killed training is resumed, a finished one not repeated.
+    figures/out/<preset>/lab_weights, next to a folder for each training. A killed training is resumed, a finished one
+    not repeated.
     """
-    folder = Path(folder) if folder else paths.out_dir(preset) / "lab_weights"
+    folder = folder or paths.out_dir(preset) / "lab_weights"
     weights = ""
     trainings: list[dict[str, Any]] = []
     for each in TRAININGS[preset][which]:
@@ -80,3 +85,7 @@ def lab_weights(preset: str = "full", seed: int = 0, folder: Path | None = None,
         about["held_out"] = evaluate(loaded.model, test) | {"n": len(test)}
     zoo.save(folder / zoo.BUNDLED[which], loaded.model, loaded.name, about)
     return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":
+    print(lab_weights(sys.argv[1]).tail(1).to_string())
