@@ -7,7 +7,6 @@ from vitlab.plots.attention import (
     plot_by_samples,
     plot_head_maps,
     plot_heads,
-    plot_mass_against_area,
     plot_overlays,
 )
 from vitlab.plots.curves import (

@@ -105,7 +105,7 @@ def plot_heads(
 
 
 def plot_by_samples(table: pd.DataFrame, ax: Axes, y: str = "local", by: str = "objective") -> Axes:
-    """Draw the share of "local" heads (0…1), or held-out "loss", by images seen (samples), a line for each `by` (§4.6)."""
+    """Draw the share of "local" heads (0…1), or held-out "loss", by images seen (samples), for each `by` (§4.6)."""
     looks = dict(zip(table[by].unique(), cycle(LOOKS))) | OBJECTIVES
     rows = table.assign(thousands=table["samples"] / 1000)
     plot_curves(rows, ax, x="thousands", y=y, hue=by, looks=looks, bounds=(0, np.inf))

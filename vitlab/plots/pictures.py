@@ -52,9 +52,8 @@ def plot_grid(image: Picture, n_patches: int, ax: Axes, numbered: bool = False) 
     ax.hlines(np.linspace(0, height, n_patches + 1)[1:-1], 0, width, **look)
     if numbered:
         for n, (row, column) in enumerate(np.ndindex(n_patches, n_patches), 1):
-            label = ax.text(
-                (column + 0.1) * width / n_patches, (row + 0.1) * height / n_patches, n, fontsize=9, va="top"
-            )
+            x, y = (column + 0.1) * width / n_patches, (row + 0.1) * height / n_patches
+            label = ax.text(x, y, n, fontsize=9, va="top")
             label.set_bbox(dict(facecolor="white", alpha=0.75, edgecolor="none", pad=1))
     ax.set_axis_off()
     return ax

@@ -81,9 +81,8 @@ def plot_measures(measures: pd.DataFrame, ax: Axes) -> Axes:
     ax.hlines(places, measures["control_low"], measures["control_high"], color=MUTED, alpha=0.35, linewidth=16,
               label="controls' range")  # fmt: skip
     ax.plot(measures["limit"], places, "|", color=COLOURS["black"], markersize=24, label="limit of the rule")
-    plot_comparisons(measures.rename(columns={"value": "mean"}), "", ax).containers[-1].set_label(
-        "trained, 95 % interval"
-    )
+    plot_comparisons(measures.rename(columns={"value": "mean"}), "", ax)
+    ax.containers[-1].set_label("trained, 95 % interval")
     legend_above(ax, ncols=2)
     return ax
 
