@@ -336,7 +336,7 @@ costs = pd.DataFrame(costs)
 alt = "Number of tokens, and FLOPs for one image, over the patch size: when it doubles, "
 alt += "both fall about four times. The paper's five published values lie on the lines."
 with plots.figure(study, "cost", 1, 2, alt=alt, figsize=(9.2, 3.8)) as axes:
-    for ax, y in zip(axes, ("tokens", "gflops")):
+    for ax, y in zip(axes, ("tokens", "gflops"), strict=True):
         sns.lineplot(costs, x="patch_size", y=y, hue="model", style="model", markers=True, ax=ax)
         ax.set(xscale="log", yscale="log", xlabel="patch size P (px)")
         ax.set_xticks(costs["patch_size"].unique(), costs["patch_size"].unique())

@@ -276,8 +276,8 @@ alt += "held-out crops, with the losses that are known without a model."
 with plots.figure(study, "onset", 1, 2, alt=alt, figsize=(11, 3.7)) as (left, right):
     plots.plot_heads(its_heads, left, **scale)
     plots.plot_by_samples(rows, right, y="loss", by="target")
-    for (name, value), line in zip(known.items(), ("--", ":", "-.")):
-        right.axhline(value, color=plots.MUTED, linestyle=line, label=name)
+    for line, (name, value) in enumerate(known.items()):
+        right.axhline(value, color=plots.MUTED, linestyle=("--", ":")[line], label=name)
     right.legend(fontsize=9)
 
 # %% [markdown]

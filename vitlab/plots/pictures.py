@@ -81,7 +81,11 @@ def plot_corruption(picture: Picture, plan: Int[np.ndarray, " N"], ax: Axes) -> 
     return ax
 
 
-def plot_pictures(rows: Mapping[str, Sequence[Picture]], ax: Axes, captions: Sequence[str] = ()) -> Axes:
+def plot_pictures(
+    rows: Mapping[str, Sequence[Picture] | UInt8[np.ndarray, "_ height width 3"]],
+    ax: Axes,
+    captions: Sequence[str] = (),
+) -> Axes:
     """Draw rows of small pictures of one size in one axes, each row with its name at the left, captions below."""
     height, width = next(iter(rows.values()))[0].shape[:2]
     gap = max(1, height // 8)
