@@ -31,7 +31,7 @@ def plot_attention_distances(
     *,
     column: str = "distance_px",
     image_px: int,
-    uniform: float | None = None,
+    uniform: float,
     local: float | None = None,
 ) -> Axes:
     """Draw a dot per head, its mean attention distance in pixels (of `image_px`), over its block (Fig. 7 right).
@@ -39,9 +39,8 @@ def plot_attention_distances(
     A row for each `model` ("trained", "untrained"), `block` and `head`; `low` and `high` are intervals of the trained
     dots of "distance_px". Lines: the distance of `uniform` attention, and that below which a head is called `local`.
     """
-    shown = [*data[column], *(line for line in (uniform, local) if line is not None)]
-    if uniform is not None:
-        ax.axhline(uniform, label="uniform attention", **REFERENCE)
+    shown = [*data[column], uniform]
+    ax.axhline(uniform, label="uniform attention", **REFERENCE)
     if local is not None:
         ax.axhline(local, color=COLOURS["green"], linestyle=":", linewidth=1.6, label="local: below this", zorder=1)
     trained, (colour, _, offset, _) = data[data["model"] == "trained"], MODELS["trained"]
@@ -119,9 +118,9 @@ def plot_by_samples(table: pd.DataFrame, ax: Axes, y: str = "local", by: str = "
     return ax
 
 
-def mark_patch(ax: Axes, patch: Patch, size=(1.0, 1.0), origin=(-0.5, -0.5)) -> None:
-    """Frame a patch, `size` wide and high, in white and red; the image begins at `origin`."""
-    corner = (origin[0] + patch[1] * size[0], origin[1] + patch[0] * size[1])
+def mark_patch(ax: Axes, patch: Patch, size=(1.0, 1.0)) -> None:
+    """Frame a patch, `size` pixels wide and high, in white and red."""
+    corner = (patch[1] * size[0] - 0.5, patch[0] * size[1] - 0.5)
     for colour, width in (("white", 3.6), (COLOURS["vermilion"], 1.8)):
         ax.add_patch(Rectangle(corner, *size, fill=False, color=colour, linewidth=width, clip_on=False, zorder=4))
 

@@ -106,18 +106,13 @@ def plot_measure_by_photographs(trainings: pd.DataFrame, ax: Axes) -> Axes:
     return ax
 
 
-def plot_maps(
-    maps: Mapping[str, Float[np.ndarray, "_ _"]], ax: Axes, cmap: str = "PuOr", patch: tuple[int, int] | None = None
-) -> Axes:
-    """Draw maps of any sizes side by side on one colour scale around 0, `patch` (row, column) framed in each."""
-    limit = max(float(np.abs(values).max()) for values in maps.values())
-    for number, values in enumerate(maps.values()):  # each fills a unit square, whatever its grid
-        left = 1.12 * number
-        ax.imshow(values, extent=(left, left + 1, 0, 1), vmin=-limit, vmax=limit, cmap=cmap, aspect="equal")
-        if patch is not None:
-            down, across = 1 / values.shape[0], 1 / values.shape[1]
-            mark_patch(ax, (0, 0), (across, down), (left + patch[1] * across, 1 - (patch[0] + 1) * down))
+def plot_maps(maps: Mapping[str, Float[np.ndarray, "rows cols"]], ax: Axes, cmap: str, patch: tuple[int, int]) -> Axes:
+    """Draw maps side by side on one colour scale around 0, `patch` (row, column) framed in each."""
+    sheet = np.stack(list(maps.values()))
+    limit, step = np.abs(sheet).max(), sheet.shape[2] + 1
+    ax.imshow(tile(sheet[None], 1, np.nan), vmin=-limit, vmax=limit, cmap=cmap)
     bare(ax)
-    ax.set_xlim(0, 1.12 * len(maps) - 0.12)
-    ax.set_xticks([1.12 * number + 0.5 for number in range(len(maps))], list(maps))
+    for number in range(len(maps)):
+        mark_patch(ax, (patch[0], patch[1] + step * number))
+    ax.set_xticks(step * np.arange(len(maps)) + (step - 2) / 2, list(maps))
     return ax
