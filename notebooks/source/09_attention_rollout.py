@@ -345,7 +345,7 @@ for name, each in fusions.items():
 alt = "Rollout of one image with the maximum over heads and 90 % discarded: the right map, the one "
 alt += "with rows normalised without keepdim, and their difference."
 right, wrong = (each / each.max() for each in worst)
-place = np.unravel_index(np.abs(wrong - right).argmax(), right.shape)
+place = divmod(int(np.abs(wrong - right).argmax()), right.shape[1])
 with plots.figure(study, "mistakes", alt=alt, figsize=(9.4, 3.2)) as ax:
     three = {"right": right, "wrong": wrong, "difference": wrong - right}
     plots.plot_maps(three, ax, "RdBu_r", place)

@@ -87,7 +87,7 @@ def plot_heads(
     blocks = list(zip(heads.groupby("block"), cycle(LOOKS)))
     if "samples" not in heads or heads["samples"].nunique() == 1:
         for (block, rows), (colour, marker) in blocks:
-            spread = np.linspace(-0.12, 0.12, len(rows)) if len(rows) > 1 else 0.0
+            spread = np.linspace(-0.12, 0.12, len(rows))
             ax.scatter(block + spread, rows["distance_px"], s=26, color=colour, marker=marker, zorder=3)
         ax.set(xlabel="block (1 = first)", xlim=(0.5, heads["block"].max() + 0.5))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -133,24 +133,22 @@ def plot_head_maps(
     blocks: Sequence[int] = (),
     aspect: float = 1.0,
 ) -> Axes:
-    """Draw the attention from `query`, which is framed, in every head: blocks across, heads down (Fig. 6).
+    """Draw the attention from `query`, which is framed, in every head: `blocks` across, heads down (Fig. 6).
 
     Every map has its own maximum; colours follow the square root of attention, without a query attention itself.
-    `blocks` are numbers, from 1, for ticks; `aspect` is a patch's height over width.
     """
     n_heads, n_blocks, rows, cols = maps.shape
     gap = max(1, min(rows, cols) // 8)
     shares = maps / maps.max(axis=(2, 3), keepdims=True).clip(1e-12)
     colours = shares if query is None else np.sqrt(shares)
     ax.imshow(tile(colours, gap, np.nan), vmin=0, vmax=1, cmap="viridis", aspect=aspect)
+    bare(ax)
     if query is not None:
         for head, block in np.ndindex(n_heads, n_blocks):
             corner = (block * (cols + gap) + query[1] - 0.5, head * (rows + gap) + query[0] - 0.5)
             ax.add_patch(Rectangle(corner, 1, 1, fill=False, color=COLOURS["vermilion"], linewidth=1))
-    bare(ax)
-    if blocks:
-        ax.set_xticks([i * (cols + gap) + (cols - 1) / 2 for i in range(n_blocks)], [str(block) for block in blocks])
-        ax.set_yticks([i * (rows + gap) + (rows - 1) / 2 for i in range(n_heads)], [str(i + 1) for i in range(n_heads)])
+        ax.set_xticks((cols + gap) * np.arange(n_blocks) + (cols - 1) / 2, blocks)
+        ax.set_yticks((rows + gap) * np.arange(n_heads) + (rows - 1) / 2, range(1, n_heads + 1))
         ax.set(xlabel="block", ylabel="head")
     return ax
 

@@ -69,7 +69,7 @@ def plot_curves(
         line.set_label(named[group])
     count = data.groupby([hue, x])[y].transform("count")
     few = data[(count > 1) & (count < FEWEST)]
-    if options["errorbar"] is not None and len(few):
+    if len(few):
         ax.scatter(few[x], few[y], s=9, c=[looks[group][0] for group in few[hue]], alpha=0.6, zorder=3, linewidth=0)
     return ax
 
@@ -185,8 +185,8 @@ def plot_compute_scaling(
 
 def plot_speeds(table: pd.DataFrame, ax: Axes, y: str = "images_per_second") -> Axes:
     """Draw medians of rounds by image_size (px), a band from slowest to fastest (Fig. 12), or of `y` largest_batch."""
-    speed = y == "images_per_second"
-    ax.set_ylabel("inference (images per second, log scale)" if speed else "largest batch (images, log scale)")
+    names = {"images_per_second": "inference (images per second, log scale)", "largest_batch": "largest batch (images)"}
+    ax.set_ylabel(names[y])
     if table.empty:
         ax.text(0.5, 0.5, "not measured on this system", ha="center", color=MUTED, transform=ax.transAxes)
         return ax
@@ -203,8 +203,7 @@ def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes, patch_si
     named = labels(means["model"])
     for (_, model), rows in runs.sort_values("image_size").groupby(["seed", "model"]):
         colour, marker = FAMILIES[family(model)]
-        look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 0.8, "alpha": 0.6}
-        ax.plot(rows["image_size"], rows["test_accuracy"], **look)
+        ax.plot(rows["image_size"], rows["test_accuracy"], color=colour, marker=marker, ms=4, lw=0.8, alpha=0.6)
     for i, (model, rows) in enumerate(means.groupby("model", sort=False), 1):
         right = rows["image_size"] + 0.025 * i * runs["image_size"].max()
         plot_points(ax, right, rows, FAMILIES[family(model)], named[model], markersize=7)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from jaxtyping import Bool, Float, Int, UInt8
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
@@ -81,11 +80,7 @@ def plot_corruption(picture: Picture, plan: Int[np.ndarray, " N"], ax: Axes) -> 
     return ax
 
 
-def plot_pictures(
-    rows: Mapping[str, Sequence[Picture] | UInt8[np.ndarray, "_ height width 3"]],
-    ax: Axes,
-    captions: Sequence[str] = (),
-) -> Axes:
+def plot_pictures(rows: Mapping[str, Sequence[Picture] | np.ndarray], ax: Axes, captions: Sequence[str] = ()) -> Axes:
     """Draw rows of small pictures of one size in one axes, each row with its name at the left, captions below."""
     height, width = next(iter(rows.values()))[0].shape[:2]
     gap = max(1, height // 8)
@@ -185,11 +180,12 @@ def plot_patch_costs(table: pd.DataFrame, patch_size: int, ax: Axes) -> Axes:
 
 def plot_differences(data: pd.DataFrame, tolerance: float, ax: Axes) -> Axes:
     """Draw largest logit differences, a row per label, in another colour where the model is another (control)."""
-    kind = data["control"].map({False: "same model", True: "one thing changed"})
-    sns.stripplot(data.assign(kind=kind), x="difference", y="label", hue="kind", jitter=False, alpha=0.7, ax=ax)
+    for (_, rows), marker, name in zip(data.groupby("control"), "oD", ("same model", "one thing changed"), strict=True):
+        ax.plot(rows["difference"], rows["label"], marker, alpha=0.7, clip_on=False, label=name)
     ax.axvline(tolerance, label=f"tolerance {tolerance:.0e}".replace("e-0", "e-"), **REFERENCE)
     ax.set_xscale("symlog", linthresh=1e-17)  # has a place for a difference of exactly zero
-    ax.set(xlim=(0, 10), xticks=[0, *10.0 ** np.arange(-15, 1, 3)], xlabel="largest difference of any logit", ylabel="")
+    ax.set(xlim=(0, 10), xticks=[0, *10.0 ** np.arange(-15, 1, 3)], xlabel="largest difference of any logit")
+    ax.invert_yaxis()
     legend_above(ax)
     return ax
 
