@@ -57,9 +57,6 @@ def ticks(axis):
     return [text.get_text() for text in axis.get_ticklabels()]
 
 
-# ---- style
-
-
 def test_the_style_ends_with_its_block_and_what_fails_is_not_saved(tmp_path):
     class Folder:
         def save(self, picture, name, alt):
@@ -101,9 +98,6 @@ def test_families_are_told_apart_by_every_eye(eye):
     seen = [np.clip(np.array(BLIND[eye]) @ rgb**2.2, 0, 1) ** (1 / 2.2) for rgb in rgbs]
     assert all(np.linalg.norm(a - b) > 0.3 for a, b in itertools.combinations(seen, 2))
     assert len({marker for _, marker in FAMILIES.values()}) == 3  # and in grey print by shape
-
-
-# ---- curves
 
 
 def test_the_interval_is_students_and_begins_with_five():
@@ -205,9 +199,6 @@ def test_comparisons_go_from_the_top_down():
     assert first[:, 0].tolist() == [10.0, 40.0] and not len(second)
 
 
-# ---- attention
-
-
 def test_attention_distances_have_a_dot_per_head_in_pixels(heads):
     ax = plots.plot_attention_distances(heads, new(), uniform=116.5, image_px=64)
     assert ax.get_ylabel() == "mean attention distance (px of 64)" and ax.get_xlabel() == "block (1 = first)"
@@ -268,9 +259,6 @@ def test_the_query_is_framed_in_every_head():
     assert np.nanmin(np.ma.filled(ax.images[0].get_array(), np.nan)) == 1  # each has its own maximum
 
 
-# ---- weights
-
-
 def test_similarities_are_tiled_in_order():
     ax = plots.plot_similarity_grid(np.arange(36.0).reshape(2, 3, 2, 3) / 36, new())
     np.testing.assert_allclose(np.ma.getdata(ax.images[0].get_array())[3:, 4:7], np.arange(24, 30).reshape(2, 3) / 36)
@@ -291,9 +279,6 @@ def test_measures_of_positions_stand_next_to_their_controls():
     assert legend(ax) == ["controls' range", "limit of the rule", "trained, 95 % interval"] and ax.get_xlim()[0] < -0.1
     ax = plots.plot_maps({"a": np.ones((2, 2)), "b": -np.ones((2, 2))}, new(), "PuOr", patch=(0, 1))
     assert ax.images[0].get_clim() == (-1, 1) and [frame.get_x() for frame in ax.patches[::2]] == [0.5, 3.5]
-
-
-# ---- pictures
 
 
 def test_tiles_keep_their_pixels_and_their_order():
@@ -354,7 +339,7 @@ def test_a_drawing_has_a_palette_and_photographs_are_a_jpeg_no_denser_than_shown
     file = Image.open(io.BytesIO(encode(drawing, 200)))
     assert (file.format, file.mode, file.size) == ("PNG", "P", drawing.size)
     np.testing.assert_allclose(np.asarray(file.convert("RGB"), int), np.asarray(drawing, int), atol=5)
-    smooth = np.random.default_rng(0).integers(0, 256, (8, 10, 3), np.uint8)
+    smooth = np.random.default_rng(0).integers(0, 256, (4, 5, 3), np.uint8)
     photograph = Image.fromarray(smooth).resize((200, 160), Image.Resampling.BICUBIC)
     file = Image.open(io.BytesIO(encode(photograph, 100)))
     assert (file.format, file.size) == ("JPEG", (100, 80))
