@@ -344,5 +344,5 @@ def test_a_drawing_has_a_palette_and_photographs_are_a_jpeg_no_denser_than_shown
     file = Image.open(io.BytesIO(encode(photograph, 100)))
     assert (file.format, file.size) == ("JPEG", (100, 80))
     assert np.abs(np.asarray(file, int) - np.asarray(photograph.resize((100, 80)), int)).mean() < 3
-    squares = Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)).resize((256, 256), 0)
+    squares = Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)).resize((500, 500), 0)
     np.testing.assert_array_equal(Image.open(io.BytesIO(encode(squares))), squares)  # a JPEG would be larger
