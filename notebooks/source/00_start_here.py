@@ -134,7 +134,10 @@ Markdown("\n".join(lines))
 # patch size in pixels, or the stride that matches it.
 
 # %%
-Markdown(plots.sizes_table(lab_sizes()))
+sizes = pd.DataFrame(lab_sizes()).set_index("model")
+sizes.insert(0, "in legends", sizes.index.map(plots.labels(sizes.index)))
+sizes["MFLOPs"] = (sizes.pop("flops") / 1e6).round(1)
+sizes
 
 # %% [markdown]
 # For images of 32 × 32 pixels and ten classes; a multiply-add counts as two FLOPs. *Width* is the

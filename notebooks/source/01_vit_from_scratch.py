@@ -37,6 +37,7 @@ SEED = 0
 import math
 
 import pandas as pd
+import seaborn as sns
 import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
@@ -113,7 +114,7 @@ with plots.figure(study, "patches", 1, 2, alt=alt, figsize=(9.2, 4.5)) as axes:
     axes[0].imshow(picture)
     axes[0].set_axis_off()
     axes[0].set_title("image")
-    plots.plot_patches(picture, patch_size=32, ax=axes[1])
+    plots.plot_grid(picture, len(picture) // 32, axes[1], numbered=True)
     axes[1].set_title("patches of 32 px, in their order")
 
 # %% [markdown]
@@ -281,15 +282,13 @@ for name, size in SIZES.items():
 # The shares of the parts in each model:
 
 # %%
-shares = [
-    {"model": name, "part": part, "parameters": count}
-    for name, size in SIZES.items()
-    for part, count in parameter_parts(*size).items()
-]
+counts = pd.DataFrame({name: parameter_parts(*size) for name, size in SIZES.items()})
 alt = "Stacked bars for ViT-B/16, L/16 and H/14: about two thirds of the parameters are in the "
 alt += "MLPs, one third is in attention, and little in everything else."
 with plots.figure(study, "parameters", alt=alt, figsize=(8, 3.4)) as ax:
-    plots.plot_parameter_shares(pd.DataFrame(shares), ax)
+    (100 * counts / counts.sum()).T.plot.barh(stacked=True, ax=ax).invert_yaxis()
+    ax.set_xlabel("share of the parameters (%)")
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
 # %% [markdown]
 # With $M = 4D$ a block has $8 D^2$ parameters in the MLP and $4 D^2$ in attention; all other parts
@@ -337,8 +336,14 @@ costs = pd.DataFrame(costs)
 alt = "Number of tokens, and FLOPs for one image, over the patch size: when it doubles, "
 alt += "both fall about four times. The paper's five published values lie on the lines."
 with plots.figure(study, "cost", 1, 2, alt=alt, figsize=(9.2, 3.8)) as axes:
-    plots.plot_cost(costs[costs["model"] == "ViT-B"], axes[0], y="tokens")
-    plots.plot_cost(costs, axes[1])
+    for ax, y in zip(axes, ("tokens", "gflops"), strict=True):
+        sns.lineplot(costs, x="patch_size", y=y, hue="model", style="model", markers=True, ax=ax)
+        ax.set(xscale="log", yscale="log", xlabel="patch size P (px)")
+        ax.set_xticks(costs["patch_size"].unique(), costs["patch_size"].unique())
+        ax.minorticks_off()
+    axes[0].set_ylabel("tokens in the sequence")
+    axes[1].set_ylabel("work for one image (GFLOP)")
+    axes[1].plot("patch_size", "paper", "x", data=costs, color=plots.MUTED, ms=11, mew=2)
 
 # %% [markdown]
 # Half the patch size means four times the tokens and a little more than four times the FLOPs: the

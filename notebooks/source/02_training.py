@@ -34,6 +34,7 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -114,8 +115,10 @@ assert all(math.isclose(schedule("cosine")(t), cosine_in_the_open(t)) for t in r
 schedules = {decay: schedule(decay) for decay in ("cosine", "linear", "constant")}
 alt = "Learning rate by step: a linear rise, then constant, linear or cosine decay."
 with plots.figure(study, "schedules", alt=alt, figsize=(6.4, 3.2)) as ax:
-    plots.plot_schedules(schedules, recipe.steps, ax)
-    ax.set_title("Warm-up, then decay")
+    for name, rate in schedules.items():
+        ax.plot([rate(step) for step in range(recipe.steps)], label=name)
+    ax.set(xlabel="training step", ylabel="learning rate", title="Warm-up, then decay")
+    ax.legend()
 
 # %% [markdown]
 # We use the cosine throughout.
@@ -259,9 +262,9 @@ assert np.allclose(starts, math.log(10), atol=1e-5)  # every run begins at the k
 alt = "Test accuracy by training images seen. Left ViT and ResNet on the digits, in this run; right "
 alt += "ViT, ResNet and hybrid on the world, committed runs, with bands for the 95 % intervals."
 with plots.figure(study, "accuracy_by_samples", 1, 2, alt=alt, figsize=(9.5, 3.8)) as (left, right):
-    plots.plot_training_curves(live, left)
+    plots.plot_accuracy(live, left, "samples")
     left.set_title(f"Digits (real scans), this run ({PRESET})")
-    plots.plot_training_curves(curves[curves["data"] == "world"], right)
+    plots.plot_accuracy(curves[curves["data"] == "world"], right, "samples")
     right.set_title(f"World (synthetic images)\n{where_from}", fontsize=10)
 
 # %% [markdown]
@@ -293,8 +296,12 @@ print(tables.about("cifar10_best"))
 alt = "Test accuracy on CIFAR-10 of small ViTs against hours of one core; where there is a masked "
 alt += "pre-training, the line begins when it is over."
 with plots.figure(study, "cifar10_best", alt=alt, figsize=(7, 3.6)) as ax:
-    plots.plot_accuracy_by_hours(tables.cifar10_curves(tables.evidence("cifar10_best")), ax)
-    ax.set_title("CIFAR-10, 10,000 test images")
+    by_hours = tables.cifar10_curves(tables.evidence("cifar10_best"))
+    by_hours["accuracy"] = 100 * by_hours["test_accuracy"]
+    sns.lineplot(by_hours, x="core_hours", y="accuracy", hue="arm", marker="o", ax=ax)
+    ax.set(xlabel="hours of one core, pre-training included", ylabel="test accuracy (%)")
+    ax.set(xlim=(0, None), title="CIFAR-10, 10,000 test images")
+by_hours.groupby("arm", sort=False)["accuracy"].last().round(1)
 
 # %% [markdown]
 # The hybrid ends ahead: with a quarter of the plain ViT's tokens, it sees more images in the same

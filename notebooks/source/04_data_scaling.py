@@ -247,8 +247,8 @@ def on_other_classes(shots):
 alt = "Accuracy of ViTs, ResNets and a hybrid against the number of training images, lines with 95 % intervals: "
 alt += "left on held-out images, with open markers for the live run, right few-shot on other classes."
 with plots.figure(page, "full", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, right):
-    plots.plot_data_scaling(runs, left).set_title("Held-out images")
-    plots.plot_data_scaling(on_other_classes(shots), right).set_title("Other classes, few-shot")
+    plots.plot_accuracy(runs, left, "n_train").set_title("Held-out images")
+    plots.plot_accuracy(on_other_classes(shots), right, "n_train").set_title("Other classes, few-shot")
     right.set(xlabel="pre-training images (number, log scale)", ylabel="10-shot accuracy (%)")
     for model, mine in yours.groupby("model"):
         colour, marker = FAMILIES[plots.family(model)]

@@ -137,8 +137,10 @@ size = {"figsize": (11, 4.4), "width_ratios": [1.7, 1]}
 with plots.figure(study, "components", 1, 2, alt=alt, **size) as axes:
     grids = {"Trained": components, "Untrained": noise}
     for ax, (title, pictures) in zip(axes, grids.items(), strict=True):
-        tiles = filters.filter_tiles(pictures).permute(0, 2, 3, 1)  # [n 3 P P] → [n P P 3]
-        plots.plot_filter_grid(tiles.numpy(), ax)
+        tiles = 255 * filters.filter_tiles(pictures).permute(0, 2, 3, 1)  # [n 3 P P] → [n P P 3]
+        rows = {str(1 + k): tiles[k : k + 7].byte().numpy() for k in range(0, len(tiles), 7)}
+        plots.plot_pictures(rows, ax)
+        ax.set_xlabel(f"Components 1–{len(tiles)}, row by row")
         ax.set_title(f"{title}, patches of {P} × {Q} pixels")
 
 # %% [markdown]
@@ -255,7 +257,7 @@ measures.assign(limit=limits).round(4)
 # compare, since 28 components are a larger share of fewer, smaller filters.
 
 # %%
-plots.show_pictures(claims.imagenet(study, "components"), under=True)
+plots.show_pictures(claims.imagenet(study, "components"))
 
 # %% [markdown]
 # ## Exercises

@@ -276,7 +276,7 @@ measures.round(4)
 # under this run's:
 
 # %%
-plots.show_pictures(claims.imagenet(study, "similarity"), under=True)
+plots.show_pictures(claims.imagenet(study, "similarity"))
 
 # %% [markdown]
 # ## Second part: another resolution (§3.2)

@@ -173,6 +173,7 @@ alt = "Mean attention distance of every head over its block's number, mode 'pape
 alt += "model and untrained controls, with the distance of uniform attention as a dashed line."
 with plots.figure(study, "attention_distance", alt=alt, figsize=(7.6, 4.8)) as ax:
     plots.plot_attention_distances(heads, ax, uniform=uniform_paper, image_px=image_px)
+    plots.legend_below([ax])
 
 # %% [markdown]
 # The untrained models lie in a narrow band near the dashed line, in every block: what the dots do
@@ -191,9 +192,10 @@ alt = "Left: attention distance in mode 'renormalized', per head and block. Righ
 alt += "attention that goes to the class token."
 with plots.figure(study, "renormalized_and_class_token", 1, 2, alt=alt, figsize=(10, 4.2)) as axes:
     options = {"column": "renormalized_px", "uniform": uniform_px, "image_px": image_px}
-    plots.plot_attention_distances(heads, axes[0], legend=False, **options)
+    plots.plot_attention_distances(heads, axes[0], **options)
     axes[0].set_ylabel(f"renormalized distance (px of {image_px})")
-    plots.plot_prefix_mass(heads, axes[1], legend=False)
+    plots.plot_by_block(heads, "prefix_mass", axes[1])
+    axes[1].set(ylabel="attention to the class token", ylim=(0, None))
     plots.legend_below(axes)
 trained = heads[heads["model"] == "trained"]
 worst = trained.loc[(trained["renormalized_px"] - trained["distance_px"]).idxmax()]
@@ -241,7 +243,7 @@ if HYBRID:
         names = plots.labels([pretrained.name, hybrid.name]).values()
         hybrid_heads = measure.head_summary(hybrid_table)
         for ax, name, dots in zip(axes, names, (heads, hybrid_heads), strict=True):
-            plots.plot_attention_distances(dots, ax, image_px=image_px, legend=False, **lines)
+            plots.plot_attention_distances(dots, ax, image_px=image_px, **lines)
             ax.set_title(name)
         axes[1].set_ylabel("")
         plots.legend_below(axes)

@@ -42,6 +42,7 @@ WORLD_WEIGHTS = "lab-world"
 # %%
 import numpy as np
 import pandas as pd
+import seaborn as sns
 import torch
 from scipy.stats import spearmanr
 from torch.utils.flop_counter import FlopCounterMode
@@ -264,7 +265,11 @@ alt = "Left: share of rollout mass on the object over the object's area, one dot
 alt += "and untrained. Right: mean mass minus area of the trained model, of untrained ones and with "
 alt += "another image's mask, and the paired differences, with intervals."
 with plots.figure(study, "mass_on_object", 1, 2, alt=alt, figsize=(10, 4.2)) as axes:
-    plots.plot_mass_against_area(shown, axes[0])
+    colours = {"trained": "C0", "untrained": plots.MUTED}
+    sns.scatterplot(shown, x="area", y="mass", hue="model", style="model", palette=colours, ax=axes[0])
+    axes[0].axline((0, 0), slope=1, color=plots.MUTED, linestyle="--", label="mass = area")
+    axes[0].set(xlabel="share of the image that is object", ylabel="share of rollout mass on it")
+    axes[0].legend()
     points = 100 * means.set_index("what")[["mean", "low", "high"]]
     plots.plot_comparisons(points, "mass − area (percentage points)", axes[1])
 
@@ -297,7 +302,7 @@ widgets.occlusion(of_world, world.images[0], world.classes)
 # The same notebook, run once with the weights of a ViT-Ti/16: its photographs under this run's.
 
 # %%
-plots.show_pictures(claims.imagenet(study, "photographs"), under=True)
+plots.show_pictures(claims.imagenet(study, "photographs"))
 
 # %% [markdown]
 # ## How others get this wrong
@@ -339,8 +344,11 @@ for name, each in fusions.items():
 # %%
 alt = "Rollout of one image with the maximum over heads and 90 % discarded: the right map, the one "
 alt += "with rows normalised without keepdim, and their difference."
-with plots.figure(study, "mistakes", 1, 3, alt=alt, figsize=(9.4, 3.2)) as axes:
-    plots.plot_maps_compared(*worst, axes)
+right, wrong = (each / each.max() for each in worst)
+place = divmod(int(np.abs(wrong - right).argmax()), right.shape[1])
+with plots.figure(study, "mistakes", alt=alt, figsize=(9.4, 3.2)) as ax:
+    three = {"right": right, "wrong": wrong, "difference": wrong - right}
+    plots.plot_maps(three, ax, "RdBu_r", place)
 
 # %% [markdown]
 # Without the right map next to it the wrong one cannot be recognized. A test with the mean over heads

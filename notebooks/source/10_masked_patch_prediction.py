@@ -36,6 +36,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 import torch
 from torch.nn import functional as F
 
@@ -102,7 +103,7 @@ alt += "mean colour, one of 512."
 with plots.figure(study, "hidden", 1, 3, alt=alt, figsize=(9.5, 4.15)) as axes:
     plots.plot_grid(pixels(crop[0]), side // cell, axes[0]).set_title("photograph")
     shown = pixels(corrupted(crop, plan)[0])
-    plots.plot_corruption(shown, plan[0].numpy(), axes[1], legend=True).set_title("corrupted")
+    plots.plot_corruption(shown, plan[0].numpy(), axes[1]).set_title("corrupted")
     plots.plot_grid(pixels(in_colours[0]), side // cell, axes[2]).set_title("512 colours")
 
 # %% [markdown]
@@ -275,7 +276,10 @@ alt = "Left: attention distance of every head over the images seen, by block. Ri
 alt += "held-out crops, with the losses that are known without a model."
 with plots.figure(study, "onset", 1, 2, alt=alt, figsize=(11, 3.7)) as (left, right):
     plots.plot_heads(its_heads, left, **scale)
-    plots.plot_by_samples(rows, right, y="loss", by="target", known=known)
+    plots.plot_by_samples(rows, right, y="loss", by="target")
+    for line, (name, value) in enumerate(known.items()):
+        right.axhline(value, color=plots.MUTED, linestyle=("--", ":")[line], label=name)
+    right.legend(fontsize=9)
 
 # %% [markdown]
 # This run, and the committed runs of a wider model on larger crops of the same photographs:
@@ -342,10 +346,12 @@ print(where_from)
 
 # %%
 shown = pd.concat([finals[finals["arm"] == arm] for arm in order])
-shown = shown.assign(arm=shown["arm"].map(names))
+shown = shown.assign(arm=shown["arm"].map(names), accuracy=100 * shown["test_accuracy"])
 alt = "Test accuracy after fine-tuning of every variant: a dot for each seed, a line for the mean."
 with plots.figure(study, "arms", alt=alt, figsize=(7, 3.4)) as ax:
-    plots.plot_arms(shown, ax).set_title("Fine-tuned on imagenette, 64 px")
+    sns.stripplot(shown, x="accuracy", y="arm", jitter=False, alpha=0.5, ax=ax)
+    sns.pointplot(shown, x="accuracy", y="arm", errorbar=None, linestyle="none", marker="|", ax=ax)
+    ax.set(xlabel="test accuracy after fine-tuning (%)", ylabel="", title="Fine-tuned on imagenette, 64 px")
 
 # %% [markdown]
 # In numbers, with the differences paired by seed:

@@ -285,7 +285,9 @@ alt = "Test accuracy by learning rate with intervals, a line for the class token
 alt += "GAP, a panel for each length of training; the rate chosen on validation images is ringed."
 shape = {"figsize": (5 * n_lengths + 1, 4), "sharey": True, "squeeze": False}
 with plots.figure(study, "heads", 1, n_lengths, alt=alt, **shape) as axes:
-    plots.plot_heads_by_length(by_rate, axes[0])
+    for ax, (steps, rows) in zip(axes[0], by_rate.groupby("steps"), strict=True):
+        plots.plot_rates(rows, ax).set_title(f"{steps:,} steps")
+        ax.label_outer()
 print(where)
 
 # %% [markdown]

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from vitlab.plots.curves import plot_curves
 from vitlab.plots.pictures import tile
-from vitlab.plots.style import COLOURS, LOOKS, MUTED, accuracy_axis, bare, legend_above, paper_line
+from vitlab.plots.style import COLOURS, LOOKS, MUTED, REFERENCE, accuracy_axis, bare
 
 MODELS = {  # model → colour, marker, offset from the block's number, order of drawing
     "trained": (COLOURS["blue"], "o", -0.12, 3),
@@ -31,59 +31,39 @@ def plot_attention_distances(
     *,
     column: str = "distance_px",
     image_px: int,
-    uniform: float | None = None,
+    uniform: float,
     local: float | None = None,
-    legend: bool = True,
 ) -> Axes:
     """Draw a dot per head, its mean attention distance in pixels (of `image_px`), over its block (Fig. 7 right).
 
     A row for each `model` ("trained", "untrained"), `block` and `head`; `low` and `high` are intervals of the trained
     dots of "distance_px". Lines: the distance of `uniform` attention, and that below which a head is called `local`.
-    The axis begins at 0, unless all distances lie in the upper half; axes that share it show what all of them need.
     """
-    shown = [*data[column], *(line for line in (uniform, local) if line is not None)]
-    if uniform is not None:
-        paper_line(ax, uniform, "uniform attention")
+    shown = [*data[column], uniform]
+    ax.axhline(uniform, label="uniform attention", **REFERENCE)
     if local is not None:
         ax.axhline(local, color=COLOURS["green"], linestyle=":", linewidth=1.6, label="local: below this", zorder=1)
     trained, (colour, _, offset, _) = data[data["model"] == "trained"], MODELS["trained"]
     if column == "distance_px" and "low" in data:
         shown += [*trained["low"], *trained["high"]]
         ax.vlines(_places(trained), trained["low"], trained["high"], colour, linewidth=1, alpha=0.6)
-    _dots(data, column, ax)
+    plot_by_block(data, column, ax)
     means = trained.groupby("block")[column].mean()
     ax.plot(means.index + offset, means, color=colour, linewidth=1.2, alpha=0.5, label="mean of the trained heads")
     ax.set_ylabel(f"mean attention distance (px of {image_px})")
-    low, high = min(shown), max(shown)
-    bottom = 0.0 if low < high / 2 else max(0.0, low - 0.2 * (high - low) - 0.01 * high)
-    top = high + 0.08 * (high - bottom)
-    others = [o.get_ylim() for o in ax.get_shared_y_axes().get_siblings(ax) if o is not ax and o.has_data()]
-    ax.set_ylim(min([bottom, *(other[0] for other in others)]), max([top, *(other[1] for other in others)]))
-    if legend:
-        legend_above(ax)
+    ax.set_ylim(0, max(1.08 * max(shown), ax.get_ylim()[1]))  # axes that share it show what both need
     return ax
 
 
-def plot_prefix_mass(data: pd.DataFrame, ax: Axes, *, legend: bool = True) -> Axes:
-    """Draw the patches' attention to prefix tokens, `prefix_mass` 0…1, for each `model`, `block` and `head`."""
-    _dots(data, "prefix_mass", ax)
-    ax.set(ylabel="attention to the class token")
-    ax.set_ylim(bottom=0)
-    if legend:
-        legend_above(ax)
-    return ax
-
-
-def _dots(data: pd.DataFrame, column: str, ax: Axes) -> None:
+def plot_by_block(data: pd.DataFrame, column: str, ax: Axes) -> Axes:
+    """Draw a dot per head, its `column`, over its block's number: a row for each `model`, `block` and `head`."""
     for model, group in data.groupby("model", sort=False):
         colour, marker, _, order = MODELS[model]
         look = {"color": colour, "marker": marker, "linewidth": 1, "s": 26, "zorder": order}
         ax.scatter(_places(group), group[column], label=f"{model} head", **look)
     ax.set_xlabel("block (1 = first)")
-    if data["block"].max() <= 12:
-        ax.set_xticks(range(1, data["block"].max() + 1))
-    else:
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    return ax
 
 
 def _places(group: pd.DataFrame) -> pd.Series:
@@ -101,13 +81,13 @@ def plot_heads(
     With several values of samples it is a line over the images seen, where `at` marks a moment. Lines show `uniform`
     attention's distance and the `limit` below which a head is local (px).
     """
-    paper_line(ax, uniform, "uniform attention")
+    ax.axhline(uniform, label="uniform attention", **REFERENCE)
     ax.axhline(limit, color=MUTED, linestyle=":", linewidth=1.2, label="limit of local heads")
     ax.set(ylabel=f"attention distance (px of {image_px})", ylim=(0, 1.25 * uniform))
     blocks = list(zip(heads.groupby("block"), cycle(LOOKS)))
     if "samples" not in heads or heads["samples"].nunique() == 1:
         for (block, rows), (colour, marker) in blocks:
-            spread = np.linspace(-0.12, 0.12, len(rows)) if len(rows) > 1 else 0.0
+            spread = np.linspace(-0.12, 0.12, len(rows))
             ax.scatter(block + spread, rows["distance_px"], s=26, color=colour, marker=marker, zorder=3)
         ax.set(xlabel="block (1 = first)", xlim=(0.5, heads["block"].max() + 0.5))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -123,15 +103,8 @@ def plot_heads(
     return ax
 
 
-def plot_by_samples(
-    table: pd.DataFrame, ax: Axes, y: str = "local", by: str = "objective", known: dict[str, float] | None = None
-) -> Axes:
-    """Draw the share of "local" heads (0…1), or held-out "loss", by images seen (samples), a line for each `by` (§4.6).
-
-    `known` values are drawn in grey.
-    """
-    for (name, value), line in zip((known or {}).items(), cycle(("--", ":", "-."))):
-        ax.axhline(value, color=MUTED, linestyle=line, linewidth=1.2, label=name, zorder=1)
+def plot_by_samples(table: pd.DataFrame, ax: Axes, y: str = "local", by: str = "objective") -> Axes:
+    """Draw the share of "local" heads (0…1), or held-out "loss", by images seen (samples), for each `by` (§4.6)."""
     looks = dict(zip(table[by].unique(), cycle(LOOKS))) | OBJECTIVES
     rows = table.assign(thousands=table["samples"] / 1000)
     plot_curves(rows, ax, x="thousands", y=y, hue=by, looks=looks, bounds=(0, np.inf))
@@ -145,19 +118,11 @@ def plot_by_samples(
     return ax
 
 
-def mark_patch(ax: Axes, patch: Patch, size=(1.0, 1.0), origin=(-0.5, -0.5)) -> None:
-    """Frame a patch, `size` wide and high, in white and red; the image begins at `origin`."""
-    corner = (origin[0] + patch[1] * size[0], origin[1] + patch[0] * size[1])
+def mark_patch(ax: Axes, patch: Patch, size=(1.0, 1.0)) -> None:
+    """Frame a patch, `size` pixels wide and high, in white and red."""
+    corner = (patch[1] * size[0] - 0.5, patch[0] * size[1] - 0.5)
     for colour, width in (("white", 3.6), (COLOURS["vermilion"], 1.8)):
         ax.add_patch(Rectangle(corner, *size, fill=False, color=colour, linewidth=width, clip_on=False, zorder=4))
-
-
-def plot_query(image: Picture, query: Patch, grid: Patch, ax: Axes) -> Axes:
-    """Draw the image with one patch of its `grid` framed: that from where attention is shown."""
-    ax.imshow(image)
-    mark_patch(ax, query, (image.shape[1] / grid[1], image.shape[0] / grid[0]))
-    ax.set_axis_off()
-    return ax
 
 
 def plot_head_maps(
@@ -168,35 +133,23 @@ def plot_head_maps(
     blocks: Sequence[int] = (),
     aspect: float = 1.0,
 ) -> Axes:
-    """Draw the attention from `query`, which is framed, in every head: blocks across, heads down (Fig. 6).
+    """Draw the attention from `query`, which is framed, in every head: `blocks` across, heads down (Fig. 6).
 
     Every map has its own maximum; colours follow the square root of attention, without a query attention itself.
-    `blocks` are numbers, from 1, for ticks; `aspect` is a patch's height over width.
     """
     n_heads, n_blocks, rows, cols = maps.shape
     gap = max(1, min(rows, cols) // 8)
     shares = maps / maps.max(axis=(2, 3), keepdims=True).clip(1e-12)
     colours = shares if query is None else np.sqrt(shares)
     ax.imshow(tile(colours, gap, np.nan), vmin=0, vmax=1, cmap="viridis", aspect=aspect)
+    bare(ax)
     if query is not None:
         for head, block in np.ndindex(n_heads, n_blocks):
             corner = (block * (cols + gap) + query[1] - 0.5, head * (rows + gap) + query[0] - 0.5)
             ax.add_patch(Rectangle(corner, 1, 1, fill=False, color=COLOURS["vermilion"], linewidth=1))
-    bare(ax)
-    if blocks:
-        ax.set_xticks([i * (cols + gap) + (cols - 1) / 2 for i in range(n_blocks)], [str(block) for block in blocks])
-        ax.set_yticks([i * (rows + gap) + (rows - 1) / 2 for i in range(n_heads)], [str(i + 1) for i in range(n_heads)])
+        ax.set_xticks((cols + gap) * np.arange(n_blocks) + (cols - 1) / 2, blocks)
+        ax.set_yticks((rows + gap) * np.arange(n_heads) + (rows - 1) / 2, range(1, n_heads + 1))
         ax.set(xlabel="block", ylabel="head")
-    return ax
-
-
-def plot_overlay(
-    image: Picture, weight: Float[np.ndarray, "height width"] | None, ax: Axes, floor: float = 0.0
-) -> Axes:
-    """Draw the image multiplied by a weight 0…1 per pixel; what is not attended to is dark, at `floor` (Fig. 6)."""
-    lit = image if weight is None else image * (floor + (1 - floor) * weight[..., None])
-    ax.imshow(np.clip(lit, 0, 1), interpolation="bicubic")
-    ax.set_axis_off()
     return ax
 
 
@@ -207,46 +160,17 @@ def plot_overlays(
     masks: Bool[np.ndarray, "B height width"] | None = None,
     floor: float = 0.0,
 ) -> np.ndarray:
-    """Draw images and below each one overlay per map, in `axes` [1 + maps, B] (Fig. 14).
+    """Draw images and, below, each multiplied by each map, 0…1 per pixel, in `axes` [1 + maps, B] (Fig. 6, 14).
 
-    `masks` outline the objects, where the light should fall; `floor` is as in `plot_overlay`.
+    What is not attended to is dark, at `floor`; `masks` outline the objects, where the light should fall.
     """
     for row, (label, weights) in enumerate({"input": None, **maps}.items()):
         for column, image in enumerate(images):
-            ax = plot_overlay(image, None if weights is None else weights[column], axes[row, column], floor)
+            ax, lit = axes[row, column], 1.0 if weights is None else floor + (1 - floor) * weights[column][..., None]
+            ax.imshow(np.clip(image * lit, 0, 1), interpolation="bicubic")
+            ax.set_axis_off()
             if masks is not None and masks[column].any() and not masks[column].all():
                 ax.contour(masks[column], levels=[0.5], colors="white", linewidths=1.5 if row == 0 else 0.8)
         first = axes[row, 0]
         first.text(-0.06, 0.5, label, transform=first.transAxes, rotation=90, ha="right", va="center")
     return axes
-
-
-def plot_maps_compared(
-    right: Float[np.ndarray, "rows cols"], wrong: Float[np.ndarray, "rows cols"], axes: np.ndarray
-) -> np.ndarray:
-    """Draw two maps over patches, each over its maximum, and their difference; where it is largest is framed."""
-    right, wrong = right / right.max(), wrong / wrong.max()
-    difference = np.abs(wrong - right)
-    largest, place = max(float(difference.max()), 1e-6), divmod(int(difference.argmax()), difference.shape[1])
-    axes[0].imshow(right, vmin=0, vmax=1)
-    axes[1].imshow(wrong, vmin=0, vmax=1)
-    axes[2].imshow(wrong - right, cmap="RdBu_r", vmin=-largest, vmax=largest)
-    for ax, title in zip(axes, ("right", "wrong", f"difference ±{largest:.2f}"), strict=True):
-        mark_patch(ax, place)
-        ax.set_title(title)
-        ax.set_axis_off()
-    return axes
-
-
-def plot_mass_against_area(data: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw a map's `mass` on the object by the object's `area` (0…1); on the line are maps that know nothing of it."""
-    right, top = 1.05 * data["area"].max(), 1.05 * max(data["mass"].max(), data["area"].max())
-    ax.plot([0, right], [0, right], color=MUTED, linestyle="--", linewidth=1.2, label="mass = area")
-    for model, group in list(data.groupby("model", sort=False))[::-1]:
-        colour, marker, _, order = MODELS[model]
-        look = {"color": colour, "marker": marker, "linewidth": 0.8, "alpha": 0.6, "s": 14, "zorder": order}
-        ax.scatter(group["area"], group["mass"], label=model, **look)
-    ax.set(xlabel="share of the image that is object", ylabel="share of rollout mass on it", xlim=(0, right))
-    ax.set_ylim(0, top)
-    legend_above(ax)
-    return ax

@@ -14,10 +14,10 @@ import pandas as pd
 import scipy.special
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
-from vitlab.plots.style import COLOURS, FAMILIES, LOOKS, MUTED, accuracy_axis, family, labels, paper_line
+from vitlab.plots.style import COLOURS, FAMILIES, LOOKS, MUTED, REFERENCE, accuracy_axis, family, labels
 
 FEWEST = 5  # seeds that have an interval; fewer are drawn as dots
 RING = {"marker": "o", "markersize": 12, "fillstyle": "none", "linestyle": "none"}  # around what was chosen
@@ -69,7 +69,7 @@ def plot_curves(
         line.set_label(named[group])
     count = data.groupby([hue, x])[y].transform("count")
     few = data[(count > 1) & (count < FEWEST)]
-    if options["errorbar"] is not None and len(few):
+    if len(few):
         ax.scatter(few[x], few[y], s=9, c=[looks[group][0] for group in few[hue]], alpha=0.6, zorder=3, linewidth=0)
     return ax
 
@@ -131,40 +131,14 @@ def name_ends(ax: Axes) -> None:
                     va="center", fontsize=9)  # fmt: skip
 
 
-def plot_training_curves(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw accuracy while training (Table 3): columns model, seed, samples, test_accuracy."""
-    plot_curves(table.assign(samples=table["samples"] / 1000), ax, x="samples", y="test_accuracy", bounds=(0, 1))
-    ax.set(xlabel="training images seen (thousands)", xlim=(0, None))
-    accuracy_axis(ax)
-    name_ends(ax)
-    return ax
-
-
-def plot_accuracy_by_hours(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw a line for each arm and seed, named by arm and last accuracy; columns also core_hours, test_accuracy."""
-    looks = dict(zip(table["arm"].unique(), cycle(LOOKS)))
-    for (arm, _), rows in table.groupby(["arm", "seed"], sort=False):
-        name, (colour, marker) = f"{arm}: {100 * rows['test_accuracy'].iloc[-1]:.1f} %", looks[arm]
-        ax.plot(rows["core_hours"], rows["test_accuracy"], marker=marker, markersize=4, color=colour, label=name)
-    ax.set(xlabel="hours of one core, pre-training included", xlim=(0, None))
-    accuracy_axis(ax)
-    name_ends(ax)
-    return ax
-
-
-def plot_schedules(schedules: Mapping[str, Callable[[int], float]], n_steps: int, ax: Axes) -> Axes:
-    """Draw the learning rate at every step 0 … n_steps−1, a line for each schedule by name."""
-    for (name, rate), line in zip(schedules.items(), cycle(("-", "--", ":", "-."))):
-        ax.plot(range(n_steps), [rate(step) for step in range(n_steps)], line, label=name)
-    ax.set(xlabel="training step", ylabel="learning rate", xlim=(0, n_steps), ylim=(0, None))
-    ax.legend()
-    return ax
-
-
-def plot_data_scaling(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw accuracy by number of training images (Fig. 3, 4): columns model, n_train, seed, test_accuracy."""
-    plot_curves(table, ax, x="n_train", y="test_accuracy", bounds=(0, 1))
-    size_axis(ax, table["n_train"])
+def plot_accuracy(table: pd.DataFrame, ax: Axes, x: str) -> Axes:
+    """Draw test_accuracy of each model by `x`: samples seen while training, or n_train, training images (Fig. 3, 4)."""
+    unit = 1000 if x == "samples" else 1
+    plot_curves(table.assign(**{x: table[x] / unit}), ax, x=x, y="test_accuracy", bounds=(0, 1))
+    if x == "samples":
+        ax.set(xlabel="training images seen (thousands)", xlim=(0, None))
+    else:
+        size_axis(ax, table[x])
     accuracy_axis(ax)
     name_ends(ax)
     return ax
@@ -172,7 +146,7 @@ def plot_data_scaling(table: pd.DataFrame, ax: Axes) -> Axes:
 
 def plot_who_wins(table: pd.DataFrame, ax: Axes, by: str) -> Axes:
     """Draw ViT − ResNet (column difference, 0…1) in points by n_train, a named line for each value of column `by`."""
-    paper_line(ax, 0)
+    ax.axhline(0, **REFERENCE)
     plot_curves(table.assign(points=100 * table["difference"]), ax, x="n_train", y="points", hue=by)
     size_axis(ax, table["n_train"])
     ax.set_ylabel("ViT − ResNet (percentage points)")
@@ -203,10 +177,7 @@ def plot_compute_scaling(
             drawn = np.array([[at(flops) for flops in x] for at, _ in fits])
             ax.plot(x, drawn.mean(axis=0), color=colour, linewidth=1.5)
             ax.fill_between(x, drawn.min(axis=0), drawn.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-    wide = table["flops"].max() > 50 * table["flops"].min()  # so many decades that their labels alone have room
-    words = LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(3, 3))
-    log_axis(ax, "x", (1.0,) if wide else (1.0, 2.0, 5.0), words)
-    ax.set_xlabel("training compute (FLOPs, log scale)")
+    ax.set(xscale="log", xlabel="training compute (FLOPs, log scale)")
     accuracy_axis(ax, "accuracy (%)")
     ax.legend(loc="best", fontsize=9)
     return ax
@@ -214,13 +185,12 @@ def plot_compute_scaling(
 
 def plot_speeds(table: pd.DataFrame, ax: Axes, y: str = "images_per_second") -> Axes:
     """Draw medians of rounds by image_size (px), a band from slowest to fastest (Fig. 12), or of `y` largest_batch."""
-    speed = y == "images_per_second"
-    ax.set_ylabel("inference (images per second, log scale)" if speed else "largest batch (images, log scale)")
+    names = {"images_per_second": "inference (images per second, log scale)", "largest_batch": "largest batch (images)"}
+    ax.set_ylabel(names[y])
     if table.empty:
         ax.text(0.5, 0.5, "not measured on this system", ha="center", color=MUTED, transform=ax.transAxes)
         return ax
     plot_curves(table, ax, x="image_size", y=y, estimator="median", errorbar=("pi", 100))
-    ax.collections[-1].set_visible(speed or table.groupby(["model", "image_size"]).size().max() > 1)
     log_ticks(ax, table["image_size"])
     log_axis(ax, "y")
     ax.set_xlabel("input size (pixels a side, log scale)")
@@ -233,8 +203,7 @@ def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes, patch_si
     named = labels(means["model"])
     for (_, model), rows in runs.sort_values("image_size").groupby(["seed", "model"]):
         colour, marker = FAMILIES[family(model)]
-        look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 0.8, "alpha": 0.6}
-        ax.plot(rows["image_size"], rows["test_accuracy"], **look)
+        ax.plot(rows["image_size"], rows["test_accuracy"], color=colour, marker=marker, ms=4, lw=0.8, alpha=0.6)
     for i, (model, rows) in enumerate(means.groupby("model", sort=False), 1):
         right = rows["image_size"] + 0.025 * i * runs["image_size"].max()
         plot_points(ax, right, rows, FAMILIES[family(model)], named[model], markersize=7)
@@ -275,23 +244,21 @@ def plot_cases(means: pd.DataFrame, ax: Axes, x: str = "case", hue: str = "optim
     return ax
 
 
-def plot_heads_by_length(means: pd.DataFrame, panels: np.ndarray) -> None:
-    """Draw accuracy by learning_rate, a line for each arm, a panel for each steps, the `chosen` ringed (Fig. 9)."""
-    for ax, (steps, of_length) in zip(panels, means.groupby("steps"), strict=True):
-        middle = (of_length["arm"].nunique() - 1) / 2
-        for i, ((arm, rows), look) in enumerate(zip(of_length.groupby("arm", sort=False), cycle(LOOKS))):
-            rows = rows.sort_values("learning_rate")
-            x = rows["learning_rate"] * 1.03 ** (i - middle)  # so that no interval hides another
-            plot_points(ax, x, rows, look, arm, linestyle="-")
-            best = rows["chosen"].to_numpy(dtype=bool)
-            ax.plot(x[best], rows["mean"][best], color=look[0], **RING)
-        ax.plot([], [], color=MUTED, label="chosen on validation images", **RING)
-        log_ticks(ax, of_length["learning_rate"])
-        ax.set(xlabel="learning rate (log scale)", title=f"{steps:,} steps")
-        accuracy_axis(ax, cut=True)
-        ax.legend(loc="best")
-    for ax in panels[1:]:
-        ax.set_ylabel("")
+def plot_rates(means: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw means by learning_rate, a line for each arm, a ring around the `chosen` (Fig. 9)."""
+    middle = (means["arm"].nunique() - 1) / 2
+    for i, ((arm, rows), look) in enumerate(zip(means.groupby("arm", sort=False), cycle(LOOKS))):
+        rows = rows.sort_values("learning_rate")
+        x = rows["learning_rate"] * 1.03 ** (i - middle)  # so that no interval hides another
+        plot_points(ax, x, rows, look, arm, linestyle="-")
+        best = rows["chosen"].to_numpy(dtype=bool)
+        ax.plot(x[best], rows["mean"][best], color=look[0], **RING)
+    ax.plot([], [], color=MUTED, label="chosen on validation images", **RING)
+    log_ticks(ax, means["learning_rate"])
+    ax.set_xlabel("learning rate (log scale)")
+    accuracy_axis(ax, cut=True)
+    ax.legend(loc="best")
+    return ax
 
 
 def plot_shapes(means: pd.DataFrame, ax: Axes, base: str | None = "base", by: str = "dimension") -> Axes:
@@ -315,26 +282,11 @@ def plot_shapes(means: pd.DataFrame, ax: Axes, base: str | None = "base", by: st
 def plot_comparisons(data: pd.DataFrame, xlabel: str, ax: Axes, colour: str = "blue") -> Axes:
     """Draw differences from zero (mean, low, high, in points), from the top down by index; "grey" is the paper's."""
     drawn, places = COLOURS.get(colour, MUTED), np.arange(len(data))
-    paper_line(ax, 0, vertical=True)
+    ax.axvline(0, **REFERENCE)
     errors = np.abs(data[["low", "high"]].to_numpy(dtype=float).T - data["mean"].to_numpy())
-    has = np.isfinite(errors).all(axis=0)
-    ax.errorbar(data["mean"][has], places[has], xerr=errors[:, has], color=drawn, linestyle="none", capsize=4)
-    ax.plot(data["mean"], places, linestyle="none", marker="D" if drawn == MUTED else "o", color=drawn)
+    marker = "D" if drawn == MUTED else "o"
+    ax.errorbar(data["mean"], places, xerr=errors, color=drawn, linestyle="none", marker=marker, capsize=4)
     ax.set_yticks(places, list(data.index))
     ax.set(ylim=(max(len(data), 1) - 0.5, -0.5), xlabel=xlabel)
-    ax.grid(axis="y", visible=False)
-    return ax
-
-
-def plot_arms(finals: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw a dot for each seed's test_accuracy, a bar at the mean, each arm's under the other's (App. B.1.2)."""
-    arms = list(finals["arm"].unique())
-    for place, (arm, rows) in enumerate(finals.groupby("arm", sort=False)):
-        values = 100 * rows["test_accuracy"]
-        colour = COLOURS["blue" if arm.startswith("masked") else "vermilion" if arm != "scratch" else "black"]
-        ax.scatter(values, np.full(len(values), place), s=20, color=colour, alpha=0.5)
-        ax.plot([values.mean()] * 2, [place - 0.28, place + 0.28], color=colour, linewidth=2.5)
-    ax.set_yticks(range(len(arms)), arms)
-    ax.set(xlabel="test accuracy after fine-tuning (%)", ylim=(len(arms) - 0.5, -0.5))
     ax.grid(axis="y", visible=False)
     return ax

@@ -31,6 +31,7 @@ COLOURS = {
     "black": "#000000",
 }
 MUTED = "#7F7F7F"  # the paper's values, references, controls
+REFERENCE = {"color": MUTED, "linestyle": "--", "linewidth": 1.2, "zorder": 1}  # a line to compare with
 # Of what is no family of models: colour and marker.
 LOOKS = tuple(zip(COLOURS.values(), ("o", "s", "^", "D", "v", "P", "X"), strict=True))
 FAMILIES = {"ViT": (COLOURS["blue"], "o"), "ResNet": (COLOURS["vermilion"], "s"), "hybrid": (COLOURS["black"], "^")}
@@ -48,10 +49,8 @@ _SETTINGS = {
     "grid.linewidth": 0.8,
     "font.size": 11,
     "axes.titlesize": 12,
-    "axes.labelsize": 11,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
-    "image.cmap": "viridis",
     "image.interpolation": "nearest",
 }
 
@@ -119,20 +118,6 @@ def labels(models: Iterable[str]) -> dict[str, str]:
     return made
 
 
-def sizes_table(sizes: Sequence[Any]) -> str:
-    """Write models' sizes (`zoo.size_of`) with their names in legends, as Markdown; of ResNets first and last width."""
-    lines = ["| name | in legends | width | depth | heads | parameters | FLOPs |", "|---|---|--:|--:|--:|--:|--:|"]
-    names = labels(size["model"] for size in sizes)
-    for size in sizes:
-        widths, model = size["resnet_widths"], size["model"]
-        resnet = f"{widths[0]}–{widths[-1]}" if widths else ""
-        width = ", then ".join(filter(None, [resnet, f"{size['dim'] or ''}"]))
-        depth = " + ".join(str(blocks) for blocks in (size["resnet_depth"], size["depth"]) if blocks)
-        counts = f"{size['n_heads'] or '–'} | {size['parameters']:,} | {size['flops'] / 1e6:.1f} M"
-        lines.append(f"| `{model}` | {names[model]} | {width} | {depth} | {counts} |")
-    return "\n".join(lines)
-
-
 def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = False) -> None:
     """Write the y axis of an accuracy (0…1) in per cent; `cut` ends it at 0 and 100 %, where intervals may not."""
     if cut:
@@ -140,12 +125,6 @@ def accuracy_axis(ax: Axes, label: str = "test accuracy (%)", *, cut: bool = Fal
         ax.set_ylim(max(low, 0.0), min(high, 1.03), auto=None)  # a panel that shares the axis may still widen it
     ax.set_ylabel(label)
     ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.6g}")
-
-
-def paper_line(ax: Axes, value: float, label: str = "", *, vertical: bool = False) -> None:
-    """Draw the paper's value, or another reference, as a dashed grey line, in data coordinates."""
-    draw = ax.axvline if vertical else ax.axhline
-    draw(value, color=MUTED, linestyle="--", linewidth=1.2, label=label or None, zorder=1)
 
 
 def bare(ax: Axes) -> None:

@@ -1,4 +1,4 @@
-"""What weights look like: embedding filters and position embeddings (§4.5, App. D.4, Fig. 7 left and centre, 10)."""
+"""What weights look like: embedding filters' components and position embeddings (§4.5, App. D.4, Fig. 7 centre, 10)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from vitlab.plots.attention import OBJECTIVES, mark_patch
+from vitlab.plots.curves import plot_comparisons
 from vitlab.plots.pictures import tile
 from vitlab.plots.style import COLOURS, MUTED, bare, legend_above
-
-
-def plot_filter_grid(tiles: Float[np.ndarray, "n P Q channels"], ax: Axes) -> Axes:
-    """Draw colour tiles (0…1) in rows of seven, as Fig. 7 left has 28; each row begins with its first's number."""
-    count, height, width = tiles.shape[:3]
-    rows, gap = -(-count // 7), max(1, height // 12)
-    padded = np.ones((rows * 7, height, width, 3))
-    padded[:count] = tiles
-    ax.imshow(tile(padded.reshape(rows, 7, height, width, 3), gap, 1.0), vmin=0, vmax=1)
-    bare(ax)
-    middles = [row * (height + gap) + (height - 1) / 2 for row in range(rows)]
-    ax.set_yticks(middles, [str(1 + row * 7) for row in range(rows)])
-    ax.set_xlabel(f"Components 1–{count}, row by row")
-    return ax
 
 
 def plot_components(table: pd.DataFrame, column: str, ax: Axes, white_noise: float | None = None) -> Axes:
@@ -34,9 +21,12 @@ def plot_components(table: pd.DataFrame, column: str, ax: Axes, white_noise: flo
 
     `column`, 0…1, is "explained", the variance, drawn cumulatively, or "low_frequency", the share of energy there.
     """
-    cumulative = column == "explained"
     values = 100 * table.pivot(index="component", columns=["model", "replicate"], values=column)
-    values = values.cumsum() if cumulative else values
+    if column == "explained":
+        values = values.cumsum()
+        ax.set(xlabel="Principal component (up to this one)", ylabel="Variance explained,\ncumulative (%)")
+    else:
+        ax.set(xlabel="Principal component", ylabel="Energy up to\n¼ cycle/pixel (%)", ylim=(0, 102))
     control = values["untrained"]
     ax.fill_between(values.index, control.min(axis=1), control.max(axis=1), label="untrained, range and mean",
                     color=MUTED, alpha=0.35, linewidth=0)  # fmt: skip
@@ -44,10 +34,6 @@ def plot_components(table: pd.DataFrame, column: str, ax: Axes, white_noise: flo
     ax.plot(values.index, values["trained"][0], color=COLOURS["blue"], marker="o", markersize=4, label="trained")
     if white_noise is not None:
         ax.axhline(100 * white_noise, color=COLOURS["black"], linestyle=":", linewidth=1.2, label="white noise")
-    ax.set_xlabel("Principal component" + (" (up to this one)" if cumulative else ""))
-    ax.set_ylabel("Variance explained,\ncumulative (%)" if cumulative else "Energy up to\n¼ cycle/pixel (%)")
-    if not cumulative:
-        ax.set_ylim(0, 102)
     legend_above(ax, ncols=2)
     return ax
 
@@ -91,21 +77,12 @@ def plot_similarity_curves(table: pd.DataFrame, ax: Axes) -> Axes:
 
 def plot_measures(measures: pd.DataFrame, ax: Axes) -> Axes:
     """Draw each measure's value, low and high, next to control_low to control_high and the `limit` it has to pass."""
-    heights = np.arange(len(measures))[::-1]
-    span = measures["control_high"] - measures["control_low"]
-    ax.barh(heights, span, 0.5, measures["control_low"], color=MUTED, alpha=0.35, label="controls' range")
-    ax.vlines(measures["limit"], heights - 0.35, heights + 0.35, color=COLOURS["black"], linestyle="--", linewidth=1.4,
-              label="limit of the rule")  # fmt: skip
-    error = np.abs(measures[["low", "high"]].to_numpy().T - measures["value"].to_numpy())
-    ax.errorbar(measures["value"].to_numpy(), heights, xerr=error, fmt="o", color=COLOURS["blue"], capsize=4,
-                label="trained, 95 % interval")  # fmt: skip
-    ax.axvline(0, color=COLOURS["black"], linewidth=0.8, zorder=1)
-    ax.set_yticks(heights, list(measures.index))
-    ax.set_ylim(-0.6, len(measures) - 0.4)
-    ends = measures[["low", "high", "control_low", "control_high", "limit"]]
-    low, high = min(0.0, ends.min(axis=None)), max(0.0, ends.max(axis=None))
-    ax.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))  # bars alone would end at the edge
-    ax.grid(axis="y", visible=False)
+    places = np.arange(len(measures))
+    ax.hlines(places, measures["control_low"], measures["control_high"], color=MUTED, alpha=0.35, linewidth=16,
+              label="controls' range")  # fmt: skip
+    ax.plot(measures["limit"], places, "|", color=COLOURS["black"], markersize=24, label="limit of the rule")
+    plot_comparisons(measures.rename(columns={"value": "mean"}), "", ax)
+    ax.containers[-1].set_label("trained, 95 % interval")
     legend_above(ax, ncols=2)
     return ax
 
@@ -129,18 +106,13 @@ def plot_measure_by_photographs(trainings: pd.DataFrame, ax: Axes) -> Axes:
     return ax
 
 
-def plot_maps(
-    maps: Mapping[str, Float[np.ndarray, "_ _"]], ax: Axes, cmap: str = "PuOr", patch: tuple[int, int] | None = None
-) -> Axes:
-    """Draw maps of any sizes side by side on one colour scale around 0, `patch` (row, column) framed in each."""
-    limit = max(float(np.abs(values).max()) for values in maps.values())
-    for number, values in enumerate(maps.values()):  # each fills a unit square, whatever its grid
-        left = 1.12 * number
-        ax.imshow(values, extent=(left, left + 1, 0, 1), vmin=-limit, vmax=limit, cmap=cmap, aspect="equal")
-        if patch is not None:
-            down, across = 1 / values.shape[0], 1 / values.shape[1]
-            mark_patch(ax, (0, 0), (across, down), (left + patch[1] * across, 1 - (patch[0] + 1) * down))
+def plot_maps(maps: Mapping[str, Float[np.ndarray, "rows cols"]], ax: Axes, cmap: str, patch: tuple[int, int]) -> Axes:
+    """Draw maps side by side on one colour scale around 0, `patch` (row, column) framed in each."""
+    sheet = np.stack(list(maps.values()))
+    limit, step = np.abs(sheet).max(), sheet.shape[2] + 1
+    ax.imshow(tile(sheet[None], 1, np.nan), vmin=-limit, vmax=limit, cmap=cmap)
     bare(ax)
-    ax.set_xlim(0, 1.12 * len(maps) - 0.12)
-    ax.set_xticks([1.12 * number + 0.5 for number in range(len(maps))], list(maps))
+    for number in range(len(maps)):
+        mark_patch(ax, (patch[0], patch[1] + step * number))
+    ax.set_xticks(step * np.arange(len(maps)) + (step - 2) / 2, list(maps))
     return ax

@@ -90,7 +90,9 @@ def occlusion(
         figure = Figure(figsize=(9, 3.0))
         axes = figure.subplots(1, 3, width_ratios=[1, 1, 1.5])
         for ax, image, title in zip(axes, both, ("picture", "what is left of it"), strict=False):
-            plots.plot_overlay((image * std + mean).permute(1, 2, 0).numpy(), None, ax).set_title(title)
+            ax.imshow((image * std + mean).permute(1, 2, 0).numpy().clip(0, 1))
+            ax.set_title(title)
+            ax.set_axis_off()
         plots.plot_probabilities(names, seen[best].numpy(), left[best].numpy(), axes[2])
         before, after = seen[best[0]].item(), left[best[0]].item()
         if size == 0:
@@ -147,7 +149,7 @@ def masking(
             ax.set_title(title)
             ax.set_axis_off()
         pixels = masked.corrupted(one, plan)[0].permute(1, 2, 0).numpy()
-        plots.plot_corruption(pixels, plan[0].numpy(), axes[1], legend=True).set_title(f"{share:.0%} corrupted")
+        plots.plot_corruption(pixels, plan[0].numpy(), axes[1]).set_title(f"{share:.0%} corrupted")
         return figure, (
             f"Picture {number}: {(plan != KEPT).sum()} of {n_patches} patches are corrupted, and of each "
             f"{asked[Target(target)]} to be predicted."

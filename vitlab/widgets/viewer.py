@@ -262,10 +262,11 @@ def draw_still(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tup
     data = base64.b64decode(meta["picture"].partition(",")[2])
     picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) / 255
     aspect = height * cols / (width * rows)
+    left.imshow(picture)
+    left.set_axis_off()
     words = f"Attention viewer, a still: {meta['title']}. The picture "
     if rolled:
         left.set_title(f"from {meta['tokens'][0]}", fontsize=10)
-        plots.plot_overlay(picture, None, left)
         plots.plot_head_maps(maps, right, aspect=aspect).set_xlabel("rollout through all blocks")
         row, col = divmod(int(maps.argmax()), cols)
         return figure, words + (
@@ -273,7 +274,8 @@ def draw_still(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tup
             f"highest at row {row + 1}, column {col + 1}."
         )
     name = f"patch row {query[0] + 1}, column {query[1] + 1}"
-    plots.plot_query(picture, query, (rows, cols), left).set_title(name, fontsize=10)
+    left.set_title(name, fontsize=10)
+    plots.mark_patch(left, query, (picture.shape[1] / cols, picture.shape[0] / rows))
     plots.plot_head_maps(maps, right, blocks=[block + 1 for block in blocks], query=query, aspect=aspect)
     distances = arrays["distance"][:-1, place]  # of all maps
     ends = []
