@@ -192,8 +192,8 @@ def train(options: argparse.Namespace) -> int:
         values["objective"] = options.objective
     chosen = session.session(options.model, options.data, options.like, values)
     if options.plan:
-        model, _, test, *_ = session.prepare(chosen, default_device())
-        print(session.describe(chosen, model, len(test.classes)))
+        model, _, given = session.prepare(chosen, default_device())
+        print(session.describe(chosen, model, len(given["validation"].classes)))
         return 0
     name = f"{options.model}-{Path(options.data).name}".replace("/", "_")
     folder = Path(options.out) if options.out else paths.figures_dir() / "training" / name
