@@ -102,7 +102,6 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--objective", choices=("labels", "masked"), help=words)
     added.add_argument("--set", **settings, help="such as steps=5000")
     added.add_argument("--save-every", type=int, default=500, metavar="STEPS", help="between checkpoints; default: 500")
-    added.add_argument("--restart", action="store_true", help="from step 0: removes an older training from the folder")
     added.add_argument("--plan", action="store_true", help="check everything, say what it would take, and stop")
 
     added = command(study, "do the runs of studies that are missing, in as many pieces as it takes")
@@ -198,7 +197,7 @@ def train(options: argparse.Namespace) -> int:
     name = f"{options.model}-{Path(options.data).name}".replace("/", "_")
     folder = Path(options.out) if options.out else paths.figures_dir() / "training" / name
     paths.check_writable(folder, "--out FOLDER" if options.out else "--out FOLDER or VITLAB_FIGURES=FOLDER")
-    session.run(chosen, folder, save_every=options.save_every, restart=options.restart)
+    session.run(chosen, folder, save_every=options.save_every)
     return 0
 
 

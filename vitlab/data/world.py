@@ -1,11 +1,10 @@
 """The world: an endless set of labelled pictures with object masks, the offline stand-in for JFT-300M (§4.1).
 
 A class has a contour, a texture, two colours and an arrangement of parts; how much each of these four cues says of it
-is set. Contours are circular harmonics. Texture is local: a patch tells it. Arrangement is global: the parts are alike
-in all classes, and only where they stand to one another tells a class. An instance adds what a camera would: position,
-rotation, scale, stretch, lighting, a background with the 1/f spectrum of natural images, other objects behind, and one
-in front. Image i of a world is a pure function of (world, i), in any batch, order or process: but for one grey level
-in about one byte of a hundred thousand, where what is painted with it moves the rounding, and in a few more on a GPU.
+is set. Texture is local: a patch tells it. Arrangement is global: only where the parts stand to one another tells a
+class. An instance adds what a camera would. Image i of a world is a pure function of (world, i), in any batch, order or
+process: but for one grey level in about one byte of a hundred thousand, where what is painted with it moves the
+rounding, and in a few more on a GPU.
 
 Related: FractalDB (Kataoka et al., ACCV 2020, CVPR 2022); Visual Atoms (Takashima et al., CVPR 2023); dead leaves (Lee
 et al., IJCV 2001; Baradad et al., 2021).
@@ -82,10 +81,7 @@ class World:
 
 
 def with_difficulty(world: World, factor: float) -> World:
-    """Multiply every strength of a world by `factor`.
-
-    At 0 a class's pictures differ in the colour behind, the texture's phase, and what the cues leave open.
-    """
+    """Multiply every strength of a world by `factor`."""
     strengths: dict[str, Any] = {name: getattr(world, name) * factor for name in STRENGTHS}
     return dataclasses.replace(world, **strengths)
 
@@ -129,10 +125,9 @@ def noise_sheet(seed: int, device: torch.device | str = "cpu") -> Float[Tensor, 
 def looks(draws: Float[Tensor, "*n 36"]) -> dict[str, Tensor]:
     """Turn uniform numbers into looks, a tensor for each cue.
 
-    contour [*n, 2, 8]: coefficients a_k and b_k of the radius r(θ) = 1 + Σ a_k cos kθ + b_k sin kθ, which exceeds 0.3;
-    few harmonics are strong: from rounded triangles to stars of nine rays. texture [*n, 6]: two wave vectors (radians
-    per object radius), mixture, warp (radians). colour [*n, 2, 3]: the two colours between which the texture runs.
-    arrangement [*n, 4, 2]: where the parts are, in object radii.
+    contour [*n, 2, 8]: coefficients a_k and b_k of the radius r(θ) = 1 + Σ a_k cos kθ + b_k sin kθ, which exceeds 0.3.
+    texture [*n, 6]: two wave vectors (radians per object radius), mixture, warp (radians). colour [*n, 2, 3]: the two
+    colours between which the texture runs. arrangement [*n, 4, 2]: where the parts are, in object radii.
     """
     n = len(HARMONICS)
     contour, surface, parts = draws.split([2 * n, 12, 2 * N_PARTS], -1)
@@ -273,8 +268,7 @@ def scene(
 ) -> tuple[UInt8[Tensor, "N 3 S S"], Int64[Tensor, " N"], Bool[Tensor, "N S S"]]:
     """Paint images (bytes), with labels and masks of the visible part of the labelled object, for any indices ≥ 0.
 
-    Painted in chunks that fit a processor's cache; the chunk changes the speed, and the pictures by one grey level in
-    about one byte of a hundred thousand. Raises ValueError for negative indices.
+    Painted in chunks that fit a processor's cache. Raises ValueError for negative indices.
 
     >>> images, labels, masks = scene(World(), torch.tensor([3, 14]))
     >>> images.shape, labels.tolist(), masks.dtype

@@ -63,14 +63,6 @@ def hold(folder: Path) -> Iterator[None]:
         yield
 
 
-def remove(folder: Path) -> None:
-    """Remove what a training has written into its `folder`: checkpoints, weights and log, and nothing else there."""
-    with hold(folder):
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        for name in (WEIGHTS, "log.jsonl"):
-            (folder / name).unlink(missing_ok=True)
-
-
 def newest(folder: Path) -> Checkpoint | None:
     """Read the newest whole checkpoint in `folder`, None without any; ValueError where all of them are damaged."""
     problems = []
@@ -118,8 +110,7 @@ def check_same(found: Checkpoint, model: nn.Module, asked: Mapping[str, Any]) ->
     if differing := [name for name in changed if name not in free]:
         values = "; ".join(f"{name} was {before.get(name)!r} and is {asked.get(name)!r}" for name in differing)
         raise ValueError(
-            f"{found.path} is of another training: {values}. Train into another folder (--out FOLDER), or begin anew "
-            "there (--restart)"
+            f"{found.path} is of another training: {values}. Train into another folder (--out FOLDER), or remove it"
         )
     for name in {"accumulate", "processes"} & set(changed):
         if distributed.draws(model):

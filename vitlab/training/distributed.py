@@ -23,10 +23,7 @@ def group() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def join() -> Iterator[tuple[int, int]]:
-    """Make this process and the others that torchrun started one `group`, in the body; without torchrun it is alone.
-
-    An exception in the body ends this process without waiting for the others; torchrun then ends those.
-    """
+    """Make this process and the others that torchrun started one `group`, in the body; without torchrun it is alone."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield group()
         return
@@ -35,7 +32,7 @@ def join() -> Iterator[tuple[int, int]]:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     yield group()
-    dist.destroy_process_group()
+    dist.destroy_process_group()  # not after an exception, which torchrun answers by ending the others
 
 
 def total(value: Tensor) -> Tensor:
@@ -77,10 +74,7 @@ def backward(
     labels: Tensor,
     parameters: list[nn.Parameter],
 ) -> Tensor:
-    """Return the mean loss of a batch and add its gradient to `parameters`', each thread computing a part of the batch.
-
-    Losses and gradients are added up in the order of the parts, whichever thread ends first.
-    """
+    """Return the mean loss of a batch and add its gradient to `parameters`', part by part in the order of the parts."""
 
     def part(images: Tensor, labels: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         loss = loss_of(images, labels) * (len(images) / n_images)

@@ -177,10 +177,9 @@ def train(
                 if getattr(module, "fused_attn", None) is True:
                     module.fused_attn = False  # type: ignore[assignment]  # a plain value, not a tensor or a module
                     held.callback(setattr, module, "fused_attn", True)
-        pool = None
-        if on_cpu and n_processes == 1 and not recipe.compile and state.step < recipe.steps:
-            if (pool := distributed.core_pool(model)) is not None:
-                held.enter_context(pool)
+        pool = distributed.core_pool(model) if on_cpu and n_processes == 1 and not recipe.compile else None
+        if pool is not None:
+            held.enter_context(pool)
         interrupted = held.enter_context(_wait_for_step(n_processes))
 
         while not is_over():

@@ -74,8 +74,6 @@ class Recipe:
                 "seed": whole(self.seed, -(2**63), 2**63 - 1),
             },
         )
-        if self.batch_size % self.accumulate:
-            raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.accumulate} equal parts")
         if self.patience is not None and not self.eval_every:
             raise ValueError(f"patience is {self.patience} but eval_every is 0; early stopping needs evaluations")
         learning_rate(0, base=1.0, total=self.steps, warmup=self.warmup_steps, decay=self.decay)  # checks

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
-from vitlab.data.loader import Batches, FolderSet, ImageSet
+from vitlab.data.loader import Batches
 from vitlab.models import zoo
 from vitlab.models.adapt import with_new_head
 from vitlab.models.weights import values_hash
@@ -155,14 +155,13 @@ def describe(chosen: Session, model: nn.Module, n_classes: int) -> str:
     )
 
 
-def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool = False) -> list[dict]:
+def run(chosen: Session, folder: Path, *, save_every: int = 500) -> list[dict]:
     """Describe a session, then train; the folder has the log, checkpoints and weights. Returns the rows of `train`.
 
     Prints a line for each evaluation, and between them, on a terminal, a bar. A killed session is resumed when it is
-    run again. With `restart` what another training left in the folder is removed first. Under torchrun every process
-    calls this. Raises what `prepare` and `loop.train` raise.
+    run again. Under torchrun every process calls this. Raises what `prepare` and `loop.train` raise.
     """
-    recipe, weights, begun = chosen.recipe, folder / checkpoint.WEIGHTS, False
+    recipe, begun = chosen.recipe, False
     with (
         distributed.join() as (rank, _),
         tqdm(total=recipe.steps, leave=False, disable=None if rank == 0 else True) as bar,
@@ -170,10 +169,6 @@ def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool =
         model, feed, given = prepare(chosen, default_device())
         if rank == 0:
             print(describe(chosen, model, len(given["validation"].classes)), flush=True)
-        if restart:
-            if rank == 0:
-                checkpoint.remove(folder)
-            distributed.wait()
 
         def watched(step: int, *part: int | None) -> tuple[Tensor, Tensor]:
             nonlocal begun
@@ -192,14 +187,14 @@ def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool =
         rows = train(model, watched, recipe, **given)
     if rank == 0:
         done = f"trained for {tqdm.format_interval(rows[-1]['seconds'])}" if begun else "finished before, nothing to do"
-        print(f"{done}; weights in {weights}{'' if begun else '. Once more: --restart'}", flush=True)
+        print(f"{done}; weights in {folder / checkpoint.WEIGHTS}", flush=True)
     return rows
 
 
 def progress(row: dict, steps: int) -> str:
     """Format a row of `loop.train` as a line, with the time to the last step at the pace so far."""
-    line = f"step {row['step']:,} of {steps:,}: loss {row['train_loss']:.3f}, accuracy {100 * row['val_accuracy']:.1f} %"
-    line += f", {row['images_per_second']:,.0f} images/s"
+    line = f"step {row['step']:,} of {steps:,}: loss {row['train_loss']:.3f}, "
+    line += f"accuracy {100 * row['val_accuracy']:.1f} %, {row['images_per_second']:,.0f} images/s"
     if row["step"] < steps:
         line += f", about {tqdm.format_interval(row['seconds'] * (steps / row['step'] - 1))} left"
     return line
