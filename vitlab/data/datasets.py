@@ -65,10 +65,6 @@ def load(name: str | Path, split: str = "train", *, image_size: int | None = Non
 
     Raises FileNotFoundError where a set or its split is missing, ValueError for an unreadable image or images of
     several sizes, MemoryError where the set is larger than the free memory.
-
-    >>> digits = load("digits", "test")
-    >>> digits.images.shape, digits.classes[3]
-    (torch.Size([360, 3, 8, 8]), '3')
     """
     _check(split, image_size)
     if name == "digits":
@@ -182,19 +178,15 @@ def _read_all(read: Callable[[int], np.ndarray], names: Sequence[str]) -> UInt8[
     height, width, _ = read(0).shape
     needed, free = len(names) * 3 * height * width, psutil.virtual_memory().available
     if needed > free:
-        raise MemoryError(
-            f"{len(names):,} images of {width}×{height} pixels take {needed / 1e9:,.1f} GB in memory, "
-            f"{free / 1e9:,.1f} GB are free; give a smaller image_size, or a folder, which a training reads bit by bit"
-        )
+        words = f"{len(names):,} images of {width}×{height} pixels take {needed / 1e9:,.1f} GB in memory"
+        raise MemoryError(f"{words}, {free / 1e9:,.1f} GB are free; give a smaller image_size, or a folder")
     images = np.empty((len(names), 3, height, width), np.uint8)
 
     def fill(i: int) -> None:
         picture = read(i)
         if picture.shape != (height, width, 3):
-            raise ValueError(
-                f"{names[i]} has {picture.shape[1]}×{picture.shape[0]} pixels, the first image {width}×{height}; "
-                "give image_size to bring them to one size"
-            )
+            size = f"{picture.shape[1]}×{picture.shape[0]} pixels, the first image {width}×{height}"
+            raise ValueError(f"{names[i]} has {size}; give image_size to bring them to one size")
         images[i] = picture.transpose(2, 0, 1)
 
     mapped(fill, range(len(names)))
@@ -260,10 +252,9 @@ def _photograph_parts(split: str, image_size: int) -> tuple[tuple[str, ...], lis
     """Cut the training or the test part out of each bundled photograph: three quarters and the right quarter."""
     found, parts = photographs(limit=N_PHOTOGRAPHS), []
     for name, picture in found:
-        photograph = Image.fromarray(picture.permute(1, 2, 0).numpy())
-        border = round(0.75 * photograph.width)
-        left, right = (0, border) if split == "train" else (border, photograph.width)
-        part = photograph.crop((left, 0, right, photograph.height))
+        border = round(0.75 * picture.shape[2])
+        pixels = picture[..., :border] if split == "train" else picture[..., border:]
+        part = Image.fromarray(pixels.permute(1, 2, 0).numpy())
         if not 1 <= image_size <= min(part.size):
             words = f"the {split} part of the photograph {name} has room for at most {min(part.size)}"
             raise ValueError(f"image_size is {image_size}, but {words}")

@@ -21,8 +21,6 @@ from vitlab.data import augment
 from vitlab.data.augment import Augmentation, Draws
 from vitlab.settings import mapped
 
-MAX_PIXELS = 2**27  # of an image enlarged before its centre is cut out: 0.4 GB as colours in bytes
-
 # batch(step) -> (float images [B 3 H W], labels [B], or, mixed, probabilities [B K]); batch(step, start, stop) ->
 # images start … stop−1 of the same batch, bit by bit. A pure function: batches can be asked for in any order.
 Batches = Callable[..., tuple[Tensor, Tensor]]
@@ -46,9 +44,6 @@ def resize_and_crop(image: Image.Image, image_size: int | None) -> np.ndarray:
     if image_size is not None and image.size != (image_size, image_size):
         scale = image_size / min(image.size)
         width, height = (max(image_size, round(side * scale)) for side in image.size)
-        if width * height > MAX_PIXELS:
-            size = f"with its shorter side at {image_size} pixels it would have {width:,} x {height:,}"
-            raise ValueError(f"{size}, expected at most {MAX_PIXELS:,} in all; crop it")
         left, top = (width - image_size) // 2, (height - image_size) // 2
         image = image.resize((width, height), Image.Resampling.BICUBIC)
         image = image.crop((left, top, left + image_size, top + image_size))
