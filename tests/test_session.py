@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -116,17 +115,6 @@ def photographs(root, seed):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(generator.integers(0, 256, (32, 32, 3), np.uint8)).save(path)
     return root
-
-
-@pytest.mark.slow
-def test_data_are_told_apart_by_their_contents_and_not_by_their_place(tmp_path, capsys):
-    first, other = photographs(tmp_path / "dA/pics", 0), photographs(tmp_path / "dB/pics", 1)
-    assert main(command(tmp_path, first, workers=0)) == 0
-    assert main(command(tmp_path, other, workers=0)) == 2
-    assert re.search(r"of another training: images was '\w+' and is '\w+'; test images was", capsys.readouterr().err)
-    shutil.move(first, tmp_path / "moved")
-    assert main(command(tmp_path, tmp_path / "moved", workers=0)) == 0
-    assert "finished before" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -242,16 +230,6 @@ def test_the_model_begins_with_them_at_another_size_under_a_head_of_zeros(tmp_pa
     assert not model.head.weight.any()
     model, *_ = prepare(tmp_path, data="photographs", objective="masked")
     assert torch.equal(model.vit.pos_embed, start.pos_embed)
-
-
-def test_other_weights_are_another_training_and_the_file_s_place_is_of_no_consequence(tmp_path):
-    identities = []
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        (tmp_path / name).mkdir()
-        identities.append(prepare(tmp_path / name, seed=seed)[2]["identity"])
-    one, copy, other = identities
-    assert one == copy and one != other and "weights" in one
-    assert "weights" not in prepare(tmp_path, weights="")[2]["identity"]
 
 
 @pytest.mark.parametrize(
