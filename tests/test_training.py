@@ -420,7 +420,7 @@ def test_a_run_may_resume_in_other_parts_but_for_dropout(tmp_path):
     train(whole, feed, recipe, folder=tmp_path / "dropout")
     train(cut, feed, parts)
     assert apart(whole.state_dict(), cut.state_dict()) > 1e-4  # each way to cut a batch draws other numbers
-    with pytest.raises(ValueError, match=r"accumulate was 1 and is 2, and this model draws random numbers \(dropout\)"):
+    with pytest.raises(ValueError, match="another training: accumulate was 1 and is 2"):
         train(tiny_vit(dropout=0.1), feed, parts, folder=tmp_path / "dropout")
 
 

@@ -302,9 +302,8 @@ def doctor(options: argparse.Namespace) -> int:
         print(f"  {name:<10} {'found in' if there else 'not found in'} {paths.data_dir()}")
     print("  to use a copy of your own: VITLAB_DATA=FOLDER, one folder per set in it")
 
-    print("variables")
-    for name in ("VITLAB_FIGURES", "VITLAB_DATA", "VITLAB_JOBS", "VITLAB_SCHEDULER", "VITLAB_DEVICE", "HF_HOME"):
-        print(f"  {name} = {os.environ.get(name) or '(not set)'}")
+    variables = sorted(name for name in os.environ if name.startswith(("VITLAB_", "HF_")))
+    print("\n  ".join(["variables", *(f"{name} = {os.environ[name]}" for name in variables)]))
     return 0
 
 

@@ -98,12 +98,9 @@ def job_of(original: dict[str, Any], given: Sequence[str]) -> dict[str, Any]:
         if names & sets:
             needed.append(text)
             names = names - sets | reads
-    return {
-        "setup": "\n".join([*reversed(needed), *before]),
-        "cells": list(given),
-        "checks": "\n".join(checks),
-        "asked": sorted({name for text in solution for name in _names(text)[1]}),
-    }
+    asked = sorted({name for text in solution for name in _names(text)[1]})
+    setup = "\n".join([*reversed(needed), *before])
+    return {"setup": setup, "cells": list(given), "checks": "\n".join(checks), "asked": asked}
 
 
 def _statements(text: str) -> list[str]:
@@ -181,7 +178,7 @@ def judge(setup: str, cells: list[str], checks: str, asked: list[str]) -> dict[s
 def check_all(files: Sequence[str], seconds: float = 60.0, csv: str | None = None) -> int:
     """Print what became of the exercises in files and folders of hand-ins; with `csv` write a table, a row a file.
 
-    Returns 0 where all is solved, 1 where not, 2 where a file cannot be checked; the others are all the same.
+    Returns 0 where all is solved, 1 where not, 2 where a file cannot be checked.
     """
     import pandas as pd
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from vitlab import paths
 
 
@@ -101,10 +103,9 @@ def run(
     `jobs` at a time (default: two), each in a kernel with its share of the processors. Those with a cell tagged `long`
     begin first; those with a cell tagged `timed` come last, alone. A failure does not stop the others.
     """
-    n_processors = int(os.environ.get("VITLAB_JOBS") or os.cpu_count() or 1)
+    n_processors, failures = int(os.environ.get("VITLAB_JOBS") or os.cpu_count() or 1), {}
     timed = [path for path in chosen if tagged(path, "timed")]
     others = sorted((path for path in chosen if path not in timed), key=lambda path: not tagged(path, "long"))
-    failures = {}
     for group, n in ((others, min(jobs or min(2, n_processors), len(others) or 1)), (timed, 1)):
         share = str(max(1, n_processors // n))
         threads = {"VITLAB_JOBS": share, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share)}
@@ -119,8 +120,6 @@ def run(
                         failures[name] = str(error)
                         print(f"{name}: failed\nvitlab: {error}", file=sys.stderr, flush=True)
             except BaseException:  # an interrupt: kernels and what they have started end at once
-                import psutil
-
                 pool.shutdown(wait=False, cancel_futures=True)
                 while not all(future.done() for future in waiting):  # again for a kernel that was just starting
                     for child in psutil.Process().children(recursive=True):
@@ -142,14 +141,13 @@ def execute(path: Path, values: Mapping[str, Any], preset: str, environment: Map
     from papermill.iorw import load_notebook_node
     from papermill.parameterize import parameterize_notebook
 
-    out, started = paths.out_dir(preset) / path.stem / "notebook.ipynb", time.perf_counter()
+    out, started, message = paths.out_dir(preset) / path.stem / "notebook.ipynb", time.perf_counter(), ""
     failed = out.with_suffix(".failed.ipynb")
     values = dict(values) | ({"PRESET": preset} if "PRESET" in parameters(path) else {})
     notebook = parameterize_notebook(load_notebook_node(str(path)), values, kernel_name="python3", language="python")
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    message = ""
     with paths.lock(out.parent):
         try:
             run_cells(notebook, path.parent, environment or {})

@@ -104,8 +104,6 @@ def _from_torchvision(name: str, split: str, image_size: int | None, download: b
     kind, folder, argument, values = TORCHVISION[name]
     root, options = paths.data_dir(), {"size": "160px"} if name == "imagenette" else {}
     try:
-        if not download and not (root / folder).is_dir():
-            raise FileNotFoundError("it is not there")  # said before torchvision is imported, which takes seconds
         import torchvision.datasets
 
         dataset = getattr(torchvision.datasets, kind)(root, download=download, **{argument: values[split]}, **options)
@@ -361,7 +359,6 @@ class Source:
 
     feed: Batches
     test: ImageSet | FolderSet
-    n_classes: int
     content: dict[str, Any]  # what tells these images from others
 
 
@@ -392,13 +389,12 @@ def open_source(
     """
     if world := world_named(data, image_size):
         unseen = image_set(world, 2_000, HELD_OUT, device)
-        return Source(stream(world, batch_size, device), unseen, world.n_classes, {"images": str(world)})
+        return Source(stream(world, batch_size, device), unseen, {"images": str(world)})
     if data == "photographs":
         crops, feed = photograph_set(500, image_size), photograph_batches(image_size, batch_size, seed, device)
-        return Source(feed, crops, N_PHOTOGRAPHS, {"images": content_hash(crops)})  # their change shows there too
+        return Source(feed, crops, {"images": content_hash(crops)})  # their change shows there too
     opened = load if data in NAMES else open_folder
     kept = max(image_size, SIDES.get(data, 0)) if augmentation.crop == "inception" else image_size
     train, test = opened(data, "train", image_size=kept), opened(data, "test", image_size=image_size)
     feed = batches(train, batch_size, seed, device, augmentation, image_size, workers)
-    content = {"images": content_hash(train), "test images": content_hash(test)}
-    return Source(feed, test, len(train.classes), content)
+    return Source(feed, test, {"images": content_hash(train), "test images": content_hash(test)})

@@ -115,10 +115,8 @@ def content_hash(images: ImageSet | FolderSet) -> str:
 
         def ends_hash(path: str) -> str:
             with open(path, "rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(0)
-                ends = file.read(4096)
-                file.seek(max(file.tell(), size - 4096))
+                ends, size = file.read(4096), file.seek(0, os.SEEK_END)
+                file.seek(max(len(ends), size - 4096))
                 return f"{size} {hashlib.sha256(ends + file.read()).hexdigest()}"
 
         names = [Path(path).parts[-2:] for path in images.paths]

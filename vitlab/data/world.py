@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitlab.data.loader import Batches, ImageSet, slice_of, to_float
-from vitlab.settings import one_thread
+from vitlab.settings import check, one_thread, whole
 
 HELD_OUT = 2**40  # images from this index on are never used for training
 CUES = ("contour", "texture", "colour", "arrangement")
@@ -63,10 +63,7 @@ class World:
     occlusion: float = 0.25  # probability of an object in front
 
     def __post_init__(self):
-        if self.n_classes < 2:
-            raise ValueError(f"n_classes is {self.n_classes}; a world needs at least 2 classes")
-        if not 8 <= self.image_size <= 1024:  # 2,000 test images of 1,024 pixels are 6 GB
-            raise ValueError(f"image_size is {self.image_size}; a world has from 8 to 1024 pixels a side")
+        check(self, {"n_classes": whole(self.n_classes, 2), "image_size": whole(self.image_size, 8, 1024)})
         for names, most, kind in ((CUES, 1, "cue"), (STRENGTHS, 4, "strength")):
             for name in names:
                 if not 0 <= getattr(self, name) <= most:
@@ -269,10 +266,6 @@ def scene(
     """Paint images (bytes), with labels and masks of the visible part of the labelled object, for any indices ≥ 0.
 
     Painted in chunks that fit a processor's cache. Raises ValueError for negative indices.
-
-    >>> images, labels, masks = scene(World(), torch.tensor([3, 14]))
-    >>> images.shape, labels.tolist(), masks.dtype
-    (torch.Size([2, 3, 32, 32]), [3, 4], torch.bool)
     """
     if indices.numel() and int(indices.min()) < 0:
         raise ValueError(f"image index {int(indices.min())} is negative; a world's images are numbered from 0")

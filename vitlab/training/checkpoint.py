@@ -102,19 +102,15 @@ def read(path: Path) -> Checkpoint:
 def check_same(found: Checkpoint, model: nn.Module, asked: Mapping[str, Any]) -> None:
     """Raise ValueError where a checkpoint is not of the training that `asked` determines.
 
-    How a batch is cut may change, but for a model that draws random numbers; test images while no row rests on them.
+    How a batch is cut may change, but for a model that draws random numbers (each way to cut draws others); test images
+    while no row rests on them.
     """
     before = found.rest["identity"]
     changed = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
-    free = {"accumulate", "compile", "processes"} | (set() if found.rest["rows"] else {"test images"})
+    free = {"compile"} | (set() if found.rest["rows"] else {"test images"})
+    free |= set() if distributed.draws(model) else {"accumulate", "processes"}
     if differing := [name for name in changed if name not in free]:
         values = "; ".join(f"{name} was {before.get(name)!r} and is {asked.get(name)!r}" for name in differing)
         raise ValueError(
             f"{found.path} is of another training: {values}. Train into another folder (--out FOLDER), or remove it"
         )
-    for name in {"accumulate", "processes"} & set(changed):
-        if distributed.draws(model):
-            raise ValueError(
-                f"{found.path}: {name} was {before[name]} and is {asked[name]}, and this model draws random numbers "
-                "(dropout), others for each way to cut a batch; resume with what it was, or use --out FOLDER"
-            )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,10 +124,10 @@ def prepare(chosen: Session, device: torch.device) -> tuple[nn.Module, Batches, 
             )
         if {*start.mean, *start.std} != {0.5}:
             raise ValueError(f"{start.name} takes images of another scale than the -1 … 1 that a training gives")
-        model: nn.Module = with_new_head(start.model, source.n_classes, size)
+        model: nn.Module = with_new_head(start.model, len(source.test.classes), size)
         known["weights"] = values_hash(start.model.state_dict())
     else:
-        made = {"n_classes": source.n_classes, "image_size": size, "seed": recipe.seed}
+        made = {"n_classes": len(source.test.classes), "image_size": size, "seed": recipe.seed}
         model = zoo.create(chosen.model, **made, **chosen.variant)
         known |= chosen.variant
     feed: Batches = source.feed
@@ -158,14 +157,11 @@ def describe(chosen: Session, model: nn.Module, n_classes: int) -> str:
 def run(chosen: Session, folder: Path, *, save_every: int = 500) -> list[dict]:
     """Describe a session, then train; the folder has the log, checkpoints and weights. Returns the rows of `train`.
 
-    Prints a line for each evaluation, and between them, on a terminal, a bar. A killed session is resumed when it is
-    run again. Under torchrun every process calls this. Raises what `prepare` and `loop.train` raise.
+    Prints a line for each evaluation. A killed session is resumed when it is run again. Under torchrun every process
+    calls this. Raises what `prepare` and `loop.train` raise.
     """
     recipe, begun = chosen.recipe, False
-    with (
-        distributed.join() as (rank, _),
-        tqdm(total=recipe.steps, leave=False, disable=None if rank == 0 else True) as bar,
-    ):
+    with distributed.join() as (rank, _):
         model, feed, given = prepare(chosen, default_device())
         if rank == 0:
             print(describe(chosen, model, len(given["validation"].classes)), flush=True)
@@ -174,14 +170,11 @@ def run(chosen: Session, folder: Path, *, save_every: int = 500) -> list[dict]:
             nonlocal begun
             if step and not begun and rank == 0:
                 print(f"resumed after step {step:,} of {recipe.steps:,}", flush=True)
-                bar.initial = step
             begun = True
-            bar.update(step - bar.n)
             return feed(step, *part)
 
         def report(row: dict) -> None:
-            tqdm.write(progress(row, recipe.steps))
-            sys.stdout.flush()
+            print(progress(row, recipe.steps), flush=True)
 
         given |= {"folder": folder, "name": chosen.model, "save_every": save_every, "report": report}
         rows = train(model, watched, recipe, **given)
