@@ -3,7 +3,7 @@
 usage: python killed.py FOLDER N_KILLS SEED
 
 Prints one line of JSON: the number of kills, the step each came at, and the SHA-256 of every training's final weights,
-the uninterrupted one first. Children are forked: starting Python and torch anew for each would take minutes.
+the uninterrupted one first.
 """
 
 import hashlib
@@ -53,11 +53,7 @@ def steps_done(folder: Path) -> int:
 
 
 def ended_before(pid: int, folder: Path, step: int, seconds: float) -> bool:
-    """Waits for the checkpoint of a step and then some seconds; True where the child ended before.
-
-    A child on a busy machine takes ten times as long: moments drawn by the clock alone would all come before its
-    first step, or after its last.
-    """
+    """Waits for the checkpoint of a step and then some seconds; True where the child ended before."""
     while steps_done(folder) < step:
         if os.waitpid(pid, os.WNOHANG) != (0, 0):
             return True

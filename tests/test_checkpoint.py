@@ -94,22 +94,10 @@ def trained(folder, model="Lab-Mu/4"):
     )
 
 
-def test_what_a_killed_writer_left_is_removed_when_the_training_resumes(tmp_path):
-    left = tmp_path / "checkpoints" / ".partial-4711-00000000-step_00000001"
-    left.mkdir(parents=True)
-    (left / WEIGHTS).write_bytes(b"half")
-    trained(tmp_path)
-    assert sorted(path.name for path in left.parent.iterdir()) == ["step_00000001", "step_00000002"]
-
-
-def test_a_checkpoint_of_another_model_is_not_resumed_from(tmp_path):
+def test_a_checkpoint_of_another_model_or_version_is_not_resumed_from(tmp_path, monkeypatch):
     trained(tmp_path)
     with pytest.raises(ValueError, match=r"step_00000002 is of another training: structure of the model was"):
         trained(tmp_path, "Lab-Ti/4")
-
-
-def test_a_checkpoint_of_another_version_is_not_resumed_from(tmp_path, monkeypatch):
-    trained(tmp_path)
     monkeypatch.setattr(checkpoint, "FORMAT", checkpoint.FORMAT + 1)
     with pytest.raises(ValueError, match=r"step_0000000\d was written by another version .*delete the folder"):
         trained(tmp_path)

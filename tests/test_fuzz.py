@@ -17,7 +17,6 @@ from vitlab import cli, exercises, notebooks, paths
 from vitlab.claims import report
 from vitlab.data import datasets
 from vitlab.models import zoo
-from vitlab.models.vit import ViTConfig
 from vitlab.training import session
 
 pytestmark = pytest.mark.slow
@@ -72,7 +71,7 @@ def test_command_lines(figures, tmp_path, monkeypatch, capsys):
 
 def test_settings():
     """A setting is taken as it is, or refused by name."""
-    for pick in tries("settings", 0.15):
+    for pick in tries("settings", 0.2):
         odd = [0, -1, 3, 0.5, float("nan"), None, "x", True, 10**12]
         values = {name: pick.choice(odd) for name in pick.sample(sorted(session.DEFAULTS), 2)}
         try:
@@ -83,13 +82,6 @@ def test_settings():
             assert all(told[name] == value or value is None for name, value in values.items()), (values, told)
         except Exception as error:
             assert refused(error), (values, repr(error))
-    for pick in tries("sizes", 0.05):
-        sizes = {name: pick.choice([-1, 0, 1, 3, 16, 33]) for name in ("image_size", "patch_size", "dim", "n_heads")}
-        try:
-            config = ViTConfig(**sizes, depth=1, mlp_dim=8, n_classes=2)
-            assert config.image_size % config.patch_size == 0 and config.dim % config.n_heads == 0, sizes
-        except Exception as error:
-            assert refused(error), (sizes, repr(error))
 
 
 def damaged(content, pick):

@@ -1,17 +1,14 @@
 """Batches: every image once an epoch, the same batch for the same step, bytes to −1…1; the same from files."""
 
-import threading
-import time
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from vitlab.data import datasets, loader
+from vitlab.data import datasets
 from vitlab.data.augment import Augmentation, boxes, draw
-from vitlab.data.loader import ImageSet, batch_indices, batches, content_hash, epoch_order, to_float
+from vitlab.data.loader import ImageSet, batch_indices, batches, content_hash, to_float
 from vitlab.data.world import World, stream
 
 
@@ -32,11 +29,6 @@ def test_every_image_is_seen_once_before_any_is_seen_again(n, batch_size):
     assert all(sorted(epoch) == list(range(n)) for epoch in epochs)
     if n > 4:
         assert len({tuple(epoch) for epoch in epochs}) > 1  # another order each time
-
-
-def test_another_seed_and_another_epoch_have_another_order():
-    orders = {tuple(epoch_order(20, seed, epoch).tolist()) for seed in range(5) for epoch in range(5)}
-    assert len(orders) == 25
 
 
 def test_images_and_labels_stay_together():
@@ -84,10 +76,9 @@ def equal(found, wanted) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("cuts", [(0, 8, 16), (0, 1, 3, 13, 16)])
-def test_slices_are_the_batch_cut_up(kind, cuts):
-    batch = batches(noisy(21), 16, seed=0, augmentation=kind)
-    other = batches(noisy(21), 16, seed=0, augmentation=kind)  # another process
+def test_slices_are_the_batch_cut_up(kind):
+    batch, other = (batches(noisy(21), 16, seed=0, augmentation=kind) for _ in range(2))  # the other: another process
+    cuts = (0, 1, 3, 13, 16)
     for step in (0, 1, 9):
         parts = [other(step, *ends) for ends in reversed(list(zip(cuts, cuts[1:], strict=False)))][::-1]
         assert equal([torch.cat(part) for part in zip(*parts, strict=True)], batch(step))
@@ -221,8 +212,7 @@ def test_an_unreadable_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"cut\.png cannot be read"):
         list(folder.chunks(2))
     (tmp_path / "a/one.png").write_bytes(b"no image")
-    (tmp_path / "a/two.png").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"one\.png cannot be read .* \(and 1 more of 4\); replace or remove it"):
+    with pytest.raises(ValueError, match=r"one\.png cannot be read .*; replace or remove it"):
         datasets.open_folder(tmp_path, image_size=8)
 
 
@@ -252,19 +242,3 @@ def test_decoding_ahead_gives_what_decoding_when_asked_gives(folder):
     state = torch.get_rng_state()
     assert all(equal(streamed(*request), inline(*request)) for request in asked)
     assert torch.equal(torch.get_rng_state(), state)  # dropout draws from it
-
-
-def test_the_next_step_is_decoded_ahead_and_nothing_twice(folder, monkeypatch):
-    read, read_image = [], loader.read_image
-    monkeypatch.setattr(loader, "read_image", lambda *file: (read.append(file), read_image(*file))[1])
-    n_threads = threading.active_count()
-    streamed = batches(folder, 6, seed=1, workers=1)
-    for step in range(4):
-        for window in ((0, 3), (3, 6)):
-            streamed(step, *window)
-    assert threading.active_count() == n_threads + 1
-    del streamed
-    patience = time.monotonic() + 20
-    while threading.active_count() > n_threads and time.monotonic() < patience:
-        time.sleep(0.01)
-    assert threading.active_count() == n_threads and 4 * 6 <= len(read) <= 5 * 6

@@ -1,6 +1,7 @@
 """Files are written whole or not at all; folders are where their variables say; one thread is one thread."""
 
 import errno
+import os
 import subprocess
 import sys
 
@@ -18,7 +19,6 @@ def test_folders_follow_their_variables_except_what_is_committed(monkeypatch, tm
     monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path / "f"))
     monkeypatch.setenv("VITLAB_DATA", str(tmp_path / "d"))
     assert paths.out_dir("quick") == tmp_path / "f" / "quick" and paths.data_dir() == tmp_path / "d"
-    assert paths.reference_dir("imagenet") == paths.ROOT / "figures" / "reference" / "imagenet"
     assert paths.evidence_dir() == paths.ROOT / "figures" / "evidence"
     monkeypatch.delenv("VITLAB_FIGURES")
     monkeypatch.setenv("VITLAB_DATA", "")
@@ -58,11 +58,11 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path):
     with pytest.raises(ArithmeticError), paths.writing(tmp_path / "pair", folder=True):
         raise ArithmeticError
     assert names(tmp_path) == ["pair"] and names(tmp_path / "pair") == ["b"]
-    with pytest.raises(OSError, match="is no file"), paths.writing(tmp_path / "pair"):
-        pass
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), RuntimeError("file write: No space left on device")])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), RuntimeError("file write: No space left on device")]
+)
 def test_a_full_disk_is_named_and_the_old_file_kept(tmp_path, error):
     target = tmp_path / "x.json"
     paths.write_json(target, [1])
@@ -120,7 +120,5 @@ def test_threads_are_given_back():
             raise ArithmeticError
         assert torch.get_num_threads() == 2
         assert settings.mapped(abs, [-1, 2, -3]) == [1, 2, 3]
-        with pytest.raises(ZeroDivisionError):
-            settings.mapped(lambda item: 1 / item, [1, 0, 2])
     finally:
         torch.set_num_threads(before)

@@ -11,7 +11,6 @@ import nbformat
 import pytest
 
 from tools import notebooks as tool
-from tools import pages
 from vitlab import paths
 
 SOURCE = """\
@@ -101,13 +100,6 @@ def test_on_colab_the_first_cell_installs_what_is_missing_and_keeps_torch(folder
     monkeypatch.setattr(sys, "path", list(sys.path))
     runpy.run_path(str(tmp_path / "cell.py"))
     assert "git clone" in calls[0] and "torch==" in calls[1] and "--no-deps --editable" in calls[-1]
-
-
-def test_parts_of_pages_stand_between_markers():
-    text = "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb"
-    assert pages.with_part(text, r"new \1", "x") == "a\n<!-- x:begin -->\nnew \\1\n<!-- x:end -->\nb"
-    with pytest.raises(ValueError, match="expected the markers"):
-        pages.with_part(text, "new", "y")
 
 
 @pytest.mark.slow

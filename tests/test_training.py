@@ -7,9 +7,9 @@ import random
 import signal
 
 import pytest
+import timm
 import torch
 from torch import nn
-from torch.nn import functional as F
 from weights import apart
 
 from vitlab.data.datasets import world_splits
@@ -66,12 +66,6 @@ def tiny_feed():
 def test_schedules_by_hand(decay, step, rate):
     found = learning_rate(step, base=0.1, total=12, warmup=4, decay=decay)
     assert found == pytest.approx(rate, rel=1e-12, abs=1e-15)
-
-
-@pytest.mark.parametrize("warmup", [-1, 10])
-def test_a_warmup_that_cannot_be_is_refused(warmup):
-    with pytest.raises(ValueError, match=f"warmup is {warmup} of 10 steps"):
-        learning_rate(0, base=0.1, total=10, warmup=warmup, decay="cosine")
 
 
 # ---- the update ----
@@ -151,26 +145,6 @@ def test_only_matrices_and_kernels_decay(name):
     assert {names[id(parameter)] for parameter in free if parameter.ndim >= 2} <= {"pos_embed", "cls_token"}
 
 
-@pytest.mark.slow
-def test_training_is_the_same_steps_written_out():
-    recipe = Recipe(steps=4, batch_size=16, learning_rate=2e-3, warmup_steps=2, weight_decay=0.5, grad_clip=0.1)
-    ours, plain, feed = tiny_vit(), tiny_vit(), tiny_feed()
-    train(ours, feed, recipe)
-    matrices = [p for n, p in plain.named_parameters() if p.ndim >= 2 and n not in ("pos_embed", "cls_token")]
-    others = [p for n, p in plain.named_parameters() if p.ndim < 2 or n in ("pos_embed", "cls_token")]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.5}, {"params": others, "weight_decay": 0}])
-    for step, rate in enumerate((0.0, 1e-3, 2e-3, 1e-3)):
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        images, labels = feed(step)
-        optimizer.zero_grad()
-        F.cross_entropy(plain(images), labels).backward()
-        nn.utils.clip_grad_norm_(plain.parameters(), 0.1)
-        optimizer.step()
-    for (name, a), b in zip(ours.named_parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6, msg=name)
-
-
 def test_in_bf16_weights_are_of_full_precision_and_attention_is_not_fused_meanwhile():
     seen, full, mixed = [], tiny_vit(), tiny_vit()
     mixed.blocks[1].attn.fused_attn = False  # as somebody may have set it, for hooks
@@ -227,10 +201,6 @@ def test_evaluation_counts_the_last_partial_batch_exactly():
     assert model.training  # as it was
 
 
-def zeros(n: int) -> ImageSet:
-    return ImageSet(torch.zeros(n, 3, 2, 2, dtype=torch.uint8), torch.zeros(n, dtype=torch.int64), ("a", "b"))
-
-
 class Scripted(nn.Module):
     """A model whose accuracy is written down beforehand: one entry for every evaluation."""
 
@@ -261,7 +231,8 @@ class Scripted(nn.Module):
 def test_training_stops_when_patience_is_over_and_goes_back_to_the_best(accuracies, patience, n_rows, best):
     model, weights = Scripted(accuracies), []
     recipe = Recipe(steps=len(accuracies), eval_every=1, learning_rate=0.1, patience=patience)
-    watch = {"validation": zeros(10), "report": lambda row: weights.append(model.weight.item())}
+    zeros = ImageSet(torch.zeros(10, 3, 2, 2, dtype=torch.uint8), torch.zeros(10, dtype=torch.int64), ("a", "b"))
+    watch = {"validation": zeros, "report": lambda row: weights.append(model.weight.item())}
     rows = train(model, constant(1.0), recipe, **watch)
     assert [row["val_accuracy"] for row in rows] == pytest.approx(accuracies[:n_rows])
     assert weights.index(model.weight.item()) == best
@@ -273,9 +244,9 @@ def test_training_stops_when_patience_is_over_and_goes_back_to_the_best(accuraci
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"batch_size": 10, "accumulate": 3}, "batch of 10 cannot be cut into 3 equal parts"),
         ({"ema_decay": 0.0}, "ema_decay is 0.0"),
         ({"patience": 1}, "eval_every is 0"),
+        ({"warmup_steps": 2}, "warmup is 2 of 2 steps"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(settings, words):
@@ -283,15 +254,18 @@ def test_a_recipe_that_cannot_be_is_refused(settings, words):
         Recipe(**{"steps": 2} | settings)
 
 
-def test_patience_needs_a_validation_set():
+def test_a_training_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="no validation set"):
         train(Line(0.0), constant(1.0), Recipe(steps=2, eval_every=1, patience=1))
+    with pytest.raises(
+        ValueError, match="batch of 10 cannot be cut into equal parts for 1 processes with accumulate=3"
+    ):
+        train(Line(0.0), constant(1.0), Recipe(steps=2, batch_size=10, accumulate=3))
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_stops_and_names_a_checkpoint_that_is_finite(tmp_path, poison):
+def test_a_loss_that_is_no_number_stops_and_names_a_checkpoint_that_is_finite(tmp_path):
     def feed(step):
-        return constant(poison if step == 5 else 1.0)(step)
+        return constant(math.nan if step == 5 else 1.0)(step)
 
     recipe = Recipe(steps=9, learning_rate=0.05, decay="constant")
     words = r"by step 6 at learning rate 0\.05; lower the learning rate.* The last checkpoint is .*step_00000004"
@@ -334,14 +308,12 @@ def test_parts_side_by_side_are_parts_one_after_the_other(two_cores):
 
 
 def test_only_models_of_matrix_products_without_chance_go_side_by_side(two_cores):
-    def images():
-        return torch.zeros(2, 3, 8, 8)
-
-    assert distributed.core_pool(tiny_vit(), images)._max_workers == 2
-    assert distributed.core_pool(tiny_vit(dropout=0.1), images) is None
-    assert distributed.core_pool(zoo.create("BiT-Lab-Ti/2", image_size=8), images) is None
+    assert distributed.core_pool(tiny_vit())._max_workers == 2
+    assert distributed.core_pool(tiny_vit(dropout=0.1)) is None
+    assert distributed.core_pool(timm.create_model("test_vit", drop_path_rate=0.1)) is None
+    assert distributed.core_pool(zoo.create("BiT-Lab-Ti/2", image_size=8)) is None
     torch.set_num_threads(1)
-    assert distributed.core_pool(tiny_vit(), images) is None
+    assert distributed.core_pool(tiny_vit()) is None
 
 
 # ---- resuming ----
@@ -448,7 +420,7 @@ def test_a_run_may_resume_in_other_parts_but_for_dropout(tmp_path):
     train(whole, feed, recipe, folder=tmp_path / "dropout")
     train(cut, feed, parts)
     assert apart(whole.state_dict(), cut.state_dict()) > 1e-4  # each way to cut a batch draws other numbers
-    with pytest.raises(ValueError, match=r"accumulate was 1 and is 2, and this model draws random numbers \(dropout\)"):
+    with pytest.raises(ValueError, match="another training: accumulate was 1 and is 2"):
         train(tiny_vit(dropout=0.1), feed, parts, folder=tmp_path / "dropout")
 
 

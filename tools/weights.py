@@ -81,7 +81,7 @@ def lab_weights(which: str, preset: str = "full", seed: int = 0, folder: Path | 
     about = {"which": which, "preset": preset, "trainings": trainings, "provenance": provenance}
     loaded = zoo.load(weights)
     if last.objective == "labels":
-        test = session.prepare(last, default_device())[2]
+        test = session.prepare(last, default_device())[2]["validation"]
         about["held_out"] = evaluate(loaded.model, test) | {"n": len(test)}
     zoo.save(folder / zoo.BUNDLED[which], loaded.model, loaded.name, about)
     return pd.DataFrame(rows)

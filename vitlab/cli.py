@@ -32,9 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 good, 1 a failure, 2 not begun, 3 more to do, 130 Ctrl-C.
 
     141, as of a process that SIGPIPE ends: nobody reads on what it prints (`vitlab recipes | head -1`).
-
-    >>> main(["report", "--preset", "huge"])
-    2
     """
     for stream in (sys.stdout, sys.stderr):  # on a terminal of ASCII, ≤ is a question mark and no error
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
@@ -98,11 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     words = "default: figures/out/training/MODEL-DATA; a killed run is resumed there"
     added.add_argument("--out", metavar="FOLDER", help=words)
     added.add_argument("--like", metavar="DATA", help="Table 3's recipe for MODEL on JFT, IN-21k or ImageNet")
-    words = "masked: predict hidden patches; default: labels"
-    added.add_argument("--objective", choices=("labels", "masked"), help=words)
-    added.add_argument("--set", **settings, help="such as steps=5000")
+    added.add_argument("--set", **settings, help="such as steps=5000, or objective=masked: predict hidden patches")
     added.add_argument("--save-every", type=int, default=500, metavar="STEPS", help="between checkpoints; default: 500")
-    added.add_argument("--restart", action="store_true", help="from step 0: removes an older training from the folder")
     added.add_argument("--plan", action="store_true", help="check everything, say what it would take, and stop")
 
     added = command(study, "do the runs of studies that are missing, in as many pieces as it takes")
@@ -188,17 +182,15 @@ def train(options: argparse.Namespace) -> int:
         raise ValueError(f"--save-every {options.save_every}: expected a number of steps, 1 or more")
     given = {key.lower(): text for key, text in _pairs(options).items()}
     values = {key: notebooks.parse(key, text, session.DEFAULTS.get(key)) for key, text in given.items()}
-    if options.objective is not None:
-        values["objective"] = options.objective
     chosen = session.session(options.model, options.data, options.like, values)
     if options.plan:
-        model, _, test, *_ = session.prepare(chosen, default_device())
-        print(session.describe(chosen, model, len(test.classes)))
+        model, _, given = session.prepare(chosen, default_device())
+        print(session.describe(chosen, model, len(given["validation"].classes)))
         return 0
     name = f"{options.model}-{Path(options.data).name}".replace("/", "_")
     folder = Path(options.out) if options.out else paths.figures_dir() / "training" / name
     paths.check_writable(folder, "--out FOLDER" if options.out else "--out FOLDER or VITLAB_FIGURES=FOLDER")
-    session.run(chosen, folder, save_every=options.save_every, restart=options.restart)
+    session.run(chosen, folder, save_every=options.save_every)
     return 0
 
 
@@ -254,8 +246,7 @@ def copy(options: argparse.Namespace) -> int:
     if not (source / "00_start_here.ipynb").is_file():
         raise FileNotFoundError(f"no notebooks in {source}: install vitlab's wheel, or clone the repository")
     left_out = shutil.ignore_patterns("source", "colab", "__pycache__", ".*")  # sources are for maintainers
-    with paths.explained(target):
-        shutil.copytree(source, target, ignore=left_out)
+    shutil.copytree(source, target, ignore=left_out)
     print(f"{len(list(target.glob('*.ipynb')))} notebooks are in {target}, their exercises in {target / 'exercises'}")
     print(f"next:  cd {shlex.quote(str(target.parent))}")
     print("       jupyter lab notebooks/00_start_here.ipynb    or    vitlab run 08")
@@ -295,18 +286,15 @@ def doctor(options: argparse.Namespace) -> int:
         except importlib.metadata.PackageNotFoundError:
             print(f'  {package} is not installed: pip install "vitlab[lab]" for the notebooks')
 
-    print(
-        f"machine\n  {platform.platform()}, {os.cpu_count()} processors, torch uses {torch.get_num_threads()} threads"
-    )
+    threads = f"{os.cpu_count()} processors, torch uses {torch.get_num_threads()} threads"
+    print(f"machine\n  {platform.platform()}, {threads}")
     for index in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(index)
         print(f"  GPU {index}: {device.name}, {device.total_memory / gib:.0f} GiB")
     if not torch.cuda.is_available():
         print("  no GPU that torch can use: everything runs on the CPU")
-    memory, folder = psutil.virtual_memory(), paths.figures_dir()
+    memory = psutil.virtual_memory()
     print(f"  memory {memory.total / gib:.1f} GiB, {memory.available / gib:.1f} GiB available")
-    existing = next(each for each in (folder, *folder.parents) if each.exists())
-    print(f"  disk {shutil.disk_usage(existing).free / gib:.1f} GiB free for figures")
 
     print("data sets\n  world      synthetic, made on demand\n  digits     come with scikit-learn")
     for name in (*datasets.TORCHVISION, "photos"):
@@ -314,10 +302,8 @@ def doctor(options: argparse.Namespace) -> int:
         print(f"  {name:<10} {'found in' if there else 'not found in'} {paths.data_dir()}")
     print("  to use a copy of your own: VITLAB_DATA=FOLDER, one folder per set in it")
 
-    print("variables")
-    names = [f"VITLAB_{name}" for name in ("FIGURES", "DATA", "JOBS", "SCHEDULER", "DEVICE")]
-    for name in (*names, "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE"):
-        print(f"  {name} = {os.environ.get(name) or '(not set)'}")
+    variables = sorted(name for name in os.environ if name.startswith(("VITLAB_", "HF_")))
+    print("\n  ".join(["variables", *(f"{name} = {os.environ[name]}" for name in variables)]))
     return 0
 
 

@@ -39,14 +39,13 @@ def exercises(cells: Cells) -> dict[int, dict[str, Any]]:
     current: dict[str, Any] | None = None
     code: list[str] = []
     for kind, text in cells:
-        bare = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
         if kind == "code":
             if current is not None:
                 current["code"].append(text)
             code.append(text)
-        elif heading := _HEADING.search(bare):
+        elif heading := _HEADING.search(text):
             current = found[int(heading[1])] = {"title": heading[2], "code": [], "earlier": list(code)}
-        elif re.search(r"^#{1,3} ", bare, re.M):
+        elif re.search(r"^#{1,3} ", text, re.M):
             current = None
     return found
 
@@ -57,10 +56,8 @@ def source_of(path: Path, cells: Cells) -> Path:
     number = re.search(r"^# (\w+) · ", texts, re.M) or re.search(r"(?<!\d)(\d\d)_", path.name)
     found = sorted((paths.shipped() / "notebooks").glob(f"{number[1]}_*.ipynb")) if number else []
     if not found:
-        raise ValueError(
-            f"{path}: cannot tell which notebook this is a copy of: expected its title ('# 08 · …') in a text cell, or "
-            "its number in the file's name (08_….ipynb)"
-        )
+        expected = "expected its title ('# 08 · …') in a text cell, or its number in the file's name (08_….ipynb)"
+        raise ValueError(f"{path}: cannot tell which notebook this is a copy of: {expected}")
     return found[0]
 
 
@@ -68,8 +65,8 @@ def check(path: Path, seconds: float = 60.0) -> list[dict[str, Any]]:
     """Judge the exercises of a student's copy by the checks of the notebook it is a copy of.
 
     Of the student's only the cells under an exercise's heading run; of the notebook's the checks, and those earlier
-    statements that the exercise needs. They run in one kernel, in a temporary folder; after `seconds` for one exercise
-    it is ended, and another goes on with the next. Strangers' code belongs in a container all the same.
+    statements that the exercise needs; in a kernel, in a temporary folder, at most `seconds` for one exercise.
+    Strangers' code belongs in a container all the same.
 
     Returns for each exercise: exercise (number), title, status ("solved", "not solved yet", "wrong" or "stopped"),
     message (why). Raises ValueError for a file that is not a copy of ours.
@@ -78,10 +75,7 @@ def check(path: Path, seconds: float = 60.0) -> list[dict[str, Any]]:
     original, mine = exercises(read_cells(source_of(path, handed_in))), exercises(handed_in)
     original = {number: each for number, each in original.items() if MARKER.search("\n".join(each["code"]))}
     results = _judge_all({n: job_of(original[n], mine[n]["code"]) for n in original if n in mine}, seconds)
-    missing = {
-        "status": "not solved yet",
-        "message": "its heading is not in the file, or the file is of an older version",
-    }
+    missing = {"status": "not solved yet", "message": "its heading is not in the file, or was another one"}
     return [{"exercise": n, "title": each["title"]} | results.get(n, missing) for n, each in original.items()]
 
 
@@ -104,17 +98,13 @@ def job_of(original: dict[str, Any], given: Sequence[str]) -> dict[str, Any]:
         if names & sets:
             needed.append(text)
             names = names - sets | reads
-    return {
-        "setup": "\n".join(reversed(needed)),
-        "cells": list(given),
-        "before": "\n".join(before),
-        "checks": "\n".join(checks),
-        "asked": sorted({name for text in solution for name in _names(text)[1]}),
-    }
+    asked = sorted({name for text in solution for name in _names(text)[1]})
+    setup = "\n".join([*reversed(needed), *before])
+    return {"setup": setup, "cells": list(given), "checks": "\n".join(checks), "asked": asked}
 
 
 def _statements(text: str) -> list[str]:
-    """The statements of a cell; none if it is no Python."""
+    """List the statements of a cell; none if it is no Python."""
     try:
         return [ast.unparse(node) for node in ast.parse(text).body]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -122,7 +112,7 @@ def _statements(text: str) -> list[str]:
 
 
 def _names(text: str) -> tuple[set[str], set[str]]:
-    """The global names that a statement reads, in its functions too, and those that it sets."""
+    """Find the global names that a statement reads, in its functions too, and those that it sets."""
     top = symtable.symtable(text, "cell", "exec")
     reads, tables = set[str](), [top]
     for table in tables:
@@ -141,13 +131,10 @@ def _judge_all(jobs: dict[int, dict[str, Any]], seconds: float) -> dict[int, dic
     while left := [key for key in jobs if key not in results]:
         codes = ["import torch\nfrom vitlab.exercises import judge", *(f"judge(**{jobs[key]!r})" for key in left)]
         notebook, why = v4.new_notebook(cells=[v4.new_code_cell(code) for code in codes]), "did not come to an end"
-        options = {
-            "timeout_func": lambda cell: seconds if cell.source.startswith("judge") else None,  # not the imports
-            "shutdown_kernel": "immediate",
-        }
+        limits = {"timeout_func": lambda cell: seconds if cell.source.startswith("judge") else None}  # not the imports
         with tempfile.TemporaryDirectory(prefix="vitlab-") as folder:
             try:
-                notebooks.run_cells(notebook, folder, {"MPLBACKEND": "agg"}, **options)
+                notebooks.run_cells(notebook, folder, {"MPLBACKEND": "agg"}, shutdown_kernel="immediate", **limits)
             except CellTimeoutError:
                 why = f"took longer than {seconds:g} seconds"
             except DeadKernelError:
@@ -160,55 +147,43 @@ def _judge_all(jobs: dict[int, dict[str, Any]], seconds: float) -> dict[int, dic
     return results
 
 
-def judge(setup: str, cells: list[str], before: str, checks: str, asked: list[str]) -> dict[str, str]:
+def judge(setup: str, cells: list[str], checks: str, asked: list[str]) -> dict[str, str]:
     """Run a student's cells and the notebook's checks in this process; returns status and message."""
     from IPython import get_ipython
     from IPython.core.inputtransformer2 import TransformerManager
 
     base: dict[str, Any] = {"__name__": "__main__", "get_ipython": get_ipython, "display": lambda *_, **__: None}
-    yours, node, status = dict[str, list[str]](), None, "stopped"  # if the notebook's own code fails
+    node, status = None, "stopped"  # if the notebook's own code fails
     try:
         exec(setup, base)
         mine, status = dict(base), "wrong"
         for cell in cells:
-            name, code = f"<your cell {len(yours)}>", TransformerManager().transform_cell(cell)
-            yours[name] = code.split("\n")
-            tree = ast.parse(code, name)
+            tree = ast.parse(TransformerManager().transform_cell(cell))
             tree.body = [each for each in tree.body if not isinstance(each, ast.Assert)]  # the notebook's count
-            exec(compile(tree, name, "exec"), mine)
-        checked = mine | base  # what the checks read is the notebook's, but for the names that are asked for
-        exec(before, checked)
-        checked |= {name: mine[name] for name in asked if name in mine}
+            exec(compile(tree, "<your cell>", "exec"), mine)
+        checked = mine | base | {name: mine[name] for name in asked if name in mine}  # all else is the notebook's
         for node in ast.parse(checks).body:
             exec(compile(ast.Module([node], []), "<checks>", "exec"), checked)
         return {"status": "solved", "message": ""}
     except BaseException as error:  # noqa: BLE001 (whatever a student's code raises is what is told)
         if isinstance(error, NotImplementedError) and str(error) in ("", NOT_SOLVED):
             return {"status": "not solved yet", "message": ""}
-        told = traceback.TracebackException.from_exception(error)
-        message = " ".join(list(told.format_exception_only())[-1].split())[:400]
+        message = " ".join("".join(traceback.format_exception_only(error)).split())
         if isinstance(error, AssertionError) and isinstance(node, ast.Assert):
-            message = f"does not hold: {ast.unparse(node.test)[:400]}"
-        places: list[Any] = [(each.filename, each.lineno) for each in told.stack]
-        if isinstance(error, SyntaxError):
-            places.append((error.filename, error.lineno))
-        for file, line in [(file, line) for file, line in places if file in yours][-1:]:
-            message += f"\n     your line {line}: {yours[file][line - 1].strip()[:200]}"
+            message = f"does not hold: {ast.unparse(node.test)}"
         unnamed = isinstance(error, NameError) and error.name in asked
-        return {"status": "not solved yet" if unnamed else status, "message": message}
+        return {"status": "not solved yet" if unnamed else status, "message": message[:400]}
 
 
 def check_all(files: Sequence[str], seconds: float = 60.0, csv: str | None = None) -> int:
     """Print what became of the exercises in files and folders of hand-ins, and a table of several; `csv` is its file.
 
-    Returns 0 where all is solved, 1 where not, 2 where a file cannot be checked; the others are all the same.
+    Returns 0 where all is solved, 1 where not, 2 where a file cannot be checked.
     """
     import pandas as pd
 
-    status, rows = 0, []
-    expanded = list[Path]()
-    for given in map(Path, files):
-        expanded += sorted(given.rglob("*.ipynb")) if given.is_dir() else [given]
+    given, status, rows = [Path(file) for file in files], 0, list[dict[str, str]]()
+    expanded = [path for each in given for path in (sorted(each.rglob("*.ipynb")) if each.is_dir() else [each])]
     if not expanded:
         raise FileNotFoundError(f"no notebooks in {', '.join(files)}: name notebooks, or a folder with them")
     for file in expanded:
@@ -233,5 +208,5 @@ def check_all(files: Sequence[str], seconds: float = 60.0, csv: str | None = Non
         print(table.fillna("").to_string(index=False), flush=True)
     if csv is not None:
         with paths.writing(csv) as temporary:
-            table.to_csv(temporary, index=False)
+            pd.DataFrame(rows).to_csv(temporary, index=False)
     return status

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,13 @@ ROOT = Path(__file__).resolve().parent.parent  # the checkout, where vitlab runs
 
 
 def shipped() -> Path:
-    """Return the folder of what comes with vitlab besides its code: the checkout, or `share` in the package."""
+    """Return the folder of what comes with vitlab next to its code: the checkout, or `share` in the package."""
     return ROOT if (ROOT / "pyproject.toml").exists() else Path(__file__).resolve().parent / "share"
 
 
 def home() -> Path:
-    """Return the folder that notebooks are run from: the checkout.
-
-    Without one, the copy of the notebooks (`vitlab copy`) that the working directory is in, or the working directory.
-    """
-    if (ROOT / "pyproject.toml").exists():
+    """Return the folder that notebooks are run from: the checkout, the copy (`vitlab copy`) we are in, or this one."""
+    if shipped() == ROOT:
         return ROOT
     here, first = Path.cwd(), "notebooks/00_start_here.ipynb"
     return next((folder for folder in (here, *here.parents) if (folder / first).is_file()), here)
@@ -50,11 +48,6 @@ def evidence_dir() -> Path:
     return shipped() / "figures" / "evidence"
 
 
-def reference_dir(name: str) -> Path:
-    """Return the folder of a notebook's committed results, or "imagenet"; `$VITLAB_FIGURES` does not move it."""
-    return shipped() / "figures" / "reference" / name
-
-
 def data_dir() -> Path:
     """Return the folder of the user's own data sets: `$VITLAB_DATA`, or `data/downloads` in `home()`."""
     given = os.environ.get("VITLAB_DATA")
@@ -70,50 +63,32 @@ def bundled_dir() -> Path:
 def writing(path: Path | str, folder: bool = False) -> Iterator[Path]:
     """Write a file, or a `folder` of files, whole or not at all: yields a temporary path, put in its place at the end.
 
-    Folders above are made. When the body raises, what it wrote is removed and an older `path` stays as it was. Raises
-    OSError where the disk is full (see `explained`) or something of another kind is at `path`.
+    When the body raises, what it wrote is removed and an older `path` stays as it was. Of a full disk it is said so.
     """
     path = Path(path)
     temporary, old = (path.with_name(f".partial-{secrets.token_hex(6)}-{path.name}") for _ in range(2))
-    with explained(path):
-        if path.exists() and path.is_dir() != folder:
-            raise OSError(f"{path} is no {'folder' if folder else 'file'}, and one is to be written there")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            if folder:
-                temporary.mkdir()
-            yield temporary
-            for file in temporary.iterdir() if folder else [temporary]:
-                with open(file, "rb+") as handle:
-                    os.fsync(handle.fileno())
-            if folder and path.exists():
-                os.replace(path, old)
-            os.replace(temporary, path)
-        finally:
-            for left in (temporary, old):
-                if left.is_dir():
-                    shutil.rmtree(left, ignore_errors=True)
-                else:
-                    left.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Say of any error that comes of a full disk what to do; libraries in C++ report one in types of their own."""
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     try:
-        yield
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if folder:
+            temporary.mkdir()
+        yield temporary
+        if folder and path.exists():
+            os.replace(path, old)
+        os.replace(temporary, path)
     except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:
-            if getattr(cause, "errno", None) in full or any(os.strerror(number) in str(cause) for number in full):
-                words = f"disk full while writing {path}: free space and run again; finished results are kept"
-                raise OSError(errno.ENOSPC, words) from error
-            cause = cause.__cause__ or cause.__context__
+        told = "".join(traceback.format_exception(error))  # libraries in C++ raise errors of their own from the first
+        if any(os.strerror(number) in told for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)):
+            words = f"disk full while writing {path}: free space and run again; finished results are kept"
+            raise OSError(errno.ENOSPC, words) from error
         raise
+    finally:
+        if not folder:
+            temporary.unlink(missing_ok=True)
+        for left in (temporary, old):
+            shutil.rmtree(left, ignore_errors=True)
 
 
-def check_writable(folder: Path | str, choice: str = "VITLAB_FIGURES=FOLDER, or the option of the command") -> None:
+def check_writable(folder: Path | str, choice: str = "VITLAB_FIGURES=FOLDER") -> None:
     """Raise OSError, with `choice` as what to do, where no file can be written into `folder` or what it would be in."""
     folder = Path(folder).absolute()
     try:
@@ -149,14 +124,13 @@ def file_hash(path: Path | str) -> str:
 def lock(folder: Path | str, name: str = "", wait: bool = True) -> Iterator[bool]:
     """Hold `folder` (or the thing called `name` in it) against other processes; yields whether it is held.
 
-    Where it is taken, `wait` says so on stderr and waits; without, False is yielded at once. The operating system lets
-    go of the lock when its holder dies, however it dies.
+    Where it is taken, `wait` says so on stderr and waits; without, False is yielded at once.
     """
     import filelock
 
     path = Path(folder) / f".{name or 'vitlab'}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    guard = filelock.FileLock(path)  # the kernel's lock (flock), not the mere presence of a file
+    guard = filelock.FileLock(path)  # the kernel's lock (flock), gone when its holder dies
     try:
         guard.acquire(timeout=0)
     except filelock.Timeout:

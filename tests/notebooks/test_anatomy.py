@@ -46,7 +46,7 @@ def test_committed_outputs_are_clean(path):
     notebook = read(path)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     shown = sum(bool({"image/png", "image/jpeg"} & set(output.get("data", {}))) for output in outputs)
-    saved = len(paths.read_json(paths.reference_dir(path.stem) / "result.json")["figures"])
+    saved = len(paths.read_json(paths.ROOT / f"figures/reference/{path.stem}/result.json")["figures"])
     assert shown >= saved > 0, f"{saved} figures are saved, {shown} are shown: not executed, or figures lost"
     assert all(output.output_type != "error" and output.get("name") != "stderr" for output in outputs)
     assert not re.search(r"/(home|Users|root)/\w", str(outputs))

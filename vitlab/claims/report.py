@@ -101,7 +101,7 @@ def finish(page: Page) -> None:
 
 def imagenet(page: Page, figure: str) -> dict[str, Path]:
     """Find a figure of this run and the committed one of a ViT that was trained on ImageNet, by title."""
-    folder = paths.reference_dir("imagenet") / page.notebook
+    folder = paths.shipped() / "figures" / "reference" / "imagenet" / page.notebook
     there = paths.read_json(folder / "result.json")["weights"]["name"]
     weights = str(page.parameters.get("weights", "")).partition("@")[0]
     titles = {f"this run: {weights}": page.folder, f"{there}, trained on ImageNet": folder}
@@ -120,7 +120,7 @@ def write(preset: str) -> Path:
         f"those of our committed run.\n\n{readme_table(f'{to_notebooks}/')}\n",
     ]
     for name, result in found.items():
-        reference = paths.reference_dir(name) / "result.json"
+        reference = paths.shipped() / "figures" / "reference" / name / "result.json"
         theirs = paths.read_json(reference).get("live", {}) if reference.exists() else {}
         lines += [f"## {name}", ""]
         if result["live"]:

@@ -19,13 +19,9 @@ Crop = Literal["none", "pad", "inception"]
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to the images of a batch before the model sees them.
+    """What is done to the images of a batch before the model sees them."""
 
-    crop "pad" shifts an image by whole pixels and fills with its reflection; "inception" cuts out a box of random
-    area and aspect ratio and resizes it to the model's size, the paper's pre-processing for pre-training.
-    """
-
-    crop: Crop = "none"
+    crop: Crop = "none"  # "pad": shifted and filled by reflection; "inception": a random box, resized, as in the paper
     pad: int = 4  # pixels, the largest shift up, down, left or right
     area: tuple[float, float] = (0.05, 1.0)  # fraction of the image's area
     aspect: tuple[float, float] = (3 / 4, 4 / 3)  # width / height, uniform in its logarithm
@@ -60,7 +56,7 @@ class Draws:
 
 def draw(augmentation: Augmentation, batch_size: int, seed: int, step: int) -> Draws:
     """Draw the numbers of a whole batch from the arguments alone; a slice of the batch takes its rows of them."""
-    # A hash of the two: torch looks at 32 bits of a seed only, in which sums of seeds and steps would coincide.
+    # A hash of both: torch looks at 32 bits of a seed only, in which sums of seeds and steps would coincide.
     state = np.random.SeedSequence(seed % 2**64, spawn_key=(step,)).generate_state(1)
     generator = torch.Generator().manual_seed(int(state[0]))
     uniform = torch.rand(batch_size, 3, generator=generator, dtype=torch.float64)
@@ -131,10 +127,7 @@ def crop_and_resize(
 def mix(
     images: Float[Tensor, "m 3 H W"], labels: Int64[Tensor, " m"], drawn: Draws, n_classes: int
 ) -> tuple[Float[Tensor, "m-1 3 H W"], Float[Tensor, "m-1 K"]]:
-    """Mix every image but the last with the one that follows it, and the labels as probabilities (mixup).
-
-    Source: Zhang et al., ICLR 2018; λ is the image's share of every pixel and of the label.
-    """
+    """Mix every image but the last with the next, and the labels as probabilities (mixup: Zhang et al., ICLR 2018)."""
 
     def mixture(values: Tensor) -> Tensor:  # not lerp, whose rounding depends on where a slice begins
         return (values[:-1] * drawn.weight).add_(values[1:] * (1 - drawn.weight))

@@ -63,13 +63,8 @@ def load(name: str | Path, split: str = "train", *, image_size: int | None = Non
     resizes the shorter side and crops the centre; sets whose images differ in size need it, but for "imagenette",
     which comes as squares of 128.
 
-    Raises FileNotFoundError where a set or its split is missing (where it was looked for, what would download it),
-    ValueError for an unknown split, an unreadable image or images of several sizes, MemoryError where the set is
-    larger than the free memory.
-
-    >>> digits = load("digits", "test")
-    >>> digits.images.shape, digits.classes[3]
-    (torch.Size([360, 3, 8, 8]), '3')
+    Raises FileNotFoundError where a set or its split is missing, ValueError for an unreadable image or images of
+    several sizes, MemoryError where the set is larger than the free memory.
     """
     _check(split, image_size)
     if name == "digits":
@@ -88,16 +83,12 @@ def present(name: str) -> bool:
 
 def _local(name: str | Path) -> Path:
     """Give the folder of a set under `$VITLAB_DATA`, whether it is there or not."""
-    usual = paths.data_dir() / name
-    other = usual.with_name("imagenette-128") if name == "imagenette" else usual
-    return usual if os.path.isdir(usual) or not os.path.isdir(other) else other  # pathlib's fails for long names
+    usual, other = paths.data_dir() / name, paths.data_dir() / "imagenette-128"
+    return other if name == "imagenette" and other.is_dir() and not usual.is_dir() else usual
 
 
 def _digits(split: str, image_size: int | None) -> ImageSet:
-    """Load scans of handwritten digits, 8×8 grey (UCI, bundled with scikit-learn), as RGB bytes.
-
-    The split is stratified and fixed; a test image may be by a writer who is in the training set too.
-    """
+    """Load scans of handwritten digits, 8×8 grey (UCI, bundled with scikit-learn), as RGB bytes; the split is fixed."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -113,8 +104,6 @@ def _from_torchvision(name: str, split: str, image_size: int | None, download: b
     kind, folder, argument, values = TORCHVISION[name]
     root, options = paths.data_dir(), {"size": "160px"} if name == "imagenette" else {}
     try:
-        if not download and not (root / folder).is_dir():
-            raise FileNotFoundError("it is not there")  # said before torchvision is imported, which takes seconds
         import torchvision.datasets
 
         dataset = getattr(torchvision.datasets, kind)(root, download=download, **{argument: values[split]}, **options)
@@ -146,9 +135,8 @@ def _check(split: str, image_size: int | None = None) -> None:
 
 def _class_folders(folder: Path) -> list[str]:
     """Name the sub-folders, sorted; not those that systems and editors hide (.ipynb_checkpoints, __MACOSX)."""
-    if not folder.is_dir():
-        return []
-    return sorted(e.name for e in folder.iterdir() if e.is_dir() and not e.name.startswith((".", "__")))
+    inside = folder.iterdir() if folder.is_dir() else ()
+    return sorted(each.name for each in inside if each.is_dir() and not each.name.startswith((".", "__")))
 
 
 def _image_files(folder: Path) -> list[Path]:
@@ -167,13 +155,11 @@ def _listing(name: str | Path, split: str) -> tuple[tuple[str, ...], Int64[Tenso
     parts = {part: _class_folders(root / part) for part in ("train", "test")}
     classes, folder = sorted({*parts["train"], *parts["test"]}), root / split
     if classes and not parts[split]:
-        raise FileNotFoundError(
-            f"{root} has train/ or test/ with class folders but no such {split}/; add it, or name the other itself"
-        )
+        words = f"no such {split}/; add it, or name the other itself"
+        raise FileNotFoundError(f"{root} has train/ or test/ with class folders but {words}")
     if not classes:
         classes, folder = _class_folders(root), root
-    files: list[str] = []
-    labels: list[int] = []
+    files, labels = list[str](), list[int]()
     for label, each in enumerate(classes):
         found = _image_files(folder / each)
         if not found and (folder / each).is_dir():
@@ -190,19 +176,15 @@ def _read_all(read: Callable[[int], np.ndarray], names: Sequence[str]) -> UInt8[
     height, width, _ = read(0).shape
     needed, free = len(names) * 3 * height * width, psutil.virtual_memory().available
     if needed > free:
-        raise MemoryError(
-            f"{len(names):,} images of {width}×{height} pixels take {needed / 1e9:,.1f} GB in memory, "
-            f"{free / 1e9:,.1f} GB are free; give a smaller image_size, or a folder, which a training reads bit by bit"
-        )
+        words = f"{len(names):,} images of {width}×{height} pixels take {needed / 1e9:,.1f} GB in memory"
+        raise MemoryError(f"{words}, {free / 1e9:,.1f} GB are free; give a smaller image_size, or a folder")
     images = np.empty((len(names), 3, height, width), np.uint8)
 
     def fill(i: int) -> None:
         picture = read(i)
         if picture.shape != (height, width, 3):
-            raise ValueError(
-                f"{names[i]} has {picture.shape[1]}×{picture.shape[0]} pixels, the first image {width}×{height}; "
-                "give image_size to bring them to one size"
-            )
+            size = f"{picture.shape[1]}×{picture.shape[0]} pixels, the first image {width}×{height}"
+            raise ValueError(f"{names[i]} has {size}; give image_size to bring them to one size")
         images[i] = picture.transpose(2, 0, 1)
 
     mapped(fill, range(len(names)))
@@ -221,16 +203,13 @@ def open_folder(name: str | Path, split: str = "train", *, image_size: int) -> F
     _check(split, image_size)
     folder = FolderSet(*_listing(name, split), image_size)
 
-    def problem(path: str) -> str:
+    def check_header(path: str) -> None:
         try:
-            with Image.open(path):
-                return ""
-        except Exception as error:  # noqa: BLE001 (decoders raise what they like on bytes that are no image)
-            return f"{path} cannot be read ({error})"
+            Image.open(path).close()
+        except Exception as error:  # decoders raise what they like on bytes that are no image
+            raise ValueError(f"{path} cannot be read ({error}); replace or remove it") from error
 
-    if bad := [each for each in mapped(problem, folder.paths) if each]:
-        more = f" (and {len(bad) - 1:,} more of {len(folder):,})" if len(bad) > 1 else ""
-        raise ValueError(f"{bad[0]}{more}; replace or remove it")
+    mapped(check_header, folder.paths)
     return folder
 
 
@@ -242,11 +221,8 @@ def photographs(
 ) -> list[tuple[str, UInt8[Tensor, "3 H W"]]]:
     """Give real photographs (name, picture): three that come with the dependencies, then those under `$VITLAB_DATA`.
 
-    The three: a Chinese temple and a flower (scikit-learn), Grace Hopper (matplotlib). Then every image of
-    $VITLAB_DATA/photos in alphabetical order, and of $VITLAB_DATA/imagenette-sample, whose classes take turns.
-    `limit` keeps the first so many; without `sample` those of imagenette-sample are left out.
-
-    Raises ValueError naming an image that cannot be read.
+    Then: every image of $VITLAB_DATA/photos in alphabetical order, and of $VITLAB_DATA/imagenette-sample, whose classes
+    take turns; these are left out without `sample`. `limit` keeps the first so many.
 
     >>> [name for name, _ in photographs(image_size=32, limit=3)]
     ['china', 'flower', 'grace hopper']
@@ -274,15 +250,12 @@ def _photograph_parts(split: str, image_size: int) -> tuple[tuple[str, ...], lis
     """Cut the training or the test part out of each bundled photograph: three quarters and the right quarter."""
     found, parts = photographs(limit=N_PHOTOGRAPHS), []
     for name, picture in found:
-        photograph = Image.fromarray(picture.permute(1, 2, 0).numpy())
-        border = round(0.75 * photograph.width)
-        left, right = (0, border) if split == "train" else (border, photograph.width)
-        part = photograph.crop((left, 0, right, photograph.height))
+        border = round(0.75 * picture.shape[2])
+        pixels = picture[..., :border] if split == "train" else picture[..., border:]
+        part = Image.fromarray(pixels.permute(1, 2, 0).numpy())
         if not 1 <= image_size <= min(part.size):
-            raise ValueError(
-                f"image_size is {image_size}, but the {split} part of the photograph {name} has {part.width} × "
-                f"{part.height} pixels; expected at most {min(part.size)}"
-            )
+            words = f"the {split} part of the photograph {name} has room for at most {min(part.size)}"
+            raise ValueError(f"image_size is {image_size}, but {words}")
         parts.append(part)
     return tuple(name for name, _ in found), parts
 
@@ -306,10 +279,8 @@ def photograph_batches(image_size: int, batch_size: int, seed: int = 0, device: 
     """Give endless training batches of random crops of the three bundled photographs, labelled by their numbers.
 
     One image with strong augmentation goes far for a network's lowest layers (Asano et al., ICLR 2020). A crop is 1 to
-    3 times as wide as the `image_size` (pixels) to which it is resized, as far as the photograph goes, and every
-    second one is flipped. The right quarter of each photograph is for tests: no training crop has a pixel of it.
-
-    Raises ValueError where the crop is larger than a photograph's part.
+    3 times as wide as the `image_size` (pixels) to which it is resized, and every second one is flipped. The right
+    quarter of each photograph is for tests. Raises ValueError where the crop is larger than a photograph's part.
     """
     _photograph_parts("train", image_size)
 
@@ -324,7 +295,6 @@ def photograph_batches(image_size: int, batch_size: int, seed: int = 0, device: 
 
 def photograph_set(count: int, image_size: int, split: str = "test", seed: int = 0) -> ImageSet:
     """Cut so many crops of the test or the training parts of the photographs; raises as `photograph_batches`."""
-    _check(split)
     draws = np.random.default_rng([seed, 2**31 + (split == "test")]).random((count, 5))
     return _photograph_crops(split, image_size, draws)
 
@@ -342,7 +312,7 @@ class Splits:
 
 
 def first_image(draw: int) -> int:
-    """Number of the first training image of a draw of the world. There are 65,536; they begin anew after that."""
+    """Number of the first training image of a draw of the world; after 65,536 they begin anew."""
     return draw * DRAW % HELD_OUT
 
 
@@ -352,8 +322,7 @@ def world_splits(
     """Paint three sets of a world. Each `draw` has training images of its own; smaller sets are heads of larger ones.
 
     Validation and test images are the same for every draw, and never trained on. Where a training is too short to see
-    all `n_train` images, only the `n_seen` that it sees are painted, chosen at random. Raises ValueError for more
-    training images than a draw has.
+    all `n_train` images, only the `n_seen` that it sees are painted, chosen at random.
     """
     if n_train > DRAW:
         raise ValueError(f"n_train is {n_train}; a draw of the world has {DRAW} images")
@@ -364,7 +333,7 @@ def world_splits(
 
 @functools.lru_cache(maxsize=4)  # for a worker process trains many models on the same images
 def _painted(world: World, count: int, start: int, n_seen: int) -> ImageSet:
-    """Paint images start … start+count−1, or `n_seen` of them; without masks, for no training looks at them."""
+    """Paint images start … start+count−1, or `n_seen` of them, without masks."""
     order = torch.arange(count) if n_seen == count else epoch_order(count, seed=start, epoch=0)[:n_seen]
     images, labels, _ = scene(world, start + order, default_device())
     return ImageSet(images, labels, world.classes)
@@ -390,7 +359,6 @@ class Source:
 
     feed: Batches
     test: ImageSet | FolderSet
-    n_classes: int
     content: dict[str, Any]  # what tells these images from others
 
 
@@ -417,21 +385,16 @@ def open_source(
     """Open the images called `data`, at `image_size` pixels.
 
     `data` is "world" or "world-300", "photographs", a name of `load`, or a folder with train/ and test/ in it, whose
-    images so many `workers` decode. Raises what the data sets raise: one that is not there, a file that is no image.
+    images so many `workers` decode.
     """
     if world := world_named(data, image_size):
         unseen = image_set(world, 2_000, HELD_OUT, device)
-        return Source(stream(world, batch_size, device), unseen, world.n_classes, {"images": str(world)})
+        return Source(stream(world, batch_size, device), unseen, {"images": str(world)})
     if data == "photographs":
         crops, feed = photograph_set(500, image_size), photograph_batches(image_size, batch_size, seed, device)
-        return Source(feed, crops, N_PHOTOGRAPHS, {"images": content_hash(crops)})  # their change shows there too
-    train: ImageSet | FolderSet
-    test: ImageSet | FolderSet
-    if data in NAMES:
-        kept = max(image_size, SIDES.get(data, 0)) if augmentation.crop == "inception" else image_size
-        train, test = load(data, "train", image_size=kept), load(data, "test", image_size=image_size)
-    else:
-        train, test = (open_folder(data, split, image_size=image_size) for split in ("train", "test"))
+        return Source(feed, crops, {"images": content_hash(crops)})  # their change shows there too
+    opened = load if data in NAMES else open_folder
+    kept = max(image_size, SIDES.get(data, 0)) if augmentation.crop == "inception" else image_size
+    train, test = opened(data, "train", image_size=kept), opened(data, "test", image_size=image_size)
     feed = batches(train, batch_size, seed, device, augmentation, image_size, workers)
-    content = {"images": content_hash(train), "test images": content_hash(test)}
-    return Source(feed, test, len(train.classes), content)
+    return Source(feed, test, {"images": content_hash(train), "test images": content_hash(test)})

@@ -21,11 +21,8 @@ from vitlab.data import augment
 from vitlab.data.augment import Augmentation, Draws
 from vitlab.settings import mapped
 
-MAX_PIXELS = 2**27  # of an image enlarged before its centre is cut out: 0.4 GB as colours in bytes
-
 # batch(step) -> (float images [B 3 H W], labels [B], or, mixed, probabilities [B K]); batch(step, start, stop) ->
-# images start … stop−1 of the same batch, bit by bit. A pure function: batches can be asked for in any order, and in
-# slices by gradient accumulation or by several processes.
+# images start … stop−1 of the same batch, bit by bit. A pure function: batches can be asked for in any order.
 Batches = Callable[..., tuple[Tensor, Tensor]]
 
 
@@ -33,10 +30,7 @@ Batches = Callable[..., tuple[Tensor, Tensor]]
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert to three bytes a pixel, upright; of 16-bit grey the upper byte (PIL would clip).
-
-    Raises ValueError where the pixels are numbers of no fixed range.
-    """
+    """Convert to three bytes a pixel, upright; of 16-bit grey the upper byte (PIL would clip)."""
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("I", "F"):
@@ -46,18 +40,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def resize_and_crop(image: Image.Image, image_size: int | None) -> np.ndarray:
-    """Resize the shorter side to `image_size` (antialiased bicubic), crop the centre; None leaves the image as it is.
-
-    Raises ValueError where that makes more than `MAX_PIXELS`: a bomb of one long row.
-    """
+    """Resize the shorter side to `image_size` (antialiased bicubic), crop the centre; None: leave it as it is."""
     if image_size is not None and image.size != (image_size, image_size):
         scale = image_size / min(image.size)
         width, height = (max(image_size, round(side * scale)) for side in image.size)
-        if width * height > MAX_PIXELS:
-            raise ValueError(
-                f"with its shorter side at {image_size} pixels it would have {width:,} x {height:,}, expected at most "
-                f"{MAX_PIXELS:,} in all; crop it"
-            )
         left, top = (width - image_size) // 2, (height - image_size) // 2
         image = image.resize((width, height), Image.Resampling.BICUBIC)
         image = image.crop((left, top, left + image_size, top + image_size))
@@ -65,10 +51,7 @@ def resize_and_crop(image: Image.Image, image_size: int | None) -> np.ndarray:
 
 
 def read_image(path: Path | str, image_size: int | None, drawn: Draws | None = None) -> np.ndarray:
-    """Read one image [H, W, 3]: its centre, or with one row of numbers its inception crop, cut before it is resized.
-
-    Raises ValueError naming the file where it cannot be read.
-    """
+    """Read one image [H, W, 3]: its centre, or with one row of numbers its inception crop, cut before it is resized."""
     try:
         with Image.open(path) as file:
             image = to_rgb(file)
@@ -95,9 +78,8 @@ class ImageSet:
 
     def __post_init__(self):
         if not len(self.images) == len(self.labels) > 0:
-            raise ValueError(
-                f"{len(self.images)} images, {len(self.labels)} labels; expected one for each, at least one"
-            )
+            counts = f"{len(self.images)} images, {len(self.labels)} labels"
+            raise ValueError(f"{counts}; expected one for each, at least one")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -128,18 +110,13 @@ class FolderSet:
 
 
 def content_hash(images: ImageSet | FolderSet) -> str:
-    """Hash all images, labels and names of classes: equal for two sets that train alike.
-
-    Of a folder the files' names, sizes and contents at both ends count, and its own place does not.
-    """
+    """Hash all images, labels and names of classes; of a folder the files' names, sizes and contents at both ends."""
     if isinstance(images, FolderSet):
 
         def ends_hash(path: str) -> str:
             with open(path, "rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(0)
-                ends = file.read(4096)
-                file.seek(max(file.tell(), size - 4096))
+                ends, size = file.read(4096), file.seek(0, os.SEEK_END)
+                file.seek(max(len(ends), size - 4096))
                 return f"{size} {hashlib.sha256(ends + file.read()).hexdigest()}"
 
         names = [Path(path).parts[-2:] for path in images.paths]
@@ -197,13 +174,10 @@ def batches(
     """Make shuffled training batches of a set, as a function of the step.
 
     Every epoch is a fresh permutation, and epochs run into each other: no partial batches, every image is seen once
-    before any is seen again. A batch depends on the seed and the step alone, so a resumed run sees what an
-    uninterrupted one would have seen. The bytes of an `ImageSet` live on `device` and are augmented there; of a
-    `FolderSet` so many `workers` (threads) decode the next step's slice ahead, and an inception crop is cut from the
-    whole file. Inception crops are resized to `image_size` pixels, by default those of the image.
-
-    Raises ValueError where the augmentation's pad is not less than the images' sides, or `image_size` is another than
-    the images' without an inception crop; when called, where a file cannot be read.
+    before any is seen again. A batch depends on the seed and the step alone. The bytes of an `ImageSet` live on
+    `device` and are augmented there; of a `FolderSet` so many `workers` (threads) decode the next step's slice ahead,
+    and an inception crop is cut from the whole file. Inception crops are resized to `image_size` pixels, by default
+    those of the image. Raises ValueError for a pad or `image_size` that the images do not allow.
     """
     augmentation = augmentation or Augmentation()
     indices, n_classes = batch_indices(len(images), batch_size, seed), len(images.classes)
@@ -213,13 +187,11 @@ def batches(
     if shift >= min(height, width):
         raise ValueError(f"pad is {shift} but the images have {height}×{width} pixels; it must be less")
     if not (in_memory and inception) and image_size not in (None, height, width):
-        raise ValueError(
-            f"image_size is {image_size} but the images have {height}×{width} pixels: only inception crops of a set in "
-            "memory are resized; load the images at the size that is wanted"
-        )
+        words = "only inception crops of a set in memory are resized; load the images at the size that is wanted"
+        raise ValueError(f"image_size is {image_size} but the images have {height}×{width} pixels: {words}")
 
     def draw(step: int, start: int, stop: int) -> tuple[Int64[Tensor, " n"], Draws]:
-        """Give which images are in a slice, and their random numbers; with mixup, the partner of the last one too."""
+        # Which images are in a slice, and their random numbers; with mixup, the partner of the last one too.
         rows = torch.arange(start, stop + (augmentation.mixup > 0)) % batch_size
         return indices(step)[rows], augment.draw(augmentation, batch_size, seed, step)[rows]
 
@@ -238,9 +210,8 @@ def batches(
             pictures = augment.crop_and_resize(to_float(chosen), drawn, image_size)
         else:
             pictures = to_float(augment.shift_and_flip(chosen, drawn, shift))
-        if augmentation.mixup:
-            return augment.mix(pictures, labels[index], drawn, n_classes)
-        return pictures, labels[index]
+        mixed = augmentation.mixup > 0
+        return augment.mix(pictures, labels[index], drawn, n_classes) if mixed else (pictures, labels[index])
 
     return batch
 

@@ -1,11 +1,10 @@
 """The world: an endless set of labelled pictures with object masks, the offline stand-in for JFT-300M (§4.1).
 
 A class has a contour, a texture, two colours and an arrangement of parts; how much each of these four cues says of it
-is set. Contours are circular harmonics. Texture is local: a patch tells it. Arrangement is global: the parts are alike
-in all classes, and only where they stand to one another tells a class. An instance adds what a camera would: position,
-rotation, scale, stretch, lighting, a background with the 1/f spectrum of natural images, other objects behind, and one
-in front. Image i of a world is a pure function of (world, i), in any batch, order or process: but for one grey level
-in about one byte of a hundred thousand, where what is painted with it moves the rounding, and in a few more on a GPU.
+is set. Texture is local: a patch tells it. Arrangement is global: only where the parts stand to one another tells a
+class. An instance adds what a camera would. Image i of a world is a pure function of (world, i), in any batch, order or
+process: but for one grey level in about one byte of a hundred thousand, where what is painted with it moves the
+rounding, and in a few more on a GPU.
 
 Related: FractalDB (Kataoka et al., ACCV 2020, CVPR 2022); Visual Atoms (Takashima et al., CVPR 2023); dead leaves (Lee
 et al., IJCV 2001; Baradad et al., 2021).
@@ -25,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitlab.data.loader import Batches, ImageSet, slice_of, to_float
-from vitlab.settings import one_thread
+from vitlab.settings import check, one_thread, whole
 
 HELD_OUT = 2**40  # images from this index on are never used for training
 CUES = ("contour", "texture", "colour", "arrangement")
@@ -64,10 +63,7 @@ class World:
     occlusion: float = 0.25  # probability of an object in front
 
     def __post_init__(self):
-        if self.n_classes < 2:
-            raise ValueError(f"n_classes is {self.n_classes}; a world needs at least 2 classes")
-        if not 8 <= self.image_size <= 1024:  # 2,000 test images of 1,024 pixels are 6 GB
-            raise ValueError(f"image_size is {self.image_size}; a world has from 8 to 1024 pixels a side")
+        check(self, {"n_classes": whole(self.n_classes, 2), "image_size": whole(self.image_size, 8, 1024)})
         for names, most, kind in ((CUES, 1, "cue"), (STRENGTHS, 4, "strength")):
             for name in names:
                 if not 0 <= getattr(self, name) <= most:
@@ -82,10 +78,7 @@ class World:
 
 
 def with_difficulty(world: World, factor: float) -> World:
-    """Multiply every strength of a world by `factor`.
-
-    At 0 a class's pictures differ in the colour behind, the texture's phase, and what the cues leave open.
-    """
+    """Multiply every strength of a world by `factor`."""
     strengths: dict[str, Any] = {name: getattr(world, name) * factor for name in STRENGTHS}
     return dataclasses.replace(world, **strengths)
 
@@ -129,10 +122,9 @@ def noise_sheet(seed: int, device: torch.device | str = "cpu") -> Float[Tensor, 
 def looks(draws: Float[Tensor, "*n 36"]) -> dict[str, Tensor]:
     """Turn uniform numbers into looks, a tensor for each cue.
 
-    contour [*n, 2, 8]: coefficients a_k and b_k of the radius r(θ) = 1 + Σ a_k cos kθ + b_k sin kθ, which exceeds 0.3;
-    few harmonics are strong: from rounded triangles to stars of nine rays. texture [*n, 6]: two wave vectors (radians
-    per object radius), mixture, warp (radians). colour [*n, 2, 3]: the two colours between which the texture runs.
-    arrangement [*n, 4, 2]: where the parts are, in object radii.
+    contour [*n, 2, 8]: coefficients a_k and b_k of the radius r(θ) = 1 + Σ a_k cos kθ + b_k sin kθ, which exceeds 0.3.
+    texture [*n, 6]: two wave vectors (radians per object radius), mixture, warp (radians). colour [*n, 2, 3]: the two
+    colours between which the texture runs. arrangement [*n, 4, 2]: where the parts are, in object radii.
     """
     n = len(HARMONICS)
     contour, surface, parts = draws.split([2 * n, 12, 2 * N_PARTS], -1)
@@ -273,12 +265,7 @@ def scene(
 ) -> tuple[UInt8[Tensor, "N 3 S S"], Int64[Tensor, " N"], Bool[Tensor, "N S S"]]:
     """Paint images (bytes), with labels and masks of the visible part of the labelled object, for any indices ≥ 0.
 
-    Painted in chunks that fit a processor's cache; the chunk changes the speed, and the pictures by one grey level in
-    about one byte of a hundred thousand. Raises ValueError for negative indices.
-
-    >>> images, labels, masks = scene(World(), torch.tensor([3, 14]))
-    >>> images.shape, labels.tolist(), masks.dtype
-    (torch.Size([2, 3, 32, 32]), [3, 4], torch.bool)
+    Painted in chunks that fit a processor's cache. Raises ValueError for negative indices.
     """
     if indices.numel() and int(indices.min()) < 0:
         raise ValueError(f"image index {int(indices.min())} is negative; a world's images are numbered from 0")

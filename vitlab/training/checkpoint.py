@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vitlab import paths
-from vitlab.data.loader import Batches
 from vitlab.models import weights, zoo
 from vitlab.training import distributed
 
@@ -25,7 +24,7 @@ FORMAT = 3  # of `REST`; others are refused
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint as it was read from disk; its checksums are right."""
+    """A whole checkpoint that was read from disk."""
 
     path: Path
     weights: dict[str, Tensor]
@@ -64,14 +63,6 @@ def hold(folder: Path) -> Iterator[None]:
         yield
 
 
-def remove(folder: Path) -> None:
-    """Remove what a training has written into its `folder`: checkpoints, weights and log, and nothing else there."""
-    with hold(folder):
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        for name in (WEIGHTS, "log.jsonl"):
-            (folder / name).unlink(missing_ok=True)
-
-
 def newest(folder: Path) -> Checkpoint | None:
     """Read the newest whole checkpoint in `folder`, None without any; ValueError where all of them are damaged."""
     problems = []
@@ -90,7 +81,7 @@ def newest(folder: Path) -> Checkpoint | None:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint's folder, unpickling nothing but tensors and plain values; ValueError where it is not whole."""
+    """Read a checkpoint's folder, unpickling tensors and plain values alone; ValueError where it is not whole."""
     try:
         sums = paths.read_json(path / SUMS)
         for file in (WEIGHTS, REST):
@@ -108,25 +99,18 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(path, state, rest)
 
 
-def check_same(found: Checkpoint, model: nn.Module, asked: Mapping[str, Any], batches: Batches) -> None:
+def check_same(found: Checkpoint, model: nn.Module, asked: Mapping[str, Any]) -> None:
     """Raise ValueError where a checkpoint is not of the training that `asked` determines.
 
-    How a batch is cut may change, but for a model that draws random numbers; test images while no row rests on them.
+    How a batch is cut may change, but for a model that draws random numbers (each way to cut draws others); test images
+    while no row rests on them.
     """
     before = found.rest["identity"]
     changed = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
-    free = ("accumulate", "compile", "processes", *([] if found.rest["rows"] else ["test images"]))
-    differing = [name for name in changed if name not in free]
-    if differing:
+    free = {"compile"} | (set() if found.rest["rows"] else {"test images"})
+    free |= set() if distributed.draws(model) else {"accumulate", "processes"}
+    if differing := [name for name in changed if name not in free]:
         values = "; ".join(f"{name} was {before.get(name)!r} and is {asked.get(name)!r}" for name in differing)
         raise ValueError(
-            f"{found.path} is of another training: {values}. Train into another folder (--out FOLDER), or begin anew "
-            "there (--restart)"
+            f"{found.path} is of another training: {values}. Train into another folder (--out FOLDER), or remove it"
         )
-    for name in {"accumulate", "processes"} & set(changed):
-        if distributed.draws(model, batches(0)[0][:2]):
-            raise ValueError(
-                f"{found.path}: {name} was {before[name]} and is {asked[name]}, and this model draws random numbers "
-                "(dropout), which are other ones where a batch is cut in another way; resume with what it was, or "
-                "train into another folder (--out FOLDER)"
-            )

@@ -23,10 +23,7 @@ def group() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def join() -> Iterator[tuple[int, int]]:
-    """Make this process and the others that torchrun started one `group`, in the body; without torchrun it is alone.
-
-    An exception in the body ends this process without waiting for the others; torchrun then ends those.
-    """
+    """Make this process and the others that torchrun started one `group`, in the body; without torchrun it is alone."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield group()
         return
@@ -35,7 +32,7 @@ def join() -> Iterator[tuple[int, int]]:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     yield group()
-    dist.destroy_process_group()
+    dist.destroy_process_group()  # not after an exception, which torchrun answers by ending the others
 
 
 def total(value: Tensor) -> Tensor:
@@ -51,28 +48,21 @@ def wait() -> None:
         dist.barrier()
 
 
-@torch.no_grad()
-def draws(model: nn.Module, images: Tensor) -> bool:
-    """Tell whether a forward pass in training mode draws random numbers; the generators are left as they were."""
-    state = torch.cuda.get_rng_state if images.device.type == "cuda" else torch.get_rng_state
-    was_training, before = model.training, state()
-    with torch.random.fork_rng([images.device] if images.device.type == "cuda" else []):
-        model.train()(images)
-        after = state()
-    model.train(was_training)
-    return not torch.equal(before, after)
+def draws(model: nn.Module) -> bool:
+    """Tell whether a model draws random numbers in training, by the rates of its dropout and stochastic depth."""
+    rates = ("p", "drop_prob", "drop_rate", "drop_path_rate")  # of torch's, torchvision's and timm's modules
+    return any(getattr(module, name, 0) for module in model.modules() for name in rates)
 
 
-def core_pool(model: nn.Module, images: Callable[[], Tensor]) -> ThreadPoolExecutor | None:
+def core_pool(model: nn.Module) -> ThreadPoolExecutor | None:
     """Open a pool of one thread for each core that torch may use, for `backward`; None where torch's own are better.
 
     A ViT trains about twice as fast on two cores. Torch's own are better on one core, for overlapping convolutions,
-    and for models that draw random numbers, as dropout does: the order in which threads draw is not determined.
-    `images` makes one or two of a batch, on which the model is tried for that.
+    and for models with dropout: the order in which threads draw is not determined.
     """
     n_threads = torch.get_num_threads()
     overlaps = any(m.kernel_size != m.stride for m in model.modules() if isinstance(m, nn.Conv2d))
-    if n_threads == 1 or overlaps or draws(model, images()):
+    if n_threads == 1 or overlaps or draws(model):
         return None
     return ThreadPoolExecutor(n_threads, "part", initializer=torch.set_num_threads, initargs=(1,))
 
@@ -84,10 +74,7 @@ def backward(
     labels: Tensor,
     parameters: list[nn.Parameter],
 ) -> Tensor:
-    """Return the mean loss of a batch and add its gradient to `parameters`', each thread computing a part of the batch.
-
-    Losses and gradients are added up in the order of the parts, whichever thread ends first.
-    """
+    """Return the mean loss of a batch and add its gradient to `parameters`', part by part in the order of the parts."""
 
     def part(images: Tensor, labels: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         loss = loss_of(images, labels) * (len(images) / n_images)

@@ -22,7 +22,7 @@ from vitlab.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Finetuned:
-    """A fine-tuned model, the rows of its training, and how its learning rate was chosen."""
+    """A fine-tuned model, and how it came about."""
 
     model: nn.Module
     rows: list[dict]  # of `loop.train`, with one of step 0 before
@@ -44,9 +44,8 @@ def finetune(
     """Fine-tune as in Table 4, at the resolution of `images`; `source` is left as it is.
 
     `recipe` gives the training for a learning rate (`paper.Finetuning.recipe`). Of several learning rates the best on
-    the `held_out` share of the images is chosen, the lowest where some are equal and never one that diverges, and then
-    all images are trained on. `seed` draws the held-out images and the order. `watch` is what the rows' val_accuracy
-    comes from; nothing is chosen by it.
+    the `held_out` share of the images is chosen, of equal ones the lowest, and then all images are trained on. `seed`
+    draws the held-out images and the order. The rows' val_accuracy is of `watch`; nothing is chosen by it.
 
     Raises ValueError where the share leaves no image on one side; DivergedError where every rate diverges.
     """

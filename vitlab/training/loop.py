@@ -56,10 +56,7 @@ class State:
 
 @dataclass(frozen=True)
 class Classification:
-    """The objective of `train` by labels: classes [B] or, of mixed images, class probabilities [B K].
-
-    An objective has these three methods; what its evaluation returns becomes part of the rows.
-    """
+    """The objective of `train` by labels: classes [B] or, of mixed images, class probabilities [B K]."""
 
     label_smoothing: float = 0.0
 
@@ -94,25 +91,18 @@ def train(
     Rows: step (updates done), samples, learning_rate (of the last update), train_loss (mean since the last row),
     seconds (training so far), images_per_second (since the last row), flops (so far, a training step as three forward
     passes, a multiply-add as two), peak_memory_gb on a GPU, and val_accuracy, val_loss where there is a validation set.
-    `report` is called with every new row. The `objective` is `Classification`, or another, as `MaskedPrediction`.
+    `report` is called with every new row. The `objective` is `Classification`, or another with the same methods.
 
     With a `folder` the log (log.jsonl), a checkpoint every `save_every` steps (the last two are kept) and the final
-    weights (model.safetensors) are written there, and a killed run resumes from the newest whole checkpoint. Batches
-    and random draws are functions of the step, so it ends with the same bits as one that was not killed. An interrupt
-    (Ctrl-C, a notebook's stop button) waits for the end of the step and its checkpoint; a second one does not. `name`,
-    what `zoo.create` made the model from, makes the weights loadable by `zoo.load`. `identity` says by name, in plain
-    values, what else determines the training, such as the images: of another, none resumes. Of several processes (see
-    `distributed.join`) each takes its part of every batch, and the first one writes the files.
+    weights (model.safetensors) are written there, and a killed run resumes from the newest whole checkpoint and ends
+    with the same bits as one that was not killed. An interrupt (Ctrl-C, a notebook's stop button) waits for the end of
+    the step and its checkpoint; a second one does not. `name`, what `zoo.create` made the model from, makes the weights
+    loadable by `zoo.load`. `identity` says by name, in plain values, what else determines the training, such as the
+    images. Of several processes (see `distributed.join`) each takes its part of every batch.
 
     Raises DivergedError where the loss or a weight becomes NaN or infinite; Stopped, a KeyboardInterrupt, at the end of
     the step that was interrupted; ValueError where the checkpoints are of another training or all damaged;
     RuntimeError where another process trains in the folder.
-
-    >>> from vitlab.data.world import World, stream
-    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
-    >>> rows = train(model, stream(World(image_size=8), 16), Recipe(steps=5, batch_size=16))
-    >>> rows[-1]["step"], rows[-1]["samples"]
-    (5, 80)
     """
     (rank, n_processes), device = distributed.group(), next(model.parameters()).device
     if recipe.patience is not None and validation is None:
@@ -126,14 +116,9 @@ def train(
     if on_cpu:
         keep_freed_memory()
     objective = objective or Classification(recipe.label_smoothing)
-    known = asdict(recipe) | {
-        "structure of the model": hashlib.sha256(repr(model).encode()).hexdigest()[
-            :16
-        ],  # has sizes and rates of dropout
-        "processes": n_processes,
-        "objective": str(objective),
-        **(identity or {}),
-    }
+    structure = hashlib.sha256(repr(model).encode()).hexdigest()[:16]  # has sizes and rates of dropout
+    known = asdict(recipe) | {"structure of the model": structure, "processes": n_processes}
+    known |= {"objective": str(objective), **(identity or {})}
     forward: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]  # gives a module
     if n_processes > 1:
         idle = objective.result(model) is not model  # masked prediction leaves the ViT's own head out
@@ -142,12 +127,7 @@ def train(
     learned = [parameter for parameter in parameters if parameter.requires_grad]
     checkpoints = None if folder is None else folder / "checkpoints"
     part = recipe.batch_size // (recipe.accumulate * n_processes)  # images that go through the model at once
-    schedule: dict[str, Any] = {
-        "base": recipe.learning_rate,
-        "total": recipe.steps,
-        "warmup": recipe.warmup_steps,
-        "decay": recipe.decay,
-    }
+    schedule: dict[str, Any] = {"base": recipe.learning_rate, "total": recipe.steps, "warmup": recipe.warmup_steps}
     state, rate, flops, saved = State(), 0.0, 0, None  # the rate of the last update, FLOPs of one image's forward pass
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
@@ -172,7 +152,7 @@ def train(
 
     def is_over() -> bool:
         """Tell whether all steps are done, or the last `patience` rows are no better than those before."""
-        if recipe.patience is not None and len(state.rows) > recipe.patience:
+        if recipe.patience and len(state.rows) > recipe.patience:
             accuracy = [row["val_accuracy"] for row in state.rows]
             if max(accuracy[-recipe.patience :]) <= max(accuracy[: -recipe.patience]):
                 return True
@@ -184,7 +164,7 @@ def train(
         held.enter_context(torch.random.fork_rng([] if on_cpu else [device]))
         newest = None if checkpoints is None else checkpoint.newest(checkpoints)
         if newest is not None:
-            checkpoint.check_same(newest, model, known, batches)
+            checkpoint.check_same(newest, model, known)
             model.load_state_dict(newest.weights)
             optimizer.load_state_dict(newest.rest["optimizer"])
             state, saved = State(**{field: newest.rest[field] for field in vars(state)}), newest.path
@@ -197,17 +177,15 @@ def train(
                 if getattr(module, "fused_attn", None) is True:
                     module.fused_attn = False  # type: ignore[assignment]  # a plain value, not a tensor or a module
                     held.callback(setattr, module, "fused_attn", True)
-        pool = None
-        if on_cpu and n_processes == 1 and not recipe.compile and state.step < recipe.steps:
-            pool = distributed.core_pool(model, lambda: batches(state.step)[0][:2])
-            if pool is not None:
-                held.enter_context(pool)
+        pool = distributed.core_pool(model) if on_cpu and n_processes == 1 and not recipe.compile else None
+        if pool is not None:
+            held.enter_context(pool)
         interrupted = held.enter_context(_wait_for_step(n_processes))
 
         while not is_over():
             # --- a step ---
             start = time.perf_counter()
-            rate = learning_rate(state.step, **schedule)
+            rate = learning_rate(state.step, decay=recipe.decay, **schedule)
             for parameter_group in optimizer.param_groups:
                 parameter_group["lr"] = rate
             optimizer.zero_grad(set_to_none=True)
@@ -246,10 +224,8 @@ def train(
                 check_finite(state.loss_sum, "the loss")  # waits for a GPU to end what it was given: training time
                 state.seconds += time.perf_counter() - start
                 before = state.rows[-1] if state.rows else {"step": 0, "samples": 0, "seconds": 0.0}
-                samples, loss_mean = (
-                    state.step * recipe.batch_size,
-                    float(state.loss_sum) / (state.step - before["step"]),
-                )
+                samples = state.step * recipe.batch_size
+                loss_mean = float(state.loss_sum) / (state.step - before["step"])
                 if n_processes > 1:
                     loss_mean = float(distributed.total(torch.tensor(loss_mean, device=device))) / n_processes
                 row: dict[str, Any] = {
@@ -267,9 +243,8 @@ def train(
                 if validation is not None:
                     metrics = objective.evaluate(model, validation, recipe.precision)
                     row |= {f"val_{metric}": value for metric, value in metrics.items()}
-                if recipe.patience is not None and all(
-                    row["val_accuracy"] > other["val_accuracy"] for other in state.rows
-                ):
+                better = recipe.patience and all(row["val_accuracy"] > other["val_accuracy"] for other in state.rows)
+                if better:
                     state.best = {key: each.detach().cpu().clone() for key, each in model.state_dict().items()}
                 swap_average()
                 state.rows.append(row)
@@ -340,10 +315,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep buffers of up to 2 GiB that it frees, for its next step: a tenth faster on a CPU.
-
-    By default the C library (glibc) returns them to the system, which fills pages with zeros before it hands them out.
-    """
+    """Let the C library (glibc) keep buffers that it frees, for the next step: a tenth faster on a CPU."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         for option in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
@@ -354,8 +326,7 @@ def keep_freed_memory() -> None:
 def _wait_for_step(n_processes: int) -> Iterator[threading.Event]:
     """Set the event that is given at the first interrupt (SIGINT) in the body; a second one raises KeyboardInterrupt.
 
-    So does the first where the body ends without having looked. In other threads, which receive no signals, and in a
-    group of processes, of which none can stop without the others, interrupts are handled as before.
+    So does the first in other threads, which receive no signals, and in a group of processes.
     """
     asked, usual = threading.Event(), signal.getsignal(signal.SIGINT)
     if n_processes > 1 or threading.current_thread() is not threading.main_thread() or not callable(usual):

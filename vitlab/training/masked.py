@@ -60,12 +60,7 @@ def join(patches: Num[Tensor, "B N 3 P P"], rows: int) -> Num[Tensor, "B 3 H W"]
 def corrupt_pixels(
     images: Num[Tensor, "B 3 H W"], mask: Num[Tensor, "3 P P"], plan: Int64[Tensor, "B N"]
 ) -> Num[Tensor, "B 3 H W"]:
-    """Give images the patches that a plan says: their own, another's or the mask.
-
-    >>> images = torch.arange(4.0).reshape(1, 1, 2, 2).expand(1, 3, 2, 2)  # patches of one pixel
-    >>> corrupt_pixels(images, torch.full((3, 1, 1), 9.0), torch.tensor([[KEPT, 3, 4, 3]]))[0, 0].tolist()
-    [[0.0, 3.0], [9.0, 3.0]]
-    """
+    """Give images the patches that a plan says: their own, another's or the mask."""
     patches = patches_of(images, mask.shape[-1])
     replaced = _replace(patches.flatten(2), mask.flatten(), plan).unflatten(2, mask.shape)
     return join(replaced, images.shape[2] // mask.shape[-1])
@@ -77,12 +72,7 @@ def plans(
     """Draw what becomes of every patch's embedding: KEPT; or, of the corrupted, which patch's replaces it.
 
     That is `n_patches` for the mask (of 80 %), another patch of the image (10 %) or the patch itself (10 %). Of every
-    image the same number of patches is corrupted, `share` of them; raises ValueError where that is none, or the grid is
-    one patch.
-
-    >>> plan = plans(1000, 16, 0.5, np.random.default_rng(0))
-    >>> (plan != KEPT).sum(1).unique().tolist(), round((plan[plan != KEPT] == 16).double().mean().item(), 1)
-    ([8], 0.8)
+    image the `share` is corrupted; raises ValueError where that is no patch, or the grid is one patch.
     """
     if n_patches < 2:
         raise ValueError(f"a grid of {n_patches} patch has nothing to predict from: take smaller patches")
@@ -127,13 +117,9 @@ class MaskedViT(nn.Module):
         self.on_pixels = not isinstance(vit.patch_embed.proj, nn.Conv2d) or vit.patch_embed.proj.kernel_size == (1, 1)
         shape = (3, self.patch_size, self.patch_size) if self.on_pixels else (vit.config.dim,)
         self.mask = nn.Parameter(torch.zeros(shape))
-        outputs = {
-            Target.MEAN_COLOUR: COLOURS,
-            Target.DOWNSIZED: SIDE**2 * COLOURS,
-            Target.PIXELS: 3 * self.patch_size**2,
-        }
+        colours = {Target.MEAN_COLOUR: COLOURS, Target.DOWNSIZED: SIDE**2 * COLOURS}
         with torch.random.fork_rng(devices=[]):  # the constructor draws; those draws are thrown away
-            self.predict = nn.Linear(vit.config.dim, outputs[self.target])
+            self.predict = nn.Linear(vit.config.dim, colours.get(self.target, 3 * self.patch_size**2))
         nn.init.zeros_(self.predict.weight)  # as every head here: at the start all colours are as likely
         nn.init.zeros_(self.predict.bias)
 
@@ -162,10 +148,7 @@ def _replace(x: Num[Tensor, "B N D"], mask: Num[Tensor, " D"], plan: Int64[Tenso
 
 @dataclass(frozen=True)
 class MaskedPrediction:
-    """The objective of a `MaskedViT`: labels are plans, the loss is over corrupted patches alone.
-
-    Its accuracy is the share of colours that are right; for pixels, the share of their variance that is explained.
-    """
+    """The objective of a `MaskedViT`: labels are plans, the loss is over corrupted patches alone."""
 
     target: Target = Target.MEAN_COLOUR
     share: float = 0.5  # of the patches, corrupted
@@ -190,7 +173,7 @@ class MaskedPrediction:
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module, images: ImageSet | FolderSet, precision: str) -> dict[str, float]:
-        """Measure accuracy (0…1) and mean loss over every image's corrupted patches; the plans are always the same."""
+        """Measure mean loss and accuracy (right colours or explained variance, 0…1), always with the same plans."""
         (rank, n_processes), training, device = distributed.group(), model.training, next(model.parameters()).device
         model.eval()
         sums = torch.zeros(4, dtype=torch.float64, device=device)  # loss, right, most that could be, predicted
@@ -231,9 +214,8 @@ def prepare(
 def colours_of(codes: Int64[Tensor, "*shape"]) -> UInt8[Tensor, "*shape 3"]:
     """Decode 3-bit codes to the colour in the middle of each range, in bytes: `colour_codes` undone.
 
-    >>> colours_of(torch.tensor([451, 0]))  # levels 7, 0, 3
-    tensor([[240,  16, 112],
-            [ 16,  16,  16]], dtype=torch.uint8)
+    >>> colours_of(torch.tensor(451)).tolist()  # levels 7, 0, 3
+    [240, 16, 112]
     """
     levels = torch.stack([codes // LEVELS**2, codes // LEVELS % LEVELS, codes % LEVELS], -1)
     return (levels * (256 // LEVELS) + 128 // LEVELS).to(torch.uint8)
@@ -265,25 +247,18 @@ def filled(
     >>> filled(images, plan, torch.full((1, 1, 1, 3), 9, dtype=torch.uint8))[0, 0].tolist()
     [[0, 0, 9, 9], [0, 0, 9, 9], [0, 0, 0, 0], [0, 0, 0, 0]]
     """
-    size = _patch_size(images, plan)
+    size = round((images.shape[2] * images.shape[3] / plan.shape[1]) ** 0.5)
     cut, times = patches_of(images, size).clone(), size // patches.shape[1]
     cut[plan != KEPT] = patches.permute(0, 3, 1, 2).repeat_interleave(times, 2).repeat_interleave(times, 3)
     return join(cut, images.shape[2] // size)
 
 
 def corrupted(images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"]) -> UInt8[Tensor, "B 3 H W"]:
-    """Corrupt images as a plan does: another patch in a patch's place, grey for the mask.
-
-    Of a ViT embeddings are replaced, not pixels: this is a picture of what the encoder is given.
+    """Corrupt images as a plan does, grey for the mask: a picture of what the encoder is given.
 
     >>> images = torch.arange(4, dtype=torch.uint8).reshape(1, 1, 2, 2).expand(1, 3, 2, 2)
     >>> corrupted(images, torch.tensor([[KEPT, 3, 4, 3]]))[0, 0].tolist()  # patches of one pixel
     [[0, 3], [128, 3]]
     """
-    size = _patch_size(images, plan)
+    size = round((images.shape[2] * images.shape[3] / plan.shape[1]) ** 0.5)
     return corrupt_pixels(images, images.new_full((3, size, size), GREY), plan)
-
-
-def _patch_size(images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"]) -> int:
-    """Compute the side in pixels of the square patches that a plan is about."""
-    return round((images.shape[2] * images.shape[3] / plan.shape[1]) ** 0.5)

@@ -30,11 +30,7 @@ class Pretraining:
     image_size: int = 224  # pixels
 
     def recipe(self, epochs: int | None = None) -> Recipe:
-        """Make the recipe of this row for so many `epochs`, by default the table's, or the larger of two.
-
-        >>> TABLE_3[-1].recipe().steps
-        93836
-        """
+        """Make the recipe of this row for so many `epochs`, by default the table's, or the larger of two."""
         names = ("batch_size", "learning_rate", "warmup_steps", "decay", "weight_decay", "grad_clip")
         steps = math.ceil((epochs or max(self.epochs)) * IMAGES[self.data] / self.batch_size)
         return Recipe(steps, **{name: getattr(self, name) for name in names})
@@ -42,15 +38,11 @@ class Pretraining:
 
 @dataclass(frozen=True)
 class Finetuning:
-    """A row of Table 4: SGD with momentum 0.9, batch 512, cosine decay, no weight decay, clip 1, resolution 384.
-
-    The learning rate is the best of `learning_rates` on the held-out share of the training set, and then the whole
-    training set is used.
-    """
+    """A row of Table 4: SGD with momentum 0.9, batch 512, cosine decay, no weight decay, clip 1, resolution 384."""
 
     data: str
     steps: int
-    learning_rates: tuple[float, ...]
+    learning_rates: tuple[float, ...]  # of which the best on held-out images is chosen
     held_out: float  # share of the training set
     batch_size: int = 512
     image_size: int = 384  # pixels
@@ -96,10 +88,6 @@ def lab(recipe: Recipe, batch_size: int, samples: int) -> Recipe:
     steps does; the warm-up keeps its share of the run, and at most a tenth; all else stays.
 
     Raises ValueError where there are not images enough for a single batch, or a batch has none.
-
-    >>> small = lab(TABLE_3[0].recipe(), batch_size=256, samples=1_000_000)
-    >>> small.steps, small.warmup_steps, small.learning_rate
-    (3906, 75, 0.0002)
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; expected a number of images, 1 or more")

@@ -23,9 +23,6 @@ class Recipe:
     `batch_size` is the number of images of one update, which may go through the model in parts: `accumulate` in turn,
     and one in each process (see `distributed`). The result is the same to rounding, but for a model with dropout, which
     draws other numbers for each way to cut a batch.
-
-    >>> Recipe(steps=1000).samples
-    128000
     """
 
     steps: int
@@ -66,13 +63,9 @@ class Recipe:
                 "weight_decay": number(self.weight_decay),
                 "betas": pair(self.betas, below=1.0),
                 "momentum": number(self.momentum, below=1.0),
-                # Clipping to a norm below 0 would turn the gradient round.
                 "grad_clip": (clip is None or number(clip)[0] and clip > 0, "a finite number above 0, or None"),
                 "label_smoothing": number(self.label_smoothing, below=1.0),
-                "ema_decay": (
-                    ema is None or number(ema, below=1.0)[0] and ema > 0,
-                    "a decay between 0 and 1, such as 0.9999, or None",
-                ),
+                "ema_decay": (ema is None or number(ema, below=1.0)[0] and ema > 0, "a decay between 0 and 1, or None"),
                 "accumulate": whole(self.accumulate, 1),
                 "precision": one_of(self.precision, ("fp32", "bf16")),
                 "compile": one_of(self.compile, (True, False)),
@@ -81,8 +74,6 @@ class Recipe:
                 "seed": whole(self.seed, -(2**63), 2**63 - 1),
             },
         )
-        if self.batch_size % self.accumulate:
-            raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.accumulate} equal parts")
         if self.patience is not None and not self.eval_every:
             raise ValueError(f"patience is {self.patience} but eval_every is 0; early stopping needs evaluations")
         learning_rate(0, base=1.0, total=self.steps, warmup=self.warmup_steps, decay=self.decay)  # checks
@@ -92,9 +83,6 @@ def learning_rate(step: int, *, base: float, total: int, warmup: int, decay: Dec
     """Compute the learning rate used at `step` (0 … total−1), as the authors' code: decay × min(1, step / warmup).
 
     Progress runs from 0 at the end of the warm-up to 1 at `total`. Raises ValueError for a warm-up that fills the run.
-
-    >>> round(learning_rate(55, base=0.1, total=100, warmup=10, decay="cosine"), 3)
-    0.05
     """
     if not 0 <= warmup < total:
         raise ValueError(f"warmup is {warmup} of {total} steps; it must be at least 0 and less than the run")

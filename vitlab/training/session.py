@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from tqdm import tqdm
 
 from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
-from vitlab.data.loader import Batches, FolderSet, ImageSet
+from vitlab.data.loader import Batches
 from vitlab.models import zoo
 from vitlab.models.adapt import with_new_head
 from vitlab.models.weights import values_hash
@@ -85,9 +84,6 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
     `settings` change any value of `Recipe`, `Augmentation` and `Session`. The lab's recipe is derived from that for
     ImageNet by `paper.lab`. There are ten evaluations unless `eval_every` is set. Raises ValueError for a setting there
     is not, or a model or data that Table 3 does not have.
-
-    >>> session("ViT-B/16", "my-images", like="ImageNet").recipe.learning_rate
-    0.003
     """
     left = dict(settings or {})
     if like:
@@ -112,10 +108,8 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
     return dataclasses.replace(default, **parts, **left)
 
 
-def prepare(
-    chosen: Session, device: torch.device
-) -> tuple[nn.Module, Batches, ImageSet | FolderSet, dict[str, Any], Any]:
-    """Make what a session trains: the model on its device, batches, test set, identity of `loop.train`, objective."""
+def prepare(chosen: Session, device: torch.device) -> tuple[nn.Module, Batches, dict[str, Any]]:
+    """Make what a session trains: the model, batches, and `loop.train`'s validation, identity and objective."""
     recipe, size, augmentation = chosen.recipe, chosen.image_size, chosen.augmentation
     source = datasets.open_source(
         chosen.data, size, recipe.batch_size, recipe.seed, device, augmentation, chosen.workers
@@ -129,14 +123,11 @@ def prepare(
                 f"{start.name}, or give weights of {chosen.model}"
             )
         if {*start.mean, *start.std} != {0.5}:
-            raise ValueError(
-                f"{start.name} takes images of mean {start.mean} and deviation {start.std}, but a training gives -1 … "
-                "1; give weights that take those"
-            )
-        model: nn.Module = with_new_head(start.model, source.n_classes, size)
+            raise ValueError(f"{start.name} takes images of another scale than the -1 … 1 that a training gives")
+        model: nn.Module = with_new_head(start.model, len(source.test.classes), size)
         known["weights"] = values_hash(start.model.state_dict())
     else:
-        made = {"n_classes": source.n_classes, "image_size": size, "seed": recipe.seed}
+        made = {"n_classes": len(source.test.classes), "image_size": size, "seed": recipe.seed}
         model = zoo.create(chosen.model, **made, **chosen.variant)
         known |= chosen.variant
     feed: Batches = source.feed
@@ -146,7 +137,7 @@ def prepare(
             model, feed, recipe.batch_size, Target(chosen.target), chosen.masked, recipe.seed
         )
     known |= dataclasses.asdict(augmentation) | source.content
-    return model.to(device), feed, source.test, known, objective
+    return model.to(device), feed, {"validation": source.test, "identity": known, "objective": objective}
 
 
 def describe(chosen: Session, model: nn.Module, n_classes: int) -> str:
@@ -163,70 +154,40 @@ def describe(chosen: Session, model: nn.Module, n_classes: int) -> str:
     )
 
 
-def run(chosen: Session, folder: Path, *, save_every: int = 500, restart: bool = False) -> list[dict]:
+def run(chosen: Session, folder: Path, *, save_every: int = 500) -> list[dict]:
     """Describe a session, then train; the folder has the log, checkpoints and weights. Returns the rows of `train`.
 
-    Prints a line for each evaluation, and between them, on a terminal, a bar. A killed session is resumed when it is
-    run again; of a finished one it is said that it is. With `restart` what another training left in the folder is
-    removed first. Under torchrun every process calls this.
-
-    Raises what `prepare` and `loop.train` raise, as where the folder has checkpoints of another training.
+    Prints a line for each evaluation. A killed session is resumed when it is run again. Under torchrun every process
+    calls this. Raises what `prepare` and `loop.train` raise.
     """
-    recipe, weights, begun = chosen.recipe, folder / checkpoint.WEIGHTS, False
-    with (
-        distributed.join() as (rank, _),
-        tqdm(total=recipe.steps, leave=False, disable=None if rank == 0 else True) as bar,
-    ):
-        model, feed, test, identity, objective = prepare(chosen, default_device())
+    recipe, begun = chosen.recipe, False
+    with distributed.join() as (rank, _):
+        model, feed, given = prepare(chosen, default_device())
         if rank == 0:
-            print(describe(chosen, model, len(test.classes)), flush=True)
-        if restart:
-            if rank == 0:
-                checkpoint.remove(folder)
-            distributed.wait()
+            print(describe(chosen, model, len(given["validation"].classes)), flush=True)
 
         def watched(step: int, *part: int | None) -> tuple[Tensor, Tensor]:
             nonlocal begun
             if step and not begun and rank == 0:
                 print(f"resumed after step {step:,} of {recipe.steps:,}", flush=True)
-                bar.initial = step
             begun = True
-            bar.update(step - bar.n)
             return feed(step, *part)
 
         def report(row: dict) -> None:
-            tqdm.write(progress(row, recipe.steps))
-            sys.stdout.flush()
+            print(progress(row, recipe.steps), flush=True)
 
-        rows = train(
-            model,
-            watched,
-            recipe,
-            validation=test,
-            folder=folder,
-            name=chosen.model,
-            save_every=save_every,
-            report=report,
-            identity=identity,
-            objective=objective,
-        )
+        given |= {"folder": folder, "name": chosen.model, "save_every": save_every, "report": report}
+        rows = train(model, watched, recipe, **given)
     if rank == 0:
         done = f"trained for {tqdm.format_interval(rows[-1]['seconds'])}" if begun else "finished before, nothing to do"
-        print(f"{done}; weights in {weights}{'' if begun else '. Once more: --restart'}", flush=True)
+        print(f"{done}; weights in {folder / checkpoint.WEIGHTS}", flush=True)
     return rows
 
 
 def progress(row: dict, steps: int) -> str:
-    """Format a row of `loop.train` as a line, with the time to the last step at the pace so far.
-
-    >>> row = {"step": 30, "seconds": 2.0, "train_loss": 1.25, "val_accuracy": 0.5, "images_per_second": 2345.6}
-    >>> progress(row, 1200)
-    'step 30 of 1,200: loss 1.250, accuracy 50.0 %, 2,346 images/s, about 01:18 left'
-    """
-    line = f"step {row['step']:,} of {steps:,}: loss {row['train_loss']:.3f}"
-    if "val_accuracy" in row:
-        line += f", accuracy {100 * row['val_accuracy']:.1f} %"
-    line += f", {row['images_per_second']:,.0f} images/s"
+    """Format a row of `loop.train` as a line, with the time to the last step at the pace so far."""
+    line = f"step {row['step']:,} of {steps:,}: loss {row['train_loss']:.3f}, "
+    line += f"accuracy {100 * row['val_accuracy']:.1f} %, {row['images_per_second']:,.0f} images/s"
     if row["step"] < steps:
         line += f", about {tqdm.format_interval(row['seconds'] * (steps / row['step'] - 1))} left"
     return line
