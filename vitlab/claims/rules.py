@@ -195,7 +195,7 @@ def c08() -> Judged:
     ):
         rows = tables.of_pair(finals[finals["model"] == model], source, "imagenette")
         for arm in ("2x", "1.5x"):
-            gain = Estimate.of(tables.arm_differences(rows, arm, "1x"), "points")
+            gain = Estimate.of(100 * paired(rows, "arm", arm, "1x"), "points")
             numbers[f"{words} accuracy at {arm} the resolution − at 1x"] = gain
     twice, between, *_ = numbers.values()
     return Judged(judge(above(between, -AHEAD, name="no loss between"), must=[above(twice, name="gain")]), numbers)

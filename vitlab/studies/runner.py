@@ -137,8 +137,11 @@ def _executor(
     if given is not None or n == 0:
         yield given
     elif address:
-        from distributed import Client  # pip install vitlab[cluster]
-
+        try:
+            from distributed import Client
+        except ModuleNotFoundError as error:
+            words = 'VITLAB_SCHEDULER is set, and dask is not installed: pip install "vitlab[cluster]"'
+            raise ModuleNotFoundError(words, name="distributed") from error
         with Client(address, timeout=10) as client:
             yield client.get_executor()
     elif min(jobs, n) == 1:
