@@ -226,9 +226,13 @@ def study(options: argparse.Namespace) -> int:
 
 def recipes(options: argparse.Namespace) -> int:
     """Print the paper's training settings."""
-    from vitlab.training import paper
+    import pandas as pd
 
-    print(paper.tables())
+    from vitlab.training.paper import TABLE_3, TABLE_4
+
+    pretraining = pd.DataFrame(TABLE_3).assign(steps=[f"{row.recipe().steps:,}" for row in TABLE_3])
+    print(f"Table 3: pre-training, Adam\n{pretraining.to_string(index=False, na_rep='-')}\n")
+    print(f"Table 4: fine-tuning, SGD with momentum 0.9\n{pd.DataFrame(TABLE_4).to_string(index=False)}")
     return 0
 
 
