@@ -109,10 +109,9 @@ def _from_torchvision(name: str, split: str, image_size: int | None, download: b
         dataset = getattr(torchvision.datasets, kind)(root, download=download, **{argument: values[split]}, **options)
     except (RuntimeError, OSError) as error:
         raise FileNotFoundError(
-            f"no {name} ({split}): looked for {root / name / split} with a folder a class, and for torchvision's "
-            f"own files in {root / folder} ({error}). Set VITLAB_DATA to the folder that holds {name}/, or download "
-            f'it where there is a network: python -c "from vitlab.data import datasets; '
-            f"datasets.load('{name}', '{split}', image_size={image_size}, download=True)\""
+            f"no {name} ({split}): looked for {root / name / split} with a folder a class, and for torchvision's files "
+            f"in {root / folder} ({error}). Set VITLAB_DATA to the folder that holds {name}/, or download it: "
+            f"vitlab.data.datasets.load('{name}', '{split}', image_size={image_size}, download=True)"
         ) from error
     labels = torch.zeros(len(dataset), dtype=torch.int64)
 
