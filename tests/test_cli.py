@@ -62,7 +62,6 @@ def test_help_and_mistakes_import_nothing_that_takes_long():
         (["study", "none"], "there is no study 'none': choose one of data_scaling"),
         (["study", "transfer", "--minutes", "nan"], "--minutes nan: expected a number above 0"),
         (["train", "Lab-Ti/8", "nowhere", "--plan"], "nowhere"),
-        (["copy", ""], "no folder is given"),
         (["exercises", "check", "x.ipynb", "--seconds", "0"], "--seconds 0: expected a number above 0"),
     ],
 )

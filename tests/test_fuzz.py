@@ -49,7 +49,7 @@ def test_command_lines(figures, tmp_path, monkeypatch, capsys):
         "train": ["Lab-Mu/8", "digits", "photographs", "--set", "steps=3", "image_size=8", "--like", "JFT", "--plan"],
         "study": ["transfer", "all", "few_images", "--plan", "--preset", "smoke", "--seed", "1", "--minutes", "0"],
         "exercises": ["check", "x.ipynb", "file", "--seconds", "1"],
-        "copy": [str(tmp_path / "file"), ""],
+        "copy": [str(tmp_path / "file")],
         "report": ["--preset", "huge"],
         "doctor": [],
         "dance": ["--help"],

@@ -226,9 +226,13 @@ def study(options: argparse.Namespace) -> int:
 
 def recipes(options: argparse.Namespace) -> int:
     """Print the paper's training settings."""
-    from vitlab.training import paper
+    import pandas as pd
 
-    print(paper.tables())
+    from vitlab.training.paper import TABLE_3, TABLE_4
+
+    pretraining = pd.DataFrame(TABLE_3).assign(steps=[f"{row.recipe().steps:,}" for row in TABLE_3])
+    print(f"Table 3: pre-training, Adam\n{pretraining.to_string(index=False, na_rep='-')}\n")
+    print(f"Table 4: fine-tuning, SGD with momentum 0.9\n{pd.DataFrame(TABLE_4).to_string(index=False)}")
     return 0
 
 
@@ -236,8 +240,6 @@ def copy(options: argparse.Namespace) -> int:
     """Copy the notebooks that come with vitlab, and their exercises, into FOLDER/notebooks."""
     from vitlab import paths
 
-    if not options.folder:
-        raise ValueError("no folder is given: `.` is this one")
     folder = Path(options.folder).expanduser()
     paths.check_writable(folder, "vitlab copy FOLDER")
     source, target = paths.shipped() / "notebooks", folder.resolve() / "notebooks"
@@ -272,29 +274,25 @@ def doctor(options: argparse.Namespace) -> int:
     from vitlab import notebooks, paths
     from vitlab.data import datasets
 
-    gib = 2**30
     print(f"vitlab {vitlab.__version__}\n  checkout {paths.ROOT}")
     numbers = " ".join(path.stem.split("_")[0] for path in notebooks.all_notebooks())
     print(f"  notebooks {numbers}" if numbers else f"  no notebooks in {notebooks.notebooks_dir()}")
     print(f"  figures go to {paths.figures_dir()}")
 
     print(f"installed\n  python {platform.python_version()} ({sys.executable})")
+    versions = {each.name: each.version for each in importlib.metadata.distributions()}
+    absent = 'is not installed: pip install "vitlab[lab]" for the notebooks'
     needed = ("torch", "torchvision", "timm", "numpy", "pandas", "scikit-learn")
     for package in (*needed, "matplotlib", "jupyterlab", "ipywidgets", "papermill", "jupytext"):
-        try:
-            print(f"  {package} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            print(f'  {package} is not installed: pip install "vitlab[lab]" for the notebooks')
+        print(f"  {package} {versions.get(package, absent)}")
 
     threads = f"{os.cpu_count()} processors, torch uses {torch.get_num_threads()} threads"
     print(f"machine\n  {platform.platform()}, {threads}")
-    for index in range(torch.cuda.device_count()):
-        device = torch.cuda.get_device_properties(index)
-        print(f"  GPU {index}: {device.name}, {device.total_memory / gib:.0f} GiB")
+    for device in map(torch.cuda.get_device_properties, range(torch.cuda.device_count())):
+        print(f"  GPU {device.name}, {device.total_memory / 2**30:.0f} GiB")
     if not torch.cuda.is_available():
         print("  no GPU that torch can use: everything runs on the CPU")
-    memory = psutil.virtual_memory()
-    print(f"  memory {memory.total / gib:.1f} GiB, {memory.available / gib:.1f} GiB available")
+    print(f"  memory {psutil.virtual_memory().available / 2**30:.1f} GiB available")
 
     print("data sets\n  world      synthetic, made on demand\n  digits     come with scikit-learn")
     for name in (*datasets.TORCHVISION, "photos"):

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int64, UInt8
+from scipy.special import betaincinv
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -65,12 +66,7 @@ def draw(augmentation: Augmentation, batch_size: int, seed: int, step: int) -> D
     shape = torch.rand(batch_size, n, 2, generator=generator, dtype=torch.float64)
     (smallest, largest), (low, high) = augmentation.area, map(math.log, augmentation.aspect)
     area, aspect = smallest + (largest - smallest) * shape[..., 0], (low + (high - low) * shape[..., 1]).exp()
-    if augmentation.mixup:
-        from scipy.special import betaincinv  # here, since few runs mix images and scipy takes its time
-
-        weight = float(betaincinv(augmentation.mixup, augmentation.mixup, weight))
-    else:
-        weight = 1.0
+    weight = float(betaincinv(augmentation.mixup, augmentation.mixup, weight)) if augmentation.mixup else 1.0
     flip = (uniform[:, 0] < 0.5) & augmentation.flip
     return Draws(flip, uniform[:, 1:], torch.stack([area, aspect], -1), weight)
 
@@ -128,8 +124,6 @@ def mix(
     images: Float[Tensor, "m 3 H W"], labels: Int64[Tensor, " m"], drawn: Draws, n_classes: int
 ) -> tuple[Float[Tensor, "m-1 3 H W"], Float[Tensor, "m-1 K"]]:
     """Mix every image but the last with the next, and the labels as probabilities (mixup: Zhang et al., ICLR 2018)."""
-
-    def mixture(values: Tensor) -> Tensor:  # not lerp, whose rounding depends on where a slice begins
-        return (values[:-1] * drawn.weight).add_(values[1:] * (1 - drawn.weight))
-
-    return mixture(images), mixture(F.one_hot(labels, n_classes).float())
+    own, other, targets = drawn.weight, 1 - drawn.weight, F.one_hot(labels, n_classes).float()
+    # Not lerp, whose rounding depends on where a slice begins.
+    return own * images[:-1] + other * images[1:], own * targets[:-1] + other * targets[1:]

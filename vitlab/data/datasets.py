@@ -109,10 +109,9 @@ def _from_torchvision(name: str, split: str, image_size: int | None, download: b
         dataset = getattr(torchvision.datasets, kind)(root, download=download, **{argument: values[split]}, **options)
     except (RuntimeError, OSError) as error:
         raise FileNotFoundError(
-            f"no {name} ({split}): looked for {root / name / split} with a folder a class, and for torchvision's "
-            f"own files in {root / folder} ({error}). Set VITLAB_DATA to the folder that holds {name}/, or download "
-            f'it where there is a network: python -c "from vitlab.data import datasets; '
-            f"datasets.load('{name}', '{split}', image_size={image_size}, download=True)\""
+            f"no {name} ({split}): looked for {root / name / split} with a folder a class, and for torchvision's files "
+            f"in {root / folder} ({error}). Set VITLAB_DATA to the folder that holds {name}/, or download it: "
+            f"vitlab.data.datasets.load('{name}', '{split}', image_size={image_size}, download=True)"
         ) from error
     labels = torch.zeros(len(dataset), dtype=torch.int64)
 
@@ -126,7 +125,7 @@ def _from_torchvision(name: str, split: str, image_size: int | None, download: b
     return ImageSet(images, labels, classes)
 
 
-def _check(split: str, image_size: int | None = None) -> None:
+def _check(split: str, image_size: int | None) -> None:
     if split not in ("train", "test"):
         raise ValueError(f"split is {split!r}; it is 'train' or 'test'")
     if image_size is not None and not 1 <= image_size <= 10_000:
@@ -223,9 +222,6 @@ def photographs(
 
     Then: every image of $VITLAB_DATA/photos in alphabetical order, and of $VITLAB_DATA/imagenette-sample, whose classes
     take turns; these are left out without `sample`. `limit` keeps the first so many.
-
-    >>> [name for name, _ in photographs(image_size=32, limit=3)]
-    ['china', 'flower', 'grace hopper']
     """
     import matplotlib.cbook
     from sklearn.datasets import load_sample_images

@@ -6,8 +6,6 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-import pandas as pd
-
 from vitlab.training.recipe import Decay, Recipe
 
 IMAGES = {"JFT": 303_000_000, "IN-21k": 14_000_000, "ImageNet": 1_281_167}  # §4.1; ImageNet's training set by count
@@ -102,14 +100,4 @@ def lab(recipe: Recipe, batch_size: int, samples: int) -> Recipe:
         batch_size=batch_size,
         warmup_steps=int(share * steps),
         learning_rate=recipe.learning_rate * (math.sqrt(ratio) if recipe.optimizer == "adam" else ratio),
-    )
-
-
-def tables() -> str:
-    """Format Tables 3 and 4 as text, with the steps that the epochs come to."""
-    pretraining, finetuning = pd.DataFrame(TABLE_3), pd.DataFrame(TABLE_4)
-    pretraining["steps"] = [f"{row.recipe().steps:,}" for row in TABLE_3]
-    return (
-        f"Table 3: pre-training, Adam\n{pretraining.to_string(index=False, na_rep='-')}\n\n"
-        f"Table 4: fine-tuning, SGD with momentum 0.9, cosine decay, clip 1\n{finetuning.to_string(index=False)}"
     )
