@@ -16,9 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitlab import widgets
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig
-from vitlab.training.masked import KEPT, Target
 from vitlab.widgets import controls
-from vitlab.widgets.explorers import cost, hide, wanted
+from vitlab.widgets.explorers import cost, hide
 
 
 def drawn(made, **values):
@@ -144,31 +143,6 @@ class TestOcclusion:
         features = zoo.Pretrained(nn.Identity(), "features", "nowhere", (8, 12))
         with pytest.raises(ValueError, match="features returned no logits"):
             drawn(widgets.occlusion(features, torch.zeros(3, 8, 12, dtype=torch.uint8), grid=(2, 3)))
-
-
-class TestMasking:
-    @pytest.mark.parametrize(
-        "target, expected",
-        [
-            (Target.MEAN_COLOUR, [[80, 80], [80, 80]]),  # the mean is 75: level 2, whose middle is 80
-            (Target.DOWNSIZED, [[16, 48], [80, 176]]),  # 0, 40, 90, 170
-            (Target.PIXELS, [[0, 40], [90, 170]]),
-        ],
-    )
-    def test_what_is_wanted_of_a_corrupted_patch(self, target, expected):
-        quarters = torch.tensor([[0, 40], [90, 170]], dtype=torch.uint8)
-        patch = quarters.repeat_interleave(4, 0).repeat_interleave(4, 1)  # 8 × 8
-        pictures = torch.cat([patch, patch], 1).expand(1, 3, 8, 16).contiguous()
-        shown = wanted(pictures, torch.tensor([[KEPT, 2]]), target, 8)
-        assert (shown[..., :8] == 128).all()  # kept: nothing is asked
-        assert shown[0, 0, ::4, 8::4].tolist() == expected
-
-    def test_the_words(self):
-        made = widgets.masking(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), 8, share=0.4)
-        said = {target: drawn(made, number=2, share=0.75, target=target)[1] for target in map(str, Target)}
-        assert all(words.startswith("Picture 2: 12 of 16 patches are corrupted") for words in said.values())
-        assert "16 numbers of 512 values are" in said["downsized"] and "192 values of pixels" in said["pixels"]
-        assert made.controls["share"].value == 0.4
 
 
 def encoded(image, kind="PNG", **options):

@@ -85,8 +85,7 @@ study = claims.begin(NAME, PRESET, SEED, target=TARGET, masked=MASKED)
 
 # %%
 side, cell = 96, 8  # pixels: of the crop, of a patch
-whole = torch.stack([picture for _, picture in datasets.photographs(side, limit=3)])
-crop = whole[:1]  # bytes [1 3 96 96]
+crop = datasets.photographs(side, limit=1)[0][1][None]  # bytes [1 3 96 96]
 n = (side // cell) ** 2
 plan = masked.plans(1, n, MASKED, np.random.default_rng(SEED))  # [1 patches]
 codes = colour_codes(to_float(crop), cell)  # [1 patches], 0…511
@@ -107,13 +106,9 @@ with plots.figure(study, "hidden", 1, 3, alt=alt, figsize=(9.5, 4.15)) as axes:
     plots.plot_grid(pixels(in_colours[0]), side // cell, axes[2]).set_title("512 colours")
 
 # %% [markdown]
-# Move the controls (this takes a kernel): the share of the patches, and the paper's two other
-# targets, the patch downsized to 4 × 4 pixels in 512 colours each, and all of its pixels.
-
-# %%
-widgets.masking(whole, cell, share=MASKED, target=TARGET)
-
-# %% [markdown]
+# The paper's two other targets are the patch downsized to 4 × 4 pixels in 512 colours each, and all
+# of its pixels.
+#
 # ### The 3-bit colour, in the open
 #
 # With $\bar x_c$ the mean of channel $c$ over the patch, in bytes, each *level* is an eighth of

@@ -2,7 +2,6 @@
 
 from vitlab.widgets.controls import Explorer, choice, read_picture
 from vitlab.widgets.explorers import (
-    masking,
     occlusion,
     patch_sizes,
 )

@@ -6,21 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ipywidgets
-import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
 from torch import Tensor
-from torch.nn import functional as F
 
 from vitlab import plots
 from vitlab.analysis.attention import grid_size
-from vitlab.data.loader import to_float
 from vitlab.models import zoo
 from vitlab.models.vit import ViTConfig
-from vitlab.training import masked
-from vitlab.training.masked import KEPT, Target
 from vitlab.widgets.controls import Explorer, choice, read_picture
 
 
@@ -122,57 +117,3 @@ def hide(
     square = (..., slice(row * down, (row + size) * down), slice(column * across, (column + size) * across))
     hidden[square] = images.mean(dim=(2, 3), keepdim=True)
     return hidden
-
-
-def masking(
-    pictures: UInt8[Tensor, "B 3 H W"],
-    patch_size: int,
-    share: float = 0.5,
-    target: str = Target.MEAN_COLOUR.value,
-) -> Explorer:
-    """Choose picture, share corrupted, target → what the encoder gets, and what is to be predicted (App. B.1.2)."""
-    n_patches = pictures.shape[2] * pictures.shape[3] // patch_size**2
-    asked = {
-        Target.MEAN_COLOUR: "1 number of 512 values is",
-        Target.PIXELS: f"{3 * patch_size**2} values of pixels are",
-        Target.DOWNSIZED: f"{masked.SIDE**2} numbers of 512 values are",
-    }
-
-    def draw(number: int, share: float, target: str) -> tuple[Figure, str]:
-        one = pictures[number - 1 : number]
-        plan = masked.plans(1, n_patches, share, np.random.default_rng(0))
-        figure = Figure(figsize=(9, 3.4))
-        axes = figure.subplots(1, 3)
-        shown = {"picture": one, "to be predicted": wanted(one, plan, Target(target), patch_size)}
-        for ax, (title, image) in zip(axes[::2], shown.items(), strict=True):
-            ax.imshow(image[0].permute(1, 2, 0).numpy())
-            ax.set_title(title)
-            ax.set_axis_off()
-        pixels = masked.corrupted(one, plan)[0].permute(1, 2, 0).numpy()
-        plots.plot_corruption(pixels, plan[0].numpy(), axes[1]).set_title(f"{share:.0%} corrupted")
-        return figure, (
-            f"Picture {number}: {(plan != KEPT).sum()} of {n_patches} patches are corrupted, and of each "
-            f"{asked[Target(target)]} to be predicted."
-        )
-
-    return Explorer(
-        draw,
-        "What is hidden and what is predicted",
-        number=choice("picture", range(1, len(pictures) + 1)),
-        share=choice("share corrupted", sorted({0.15, 0.3, 0.5, 0.75, 0.9, share}), share),
-        target=choice("target", tuple(map(str, Target)), str(target)),
-    )
-
-
-def wanted(
-    pictures: UInt8[Tensor, "B 3 H W"], plan: Tensor, target: Target, patch_size: int
-) -> UInt8[Tensor, "B 3 H W"]:
-    """Draw what is to be predicted of the corrupted patches, on grey."""
-    patches = masked.patches_of(to_float(pictures), patch_size)[plan != KEPT]  # [n 3 P P]
-    if target is Target.PIXELS:
-        colours = ((patches.permute(0, 2, 3, 1) + 1) * 127.5).round().to(torch.uint8)
-    else:
-        side = masked.SIDE if target is Target.DOWNSIZED else 1
-        codes = masked.colour_codes(F.adaptive_avg_pool2d(patches, side), 1)
-        colours = masked.colours_of(codes).reshape(-1, side, side, 3)
-    return masked.filled(torch.full_like(pictures, masked.GREY), plan, colours)
