@@ -134,6 +134,21 @@ def test_evaluation_counts_every_corrupted_patch():
     assert pixels["accuracy"] == pytest.approx(0)  # zero everywhere explains nothing
 
 
+# ---- the hybrid: pixels are hidden ----
+
+
+def test_pixels_of_a_hybrid_are_gone_and_all_else_is_there():
+    net = MaskedViT(zoo.create("R+Lab-Mu/8", image_size=32))
+    assert net.on_pixels and net.mask.shape == (3, 8, 8)
+    images, plan = torch.rand(2, 3, 32, 32), torch.full((2, 16), KEPT)
+    assert torch.equal(masked.corrupt_pixels(images, net.mask, plan), images)
+    plan[0, 5] = 16  # second row, second column
+    hidden = masked.corrupt_pixels(images, net.mask, plan)
+    assert (hidden[0, :, 8:16, 8:16] == 0).all() and torch.equal(hidden[1], images[1])
+    hidden[0, :, 8:16, 8:16] = images[0, :, 8:16, 8:16]
+    assert torch.equal(hidden, images)
+
+
 # ---- training ----
 
 
@@ -155,8 +170,9 @@ class Killed(Exception):
     pass
 
 
-def test_training_goes_on_to_the_same_bits(tmp_path):
-    name, recipe = "Lab-Mu/4", Recipe(steps=4, batch_size=8, eval_every=2)
+@pytest.mark.parametrize("name", ["Lab-Mu/4", "R+Lab-Mu/4"])
+def test_training_goes_on_to_the_same_bits(tmp_path, name):
+    recipe = Recipe(steps=4, batch_size=8, eval_every=2)
     how = {"validation": SPLITS.test, "objective": objective(), "name": name, "save_every": 1}
 
     def killing(step, *part):
@@ -192,7 +208,5 @@ def test_prediction_needs_patches_and_a_vit():
         plans(4, 1, 0.5, np.random.default_rng(0))
     with pytest.raises(ValueError, match="BiT has no patches to mask"):
         MaskedViT(zoo.create("BiT-Lab-Mu/8"))
-    with pytest.raises(ValueError, match="expected a ViT of the zoo, and no hybrid"):
-        MaskedViT(zoo.create("R+Lab-Mu/8"))
     with pytest.raises(ValueError, match="Linear has no patches to mask"):
         MaskedViT(nn.Linear(2, 2))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vitlab.data.loader import Batches, FolderSet, ImageSet, slice_of, to_float
-from vitlab.models.vit import PatchEmbed, ViT
+from vitlab.models.vit import ViT
 from vitlab.training import distributed
 from vitlab.training.loop import autocast
 
@@ -57,6 +57,15 @@ def join(patches: Num[Tensor, "B N 3 P P"], rows: int) -> Num[Tensor, "B 3 H W"]
     return patches.unflatten(1, (rows, -1)).permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
 
 
+def corrupt_pixels(
+    images: Num[Tensor, "B 3 H W"], mask: Num[Tensor, "3 P P"], plan: Int64[Tensor, "B N"]
+) -> Num[Tensor, "B 3 H W"]:
+    """Give images the patches that a plan says: their own, another's or the mask."""
+    patches = patches_of(images, mask.shape[-1])
+    replaced = _replace(patches.flatten(2), mask.flatten(), plan).unflatten(2, mask.shape)
+    return join(replaced, images.shape[2] // mask.shape[-1])
+
+
 def plans(
     n_images: int, n_patches: int, share: float, generator: np.random.Generator
 ) -> Int64[Tensor, "n_images n_patches"]:
@@ -93,18 +102,21 @@ def batches(feed: Batches, batch_size: int, n_patches: int, share: float, seed: 
 
 
 class MaskedViT(nn.Module):
-    """A ViT of ours with a mask embedding and a linear layer that predicts patches from the last block.
+    """A ViT or hybrid of ours with a mask embedding and a linear layer that predicts patches from the last block.
 
-    Not a hybrid: its ResNet's features overlap, so that hidden pixels would show through in those next to them.
+    Of a ViT the patches' embeddings are replaced. A ResNet's features overlap, so that hidden pixels would show through
+    in those next to them: of a hybrid the image's pixels are replaced, and the mask is a learned patch of pixels.
     """
 
     def __init__(self, vit: nn.Module, target: Target = Target.MEAN_COLOUR) -> None:
         super().__init__()
-        if not (isinstance(vit, ViT) and isinstance(vit.patch_embed, PatchEmbed)):
-            raise ValueError(f"{type(vit).__name__} has no patches to mask: expected a ViT of the zoo, and no hybrid")
+        if not isinstance(vit, ViT):
+            raise ValueError(f"{type(vit).__name__} has no patches to mask: expected a ViT or hybrid of the zoo")
         self.vit, self.target = vit, Target(target)
         self.patch_size, self.n_patches = vit.config.patch_size, vit.config.n_patches
-        self.mask = nn.Parameter(torch.zeros(vit.config.dim))
+        self.on_pixels = not isinstance(vit.patch_embed.proj, nn.Conv2d) or vit.patch_embed.proj.kernel_size == (1, 1)
+        shape = (3, self.patch_size, self.patch_size) if self.on_pixels else (vit.config.dim,)
+        self.mask = nn.Parameter(torch.zeros(shape))
         colours = {Target.MEAN_COLOUR: COLOURS, Target.DOWNSIZED: SIDE**2 * COLOURS}
         with torch.random.fork_rng(devices=[]):  # the constructor draws; those draws are thrown away
             self.predict = nn.Linear(vit.config.dim, colours.get(self.target, 3 * self.patch_size**2))
@@ -117,7 +129,10 @@ class MaskedViT(nn.Module):
         """Predict the corrupted patches, image by image; without a plan all patches, none corrupted."""
         if plan is None:
             plan = torch.arange(self.n_patches, device=images.device).expand(len(images), -1)
-        x = _replace(self.vit.patch_embed(images), self.mask, plan)
+        if self.on_pixels:
+            x = self.vit.patch_embed(corrupt_pixels(images, self.mask, plan))
+        else:
+            x = _replace(self.vit.patch_embed(images), self.mask, plan)
         at = (plan != KEPT).nonzero()[:, 1].reshape(len(plan), -1) + self.vit.num_prefix_tokens  # as many in each image
         return self.predict(self.vit.encode(self.vit.sequence(x), at).flatten(0, 1))
 
@@ -246,5 +261,4 @@ def corrupted(images: UInt8[Tensor, "B 3 H W"], plan: Int64[Tensor, "B N"]) -> U
     [[0, 3], [128, 3]]
     """
     size = round((images.shape[2] * images.shape[3] / plan.shape[1]) ** 0.5)
-    patches, grey = patches_of(images, size), images.new_full((3 * size**2,), GREY)
-    return join(_replace(patches.flatten(2), grey, plan).unflatten(2, (3, size, size)), images.shape[2] // size)
+    return corrupt_pixels(images, images.new_full((3, size, size), GREY), plan)
