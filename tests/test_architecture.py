@@ -11,7 +11,7 @@ from vitlab import paths
 
 PACKAGE = paths.ROOT / "vitlab"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MOST_MODULES, MOST_LINES = 65, 13_600  # lower it with what goes: 11,000 is the aim
+MOST_MODULES, MOST_LINES = 65, 11_000
 
 BASE = {"paths", "settings"}
 SCIENCE = {"data", "models", "training", "probes", "analysis"}

@@ -37,11 +37,7 @@ class Judged(NamedTuple):
 
 @functools.cache
 def verdict(name: str) -> Judged:
-    """Judge a claim by the committed evidence.
-
-    >>> verdict("C16").ruling.verdict.value
-    'not reproduced'
-    """
+    """Judge a claim by the committed evidence."""
     if name not in ALL:
         raise ValueError(f"unknown claim {name!r}: expected one of C01 to C21, L01, L02")
     judged = globals()[name.lower()]()

@@ -6,6 +6,7 @@ import base64
 import html
 import json
 from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
 from string import Template
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ from numpy import ndarray
 from vitlab import plots
 from vitlab.plots.style import as_png, still
 
+BODY, CSS = (
+    (resources.files("vitlab.widgets") / f"film.{kind}").read_text(encoding="utf-8") for kind in ("html", "css")
+)
 COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
 
 
@@ -71,41 +75,12 @@ class Frame(NamedTuple):
 class Film(Page):
     """Frames and a slider through them, which moves what `slider` says; shown at its last frame."""
 
-    css = """body { font: 14px/1.4 system-ui, sans-serif; color: #222 }
-form { display: flex; gap: 1em; align-items: center; margin: 4px 8px } input { flex: 1; max-width: 30em }
-img { display: block; max-width: 100% } p { margin: 4px 8px }"""
+    css = CSS
     height = 390
     hint = (
         "No slider above? Then this is the last frame, which notebooks show in the film's place until they are "
         "trusted: run the cell."
     )
-    _body = Template("""<form><button type="button" id="play">Play</button><label for="frame">$slider</label>
-<input type="range" id="frame" min="0" max="$last" value="$last"><output id="at" for="frame"></output></form>
-<img id="picture" alt=""><p id="words" role="status"></p>
-<noscript>This film is shown by JavaScript, which is switched off here.</noscript>
-<script>
-const frames = $frames, get = (id) => document.getElementById(id);
-const slider = get("frame"), play = get("play");
-let timer = 0;
-function show() {
-  const frame = frames[slider.value];
-  get("picture").src = "data:image/png;base64," + frame.png;
-  get("picture").alt = get("words").textContent = frame.words;
-  get("at").textContent = frame.at;
-  slider.setAttribute("aria-valuetext", frame.at);
-}
-function stop() { clearInterval(timer); timer = 0; play.textContent = "Play"; }
-function next() { if (+slider.value < frames.length - 1) { slider.value++; show(); } else { stop(); } }
-play.addEventListener("click", () => {
-  if (timer) { stop(); return; }
-  if (+slider.value === frames.length - 1) { slider.value = 0; show(); }
-  timer = setInterval(next, 500); // milliseconds
-  play.textContent = "Stop";
-});
-slider.addEventListener("input", () => { stop(); show(); });
-slider.addEventListener("keydown", (event) => event.stopPropagation());
-show();
-</script>""")
 
     def __init__(self, title: str, slider: str, frames: Sequence[Frame]) -> None:
         self.title, self.slider, self.frames = title, slider, tuple(frames)
@@ -114,7 +89,7 @@ show();
         """Return the slider, the pictures and what moves them, as HTML."""
         shown = [frame._asdict() | {"png": base64.b64encode(frame.png).decode()} for frame in self.frames]
         last = len(self.frames) - 1
-        return self._body.substitute(slider=html.escape(self.slider), last=last, frames=script_json(shown))
+        return Template(BODY).substitute(slider=html.escape(self.slider), last=last, frames=script_json(shown))
 
     def still(self) -> tuple[bytes, str]:
         """Return the last frame and its words."""

@@ -177,11 +177,7 @@ def attention_view(
 
 
 def fit_size(maps: Sequence[Float[Tensor, "B H T T"]], grid: tuple[int, int], n_prefix: int = 1) -> dict[str, Any]:
-    """Choose `blocks` and `pool` with which a viewer fits: patches merge only if not even three blocks would.
-
-    >>> fit_size([torch.zeros(1, 12, 197, 197)] * 12, (14, 14))
-    {'blocks': [0, 4, 7, 11], 'pool': 1}
-    """
+    """Choose `blocks` and `pool` with which a viewer fits: patches merge only if not even three blocks would."""
     depth, n_heads, common = len(maps), maps[0].shape[1], math.gcd(*grid)
     for pool in (pool for pool in range(1, common + 1) if common % pool == 0):
         n_cells = grid[0] * grid[1] // pool**2
