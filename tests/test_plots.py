@@ -306,13 +306,6 @@ def test_scenes_outline_the_masks_alone():
     assert len(ax.patches) == 2 and legend(ax) == ["mask", "another patch", "itself"]  # kept, mask, itself, another
 
 
-def test_costs_of_patches_are_stacked_and_one_size_is_in_colour():
-    table = pd.DataFrame({"patch_size": [16, 32], "tokens": [197, 50], "dense": [4e9, 1e9], "attention": [2e9, 5e8]})
-    ax = plots.plot_patch_costs(table, 32, new())
-    assert [bar.get_height() + bar.get_y() for bar in ax.containers[1]] == [6, 1.5] and ticks(ax.xaxis) == ["16", "32"]
-    assert words(ax) == ["197 tokens", "50"] and [bar.get_alpha() for bar in ax.containers[0]] == [0.35, 1]
-
-
 def test_differences_show_zero_and_tell_controls_apart():
     data = pd.DataFrame({"label": ["timm", "timm", "other"], "difference": [0.0, 1e-7, 0.5]})
     ax = plots.plot_differences(data.assign(control=[False, False, True]), 1e-5, new())

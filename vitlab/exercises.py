@@ -153,14 +153,15 @@ def judge(setup: str, cells: list[str], checks: str, asked: list[str]) -> dict[s
     from IPython.core.inputtransformer2 import TransformerManager
 
     base: dict[str, Any] = {"__name__": "__main__", "get_ipython": get_ipython, "display": lambda *_, **__: None}
-    node, status = None, "stopped"  # if the notebook's own code fails
+    yours, node, status = dict[str, list[str]](), None, "stopped"  # if the notebook's own code fails
     try:
         exec(setup, base)
         mine, status = dict(base), "wrong"
         for cell in cells:
-            tree = ast.parse(TransformerManager().transform_cell(cell))
+            name, code = f"<your cell {len(yours)}>", TransformerManager().transform_cell(cell)
+            yours[name], tree = code.split("\n"), ast.parse(code, name)
             tree.body = [each for each in tree.body if not isinstance(each, ast.Assert)]  # the notebook's count
-            exec(compile(tree, "<your cell>", "exec"), mine)
+            exec(compile(tree, name, "exec"), mine)
         checked = mine | base | {name: mine[name] for name in asked if name in mine}  # all else is the notebook's
         for node in ast.parse(checks).body:
             exec(compile(ast.Module([node], []), "<checks>", "exec"), checked)
@@ -171,8 +172,13 @@ def judge(setup: str, cells: list[str], checks: str, asked: list[str]) -> dict[s
         message = " ".join("".join(traceback.format_exception_only(error)).split())
         if isinstance(error, AssertionError) and isinstance(node, ast.Assert):
             message = f"does not hold: {ast.unparse(node.test)}"
+        message = message[:400]
+        places = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+        places += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) else []
+        for file, line in [(file, line) for file, line in places if file in yours and line][-1:]:
+            message += f"\n     your line {line}: {yours[file][line - 1].strip()[:200]}"
         unnamed = isinstance(error, NameError) and error.name in asked
-        return {"status": "not solved yet" if unnamed else status, "message": message[:400]}
+        return {"status": "not solved yet" if unnamed else status, "message": message}
 
 
 def check_all(files: Sequence[str], seconds: float = 60.0, csv: str | None = None) -> int:

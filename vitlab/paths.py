@@ -72,6 +72,9 @@ def writing(path: Path | str, folder: bool = False) -> Iterator[Path]:
         if folder:
             temporary.mkdir()
         yield temporary
+        for file in temporary.iterdir() if folder else [temporary]:
+            with open(file, "rb+") as handle:
+                os.fsync(handle.fileno())
         if folder and path.exists():
             os.replace(path, old)
         os.replace(temporary, path)

@@ -26,7 +26,6 @@ from vitlab.plots.pictures import (
     plot_differences,
     plot_grid,
     plot_model,
-    plot_patch_costs,
     plot_pictures,
     plot_probabilities,
     plot_scenes,

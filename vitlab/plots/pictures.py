@@ -163,20 +163,6 @@ def plot_verdicts(data: pd.DataFrame, ax: Axes, n_columns: int = 3) -> Axes:
     return ax
 
 
-def plot_patch_costs(table: pd.DataFrame, patch_size: int, ax: Axes) -> Axes:
-    """Draw multiply-adds of one image, dense and attention, by patch_size (px), tokens above; one size in colour."""
-    work = table.set_index("patch_size")[["dense", "attention"]] / 1e9
-    work.plot.bar(stacked=True, ax=ax, color=[COLOURS["blue"], COLOURS["orange"]], width=0.7, rot=0)
-    for bars in ax.containers:
-        for bar, size in zip(bars, work.index, strict=True):
-            bar.set_alpha(1.0 if size == patch_size else 0.35)
-    ax.bar_label(bars, [f"{n:,}{'' if i else ' tokens'}" for i, n in enumerate(table["tokens"])], fontsize=9)
-    ax.set(xlabel="patch size P (px)", ylabel="billion multiply-adds")
-    ax.margins(y=0.12)
-    ax.grid(axis="x", visible=False)
-    return ax
-
-
 def plot_differences(data: pd.DataFrame, tolerance: float, ax: Axes) -> Axes:
     """Draw largest logit differences, a row per label, in another colour where the model is another (control)."""
     for (_, rows), marker, name in zip(data.groupby("control"), "oD", ("same model", "one thing changed"), strict=True):

@@ -99,7 +99,7 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(path, state, rest)
 
 
-def check_same(found: Checkpoint, model: nn.Module, asked: Mapping[str, Any]) -> None:
+def check_same(found: Checkpoint, model: nn.Module, asked: Mapping[str, Any], batches: Batches) -> None:
     """Raise ValueError where a checkpoint is not of the training that `asked` determines.
 
     How a batch is cut may change, but for a model that draws random numbers (each way to cut draws others); test images
@@ -108,7 +108,8 @@ def check_same(found: Checkpoint, model: nn.Module, asked: Mapping[str, Any]) ->
     before = found.rest["identity"]
     changed = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
     free = {"compile"} | (set() if found.rest["rows"] else {"test images"})
-    free |= set() if distributed.draws(model) else {"accumulate", "processes"}
+    cut = {"accumulate", "processes"}
+    free |= set() if cut.intersection(changed) and distributed.draws(model, batches(0)[0][:2]) else cut
     if differing := [name for name in changed if name not in free]:
         values = "; ".join(f"{name} was {before.get(name)!r} and is {asked.get(name)!r}" for name in differing)
         raise ValueError(

@@ -48,21 +48,28 @@ def wait() -> None:
         dist.barrier()
 
 
-def draws(model: nn.Module) -> bool:
-    """Tell whether a model draws random numbers in training, by the rates of its dropout and stochastic depth."""
-    rates = ("p", "drop_prob", "drop_rate", "drop_path_rate")  # of torch's, torchvision's and timm's modules
-    return any(getattr(module, name, 0) for module in model.modules() for name in rates)
+@torch.no_grad()
+def draws(model: nn.Module, images: Tensor) -> bool:
+    """Tell whether a forward pass in training mode draws random numbers; the generators are left as they were."""
+    state = torch.cuda.get_rng_state if images.device.type == "cuda" else torch.get_rng_state
+    was_training, before = model.training, state()
+    with torch.random.fork_rng([images.device] if images.device.type == "cuda" else []):
+        model.train()(images)
+        after = state()
+    model.train(was_training)
+    return not torch.equal(before, after)
 
 
-def core_pool(model: nn.Module) -> ThreadPoolExecutor | None:
+def core_pool(model: nn.Module, images: Callable[[], Tensor]) -> ThreadPoolExecutor | None:
     """Open a pool of one thread for each core that torch may use, for `backward`; None where torch's own are better.
 
     A ViT trains about twice as fast on two cores. Torch's own are better on one core, for overlapping convolutions,
-    and for models with dropout: the order in which threads draw is not determined.
+    and for models that draw random numbers, as dropout does: the order in which threads draw is not determined.
+    `images` makes one or two of a batch, on which the model is tried for that.
     """
     n_threads = torch.get_num_threads()
     overlaps = any(m.kernel_size != m.stride for m in model.modules() if isinstance(m, nn.Conv2d))
-    if n_threads == 1 or overlaps or draws(model):
+    if n_threads == 1 or overlaps or draws(model, images()):
         return None
     return ThreadPoolExecutor(n_threads, "part", initializer=torch.set_num_threads, initargs=(1,))
 

@@ -164,7 +164,7 @@ def train(
         held.enter_context(torch.random.fork_rng([] if on_cpu else [device]))
         newest = None if checkpoints is None else checkpoint.newest(checkpoints)
         if newest is not None:
-            checkpoint.check_same(newest, model, known)
+            checkpoint.check_same(newest, model, known, batches)
             model.load_state_dict(newest.weights)
             optimizer.load_state_dict(newest.rest["optimizer"])
             state, saved = State(**{field: newest.rest[field] for field in vars(state)}), newest.path
@@ -177,7 +177,9 @@ def train(
                 if getattr(module, "fused_attn", None) is True:
                     module.fused_attn = False  # type: ignore[assignment]  # a plain value, not a tensor or a module
                     held.callback(setattr, module, "fused_attn", True)
-        pool = distributed.core_pool(model) if on_cpu and n_processes == 1 and not recipe.compile else None
+        pool = None
+        if on_cpu and n_processes == 1 and not recipe.compile:
+            pool = distributed.core_pool(model, lambda: batches(state.step)[0][:2])
         if pool is not None:
             held.enter_context(pool)
         interrupted = held.enter_context(_wait_for_step(n_processes))

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ipywidgets
-import pandas as pd
 import torch
 from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
@@ -24,19 +23,17 @@ def patch_sizes(picture: UInt8[Tensor, "3 H W"]) -> Explorer:
     models, sizes = ("ViT-B", "ViT-L", "ViT-H"), (7, 8, 14, 16, 28, 32, 56)
 
     def draw(model: str, image_size: int, patch_size: int) -> tuple[Figure, str]:
-        settings: dict[str, Any] = {**zoo.VIT_SIZES[model], "image_size": image_size}
-        chosen = cost(ViTConfig(patch_size=patch_size, **settings))  # refuses a size that leaves a remainder
-        work, side = chosen["dense"] + chosen["attention"], image_size // patch_size
-        fitting = [size for size in sizes if image_size % size == 0]
-        table = [{"patch_size": size, **cost(ViTConfig(patch_size=size, **settings))} for size in fitting]
-        figure = Figure(figsize=(9, 3.6))
-        left, right = figure.subplots(1, 2, width_ratios=[1, 1.5])
-        plots.plot_grid(picture.permute(1, 2, 0).numpy(), side, left)
-        plots.plot_patch_costs(pd.DataFrame(table), patch_size, right).set_title(f"{model} at {image_size} px")
+        config = ViTConfig(patch_size=patch_size, **{**zoo.VIT_SIZES[model], "image_size": image_size})  # may refuse
+        side, n_tokens = image_size // patch_size, config.n_patches + 1
+        with torch.device("meta"):
+            work = zoo.multiply_adds(f"{model}/{patch_size}", image_size, config.n_classes)
+        attention = config.depth * 2 * n_tokens**2 * config.dim
+        figure = Figure(figsize=(3.6, 3.6))
+        plots.plot_grid(picture.permute(1, 2, 0).numpy(), side, figure.subplots())
         return figure, (
             f"{image_size} px in patches of {patch_size} px: {side} × {side} patches and the class token are "
-            f"{chosen['tokens']:,} tokens. {model}/{patch_size} does {work / 1e9:.2f} billion multiply-adds for an "
-            f"image (2 FLOPs each), {chosen['attention'] / work:.1%} of them in the attention matrices."
+            f"{n_tokens:,} tokens. {model}/{patch_size} does {work / 1e9:.2f} billion multiply-adds for an "
+            f"image (2 FLOPs each), {attention / work:.1%} of them in the attention matrices."
         )
 
     return Explorer(
@@ -46,16 +43,6 @@ def patch_sizes(picture: UInt8[Tensor, "3 H W"]) -> Explorer:
         image_size=choice("image size (px)", (112, 224, 336, 384, 448), 224),
         patch_size=choice("patch size (px)", sizes, 16),
     )
-
-
-def cost(config: ViTConfig) -> dict[str, int]:
-    """Count one image's tokens, and its multiply-adds in dense layers (linear in tokens) and attention (quadratic)."""
-    n_tokens = config.n_patches + (config.pool == "class")
-    embedding = config.n_patches * 3 * config.patch_size**2 * config.dim
-    block = n_tokens * (4 * config.dim**2 + 2 * config.dim * config.mlp_dim)
-    head = config.dim * config.n_classes + (config.dim**2 if config.head == "tanh" else 0)
-    dense = embedding + config.depth * block + head
-    return {"tokens": n_tokens, "dense": dense, "attention": config.depth * 2 * n_tokens**2 * config.dim}
 
 
 def occlusion(
