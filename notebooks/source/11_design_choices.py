@@ -122,13 +122,14 @@ assert torch.equal(torch.stack(table), model.position_table()[0, 1:])  # after t
 
 # %%
 attention = zoo.create("Lab-Mu/8", positions="relative", seed=SEED).blocks[0].attn
-N, r = rows * columns, attention.offsets()  # r [2N - 1, D_h]: first the offset N - 1, last 1 - N
-q = torch.randn(1, 2, 1 + N, r.shape[1])  # [B heads T D_h]: the class token, then the patches
+N, r = rows * columns, attention.offsets.pos_embed_offsets  # r [2N - 1, D_h]: first offset N - 1
+q, k, v = torch.randn(3, 1, 2, 1 + N, r.shape[1])  # [B heads T D_h]: the class token, then the patches
 bias = torch.zeros(1, 2, 1 + N, 1 + N)  # nothing is added in pairs with the class token
 for p_q, p_k in itertools.product(range(N), range(N)):
     offset = r[N - 1 - (p_q - p_k)]
     bias[..., 1 + p_q, 1 + p_k] = q[:, :, 1 + p_q] @ offset / r.shape[1] ** 0.5
-assert torch.allclose(bias, attention.bias(q), atol=1e-6)
+logits = q @ k.mT / r.shape[1] ** 0.5 + bias
+assert torch.allclose(logits.softmax(dim=-1) @ v, attention.attend(q, k, v), atol=1e-6)
 
 # %% [markdown]
 # Each can be added at the *stem* (once, before the first block), in *every block* with tables of its
