@@ -157,7 +157,7 @@ verdicts = pd.DataFrame(
 )
 alt = "A square for each of the claims C01 to C21, L01 and L02, with its name; the colour says: "
 alt += ", ".join(f"{count} {verdict}" for verdict, count in verdicts["verdict"].value_counts().items())
-with plots.figure(study, "verdicts", alt=f"{alt}.", figsize=(10, 3)) as ax:
+with plots.figure(study, "verdicts", alt=f"{alt}.", figsize=(11.5, 3)) as ax:
     plots.plot_verdicts(verdicts, ax)
 Markdown(report.readme_table("../"))
 

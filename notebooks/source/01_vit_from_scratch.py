@@ -336,11 +336,14 @@ costs = pd.DataFrame(costs)
 alt = "Number of tokens, and FLOPs for one image, over the patch size: when it doubles, "
 alt += "both fall about four times. The paper's five published values lie on the lines."
 with plots.figure(study, "cost", 1, 2, alt=alt, figsize=(9.2, 3.8)) as axes:
-    for ax, y in zip(axes, ("tokens", "gflops"), strict=True):
-        sns.lineplot(costs, x="patch_size", y=y, hue="model", style="model", markers=True, ax=ax)
+    of_all = costs["model"] == "ViT-B"  # tokens are the same for all sizes of model
+    for ax, rows, y in zip(axes, (costs[of_all], costs), ("tokens", "gflops"), strict=True):
+        sns.lineplot(rows, x="patch_size", y=y, hue="model", style="model", markers=True, ax=ax)
         ax.set(xscale="log", yscale="log", xlabel="patch size P (px)")
         ax.set_xticks(costs["patch_size"].unique(), costs["patch_size"].unique())
         ax.minorticks_off()
+    axes[0].get_legend().remove()
+    axes[0].set_yticks(costs["tokens"].unique(), costs["tokens"].unique())
     axes[0].set_ylabel("tokens in the sequence")
     axes[1].set_ylabel("work for one image (GFLOP)")
     axes[1].plot("patch_size", "paper", "x", data=costs, color=plots.MUTED, ms=11, mew=2)
@@ -350,7 +353,7 @@ with plots.figure(study, "cost", 1, 2, alt=alt, figsize=(9.2, 3.8)) as axes:
 # dense layers, linear in the number of tokens, still outweigh attention, which is partly quadratic.
 #
 # Move the controls (this takes a kernel). From which patch size down does a ViT-B at 448 px spend
-# more than a third of its FLOPs on attention, orange? And what happens with a patch size that does
+# more than a third of its FLOPs on attention? And what happens with a patch size that does
 # not divide the image?
 
 # %%

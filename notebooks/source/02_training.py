@@ -301,6 +301,7 @@ with plots.figure(study, "cifar10_best", alt=alt, figsize=(7, 3.6)) as ax:
     sns.lineplot(by_hours, x="core_hours", y="accuracy", hue="arm", marker="o", ax=ax)
     ax.set(xlabel="hours of one core, pre-training included", ylabel="test accuracy (%)")
     ax.set(xlim=(0, None), title="CIFAR-10, 10,000 test images")
+    ax.legend()
 by_hours.groupby("arm", sort=False)["accuracy"].last().round(1)
 
 # %% [markdown]
