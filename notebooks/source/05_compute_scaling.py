@@ -175,7 +175,8 @@ def largest_in_the_open(fits):
 
 for limit in (0, 1, 37, 1000):
     fits = range(1, limit + 1).__contains__  # as a device on which `limit` images fit
-    assert largest_in_the_open(fits) == limit == largest(fits, precision=0)
+    assert largest_in_the_open(fits) == limit
+    assert limit / (1 + 1 / 16) <= largest(fits) <= limit  # vitlab tries batches in steps of 6 %
 
 # %% [markdown]
 # ## Experiment
