@@ -1,9 +1,8 @@
 """Capture: the true attention, an untouched model, and refusals in place of wrong or partial results."""
 
-import importlib.util
+import runpy
 import warnings
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import timm
@@ -61,13 +60,6 @@ def snapshot(model: nn.Module) -> list:
 
 
 class TestKnownAnswers:
-    def test_zero_queries_attend_uniformly_known_answers(self):
-        model = lab_vit()
-        for block in model.blocks:
-            nn.init.zeros_(block.attn.qkv.weight)
-        for attn in attention_maps(model, pictures()):
-            torch.testing.assert_close(attn, torch.full((2, 4, 17, 17), 1 / 17))
-
     def test_equals_the_attention_in_the_open_in_float64_known_answers(self):
         model, images = lab_vit(depth=12), pictures()
         maps = attention_maps(model, images)
@@ -185,14 +177,13 @@ class TestFamilies:
             ("vit_small_patch14_reg4_dinov2", SMALL, 5, 21),
             ("vit_small_patch16_dinov3", SMALL, 5, 21),
             ("vit_base_patch16_siglip_224", SMALL, 0, 16),
-            ("vit_base_patch32_clip_224", SMALL, 1, 17),
             ("vit_medium_patch16_reg4_gap_256", SMALL, 4, 20),
             ("vit_relpos_small_patch16_224", SMALL, 0, 16),
             ("vit_tiny_r_s16_p8_224", SMALL, 1, 17),
         ],
     )
     def test_captured(self, name, options, prefix, tokens):
-        coverage = load_benchmark("coverage")
+        coverage = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "coverage.py"))
         torch.manual_seed(0)
         stride, _ = patch_stride(timm.create_model(name, **options))
         model = timm.create_model(name, img_size=4 * stride, **options)
@@ -201,7 +192,7 @@ class TestFamilies:
         assert [tuple(a.shape) for a in maps] == [(2, 2, tokens, tokens)] * 2
         assert n_prefix_tokens(model) == prefix
         assert grid_size(model, images) == (4, 4)
-        assert coverage.open_coded_difference(model, images, maps) < 1e-5
+        assert coverage["open_coded_difference"](model, images, maps) < 1e-5
         with torch.no_grad():
             assert torch.equal(model(images), output_during(model, images, by_heads=True))
 
@@ -243,14 +234,6 @@ class TestRefused:
             attention_maps(model, pictures(2, side, side))
         assert snapshot(model) == before
 
-    def test_a_softmax_that_is_changed_before_use(self):
-        model = lab_vit()
-        for block in model.blocks:
-            block.attn.fused_attn = False
-        model.blocks[1].attn.attn_drop = Sharpen()
-        with pytest.raises(ValueError, match="block 1: it changes its softmax before using it"):
-            attention_maps(model, pictures())
-
     def test_blocks_that_do_not_run_or_run_twice(self):
         model = lab_vit()
         model.forward = lambda images: model.blocks[0](torch.zeros(len(images), 17, 32))
@@ -277,8 +260,6 @@ class TestBadInput:
             (torch.full((1, 3, 32, 32), float("nan")), "up to nan"),
             (torch.zeros(2, 1, 32, 32), r"\[2, 1, 32, 32\], expected \['batch', 3, 32, 32\]; convert or resize them"),
             (torch.zeros(2, 3, 40, 32), r"\[2, 3, 40, 32\], expected \['batch', 3, 32, 32\]; convert or resize them"),
-            (torch.zeros(2, 1, 32, 32), r"\[batch, 3, 32, 32\]|to have 3 channels, but got 1"),  # as the model says it
-            (torch.zeros(2, 3, 40, 32), r"\[batch, 3, 32, 32\]|height \(40\) doesn't match model \(32\)"),
         ],
     )
     def test_images(self, images, message):
@@ -353,11 +334,6 @@ class TestGradients:
             attention_gradients(recomputing, pictures())
 
 
-class Sharpen(nn.Module):
-    def forward(self, attn: Tensor) -> Tensor:
-        return attn**2 / (attn**2).sum(-1, keepdim=True)
-
-
 class Weaken(nn.Module):
     """Scale attention in place: what multiplies v is the result of the softmax, and no longer attention."""
 
@@ -371,11 +347,3 @@ class Weaken(nn.Module):
 
 def refuse_to_compile(*_):
     raise AssertionError("compiled during capture")
-
-
-def load_benchmark(name: str) -> ModuleType:
-    path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

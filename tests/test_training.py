@@ -249,9 +249,7 @@ def test_a_recipe_that_cannot_be_is_refused(settings, words):
 def test_a_training_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="no validation set"):
         train(Line(0.0), constant(1.0), Recipe(steps=2, eval_every=1, patience=1))
-    with pytest.raises(
-        ValueError, match="batch of 10 cannot be cut into equal parts for 1 processes with accumulate=3"
-    ):
+    with pytest.raises(ValueError, match="batch of 10 cannot be cut into equal parts .* with accumulate=3"):
         train(Line(0.0), constant(1.0), Recipe(steps=2, batch_size=10, accumulate=3))
 
 
@@ -377,15 +375,11 @@ def test_a_run_that_was_killed_or_stopped_ends_with_the_same_bits(tmp_path, end,
     assert [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()] == rows
 
 
-def none_asked(step, *part):
-    pytest.fail("a batch was asked for")
-
-
 def test_a_run_with_all_its_steps_only_has_to_be_ended(tmp_path):
     recipe, model, again = Recipe(steps=3), Line(0.0), Line(5.0)
     with pytest.raises(Stopped, match="stopped after step 3"):
         train(model, interrupting(constant(1.0), 2), recipe, folder=tmp_path)
-    rows = train(again, none_asked, recipe, folder=tmp_path)
+    rows = train(again, lambda *_: pytest.fail("a batch was asked for"), recipe, folder=tmp_path)
     assert len(rows) == 1 and again.weight.item() == model.weight.item() and not model.training
     assert (tmp_path / "model.safetensors").exists()
 

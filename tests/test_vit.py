@@ -1,4 +1,4 @@
-"""The ViT against known counts, Eq. 1-8 written out in float64, and timm's class with the same weights."""
+"""The ViT against known counts and Eq. 1-8 written out in float64; the authors' initialisation; tokens asked for."""
 
 import math
 
@@ -25,11 +25,6 @@ def small(**changes) -> ViT:
 
 def images(count: int = 3, size: int = 32, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(2), dtype=dtype)
-
-
-def timm_vit(pool: str = "class") -> VisionTransformer:
-    pooling = {} if pool == "class" else {"class_token": False, "global_pool": "avg", "fc_norm": False}
-    return VisionTransformer(32, 8, num_classes=7, embed_dim=48, depth=3, num_heads=4, mlp_ratio=80 / 48, **pooling)
 
 
 def layer_norm(x, weight, bias):
@@ -93,22 +88,6 @@ def test_equals_the_equations_in_float64(pool, head):
     torch.testing.assert_close(model(x), expected, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("pool", ["class", "gap"])
-def test_equals_timm_and_weights_move_both_ways(pool):
-    ours, theirs = small(pool=pool), timm_vit(pool).eval()
-    theirs.load_state_dict(ours.state_dict(), strict=True)
-    torch.testing.assert_close(ours(images()), theirs(images()), atol=1e-5, rtol=0)
-    torch.testing.assert_close(ours.forward_features(images()), theirs.forward_features(images()), atol=1e-5, rtol=0)
-    back = ViT(ours.config).eval()
-    back.load_state_dict(theirs.state_dict(), strict=True)
-    assert torch.equal(back(images()), ours(images()))
-
-
-def test_tanh_head_has_the_keys_of_the_old_timm_models():
-    keys = [key for key in ViT(ViTConfig(**SMALL, head="tanh")).state_dict() if key.startswith(("pre", "head"))]
-    assert keys == ["pre_logits.fc.weight", "pre_logits.fc.bias", "head.weight", "head.bias"]
-
-
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
 def test_fused_attention_equals_the_open_form(dtype, atol):
     model = ViT(ViTConfig(**SMALL)).eval()
@@ -119,16 +98,6 @@ def test_fused_attention_equals_the_open_form(dtype, atol):
     for block in model.blocks:
         block.attn.fused_attn = False
     torch.testing.assert_close(model(images(dtype=dtype)), fused, atol=atol, rtol=0)
-
-
-def test_a_hook_on_attn_drop_sees_attention():
-    model, seen = small(), []
-    model.blocks[1].attn.fused_attn = False
-    model.blocks[1].attn.attn_drop.register_forward_hook(lambda module, inputs, output: seen.append(output))
-    model(images())
-    (attn,) = seen
-    assert attn.shape == (3, 4, 17, 17)
-    torch.testing.assert_close(attn.sum(-1), torch.ones(3, 4, 17))
 
 
 def test_dropout_is_where_the_paper_puts_it():
@@ -149,39 +118,16 @@ def test_initialisation_is_the_authors():
         bound = math.sqrt(6 / fans)
         assert 0.99 * bound < layer.weight.abs().max() <= bound
         assert layer.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.01)
-    for layer, fan_in in (
-        (model.patch_embed.proj, 768),
-        (model.pre_logits.fc, 256),
-    ):  # lecun normal, cut at 2 sigma
+    for layer, fan_in in ((model.patch_embed.proj, 768), (model.pre_logits.fc, 256)):  # lecun normal, cut at 2 sigma
         assert layer.weight.std().item() == pytest.approx(fan_in**-0.5, rel=0.01)
         assert layer.weight.abs().max() <= 2 * fan_in**-0.5 / 0.8796
         assert not layer.bias.any()
     assert model.pos_embed.std().item() == pytest.approx(0.02, rel=0.02)
     assert block.mlp.fc1.bias.std().item() == pytest.approx(1e-6, rel=0.1)
-    for zero in (
-        model.cls_token,
-        block.attn.qkv.bias,
-        block.attn.proj.bias,
-        model.head.weight,
-        model.norm.bias,
-    ):
+    for zero in (model.cls_token, block.attn.qkv.bias, block.attn.proj.bias, model.head.weight, model.norm.bias):
         assert not zero.any()
     for one in (model.norm.weight, block.norm1.weight, block.norm2.weight):
         assert torch.equal(one, torch.ones(256))
-
-
-def test_weights_depend_on_the_seed_alone():
-    config = ViTConfig(**SMALL)
-    state = torch.get_rng_state()
-    first = ViT(config, seed=5).state_dict()
-    assert torch.equal(torch.get_rng_state(), state)
-    with torch.random.fork_rng():
-        torch.manual_seed(99)
-        again, other = ViT(config, seed=5).state_dict(), ViT(config, seed=6).state_dict()
-    assert all(torch.equal(first[key], again[key]) for key in first)
-    assert not torch.equal(first["pos_embed"], other["pos_embed"])
-    more_classes = ViT(ViTConfig(**{**SMALL, "n_classes": 9}), seed=5).state_dict()
-    assert all(torch.equal(first[key], more_classes[key]) for key in first if not key.startswith("head"))
 
 
 def test_every_parameter_gets_a_gradient():
@@ -198,20 +144,12 @@ def test_every_parameter_gets_a_gradient():
         ({"image_size": 5}, "image_size 5 is not divisible by patch_size 8; use 8"),
         ({"n_heads": 5}, "dim 48 is not divisible by n_heads 5; use a dim of 45 or 50"),
         ({"depth": 0}, "depth 0 is not possible"),
-        ({"patch_size": 0}, "patch_size 0 is not possible"),
         ({"dropout": 1.0}, "dropout 1.0 is not a probability"),
-        ({"dropout": -0.1}, "dropout -0.1 is not a probability"),
     ],
 )
 def test_a_configuration_says_what_is_wrong_with_it(changes, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         ViTConfig(**{**SMALL, **changes})
-
-
-@pytest.mark.parametrize("field", ["head", "pool"])
-def test_unknown_words_are_refused(field):
-    with pytest.raises(Exception, match="other"):  # by the configuration, or by the checked annotation before it
-        ViTConfig(**SMALL, **{field: "other"})
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 40, 32), (2, 3, 16, 16), (2, 1, 32, 32), (2, 4, 32, 32)])
