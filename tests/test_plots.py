@@ -162,43 +162,6 @@ def test_compute_scaling_and_speeds():
     assert words(plots.plot_speeds(empty, new(), "largest_batch")) == ["not measured on this system"]
 
 
-def test_points_have_the_intervals_given_but_not_those_of_few_seeds():
-    means = pd.DataFrame({"model": MODELS[0], "weights": ["none", "full"], "mean": [0.5, 0.6], "low": 0.4, "high": 0.7})
-    ax = plots.plot_cases(means, new(), "weights", "model")
-    np.testing.assert_allclose(ax.containers[0][2][0].get_segments()[0][:, 1], [0.4, 0.7])
-    assert ticks(ax.xaxis) == ["none", "full"] and legend(ax) == ["ViT-Ti/8"]
-    for without in (means.assign(n=4), means.assign(low=np.nan, high=np.nan)):
-        assert not plots.plot_cases(without, new(), "weights", "model").containers[0].has_yerr
-
-
-def test_resolutions_and_heads():
-    sides = runs(5, x="image_size", xs=(32, 64))
-    means = sides.groupby(["model", "image_size"], as_index=False)["test_accuracy"].mean()
-    means = means.rename(columns={"test_accuracy": "mean"}).assign(low=0.1, high=0.9)
-    assert ticks(plots.plot_resolutions(sides, means, new(), 8).xaxis) == ["32 px\n16 patches", "64 px\n64 patches"]
-    rates = pd.DataFrame({"arm": "GAP", "learning_rate": [1e-3, 4e-3], "mean": [0.5, 0.6], "low": 0.4, "high": 0.7})
-    ax = plots.plot_rates(rates.assign(chosen=[False, True]), new())
-    assert legend(ax) == ["chosen on validation images", "GAP"]
-    assert ax.lines[-2].get_xydata().tolist() == [[4e-3, 0.6]]  # the ring
-
-
-def test_shapes_go_out_from_the_base_in_order_of_flops():
-    rows = [("depth", 4e6, 0.8), ("base", 1e6, 0.5), ("depth", 2e6, 0.6), ("width", 4e6, 0.55)]
-    means = pd.DataFrame(rows, columns=["dimension", "flops", "mean"]).assign(low=0.4, high=0.9)
-    ax = plots.plot_shapes(means, new())
-    np.testing.assert_allclose(ax.lines[0].get_xydata(), [[1e6, 0.5], [2e6, 0.6], [4e6, 0.8]])
-    assert legend(ax) == ["depth", "width", "base"] and "millions" in ax.get_xlabel()
-    assert legend(plots.plot_shapes(means, new(), base=None)) == ["depth", "base", "width"]
-
-
-def test_comparisons_go_from_the_top_down():
-    data = pd.DataFrame({"mean": [20.0, 2.0], "low": [10.0, np.nan], "high": [40.0, np.nan]}, index=["none", "2-D"])
-    ax = plots.plot_comparisons(data, "difference from 1-D (points)", new())
-    assert ticks(ax.yaxis) == ["none", "2-D"] and ax.yaxis_inverted()  # from the top down
-    first, second = ax.containers[0][2][0].get_segments()
-    assert first[:, 0].tolist() == [10.0, 40.0] and not len(second)
-
-
 def test_attention_distances_have_a_dot_per_head_in_pixels(heads):
     ax = plots.plot_attention_distances(heads, new(), uniform=116.5, image_px=64)
     assert ax.get_ylabel() == "mean attention distance (px of 64)" and ax.get_xlabel() == "block (1 = first)"
@@ -211,17 +174,6 @@ def test_attention_distances_have_a_dot_per_head_in_pixels(heads):
     assert ax.get_ylim()[0] == 0 and ax.get_ylim()[1] > 116.5
     other = plots.plot_attention_distances(heads, new(), column="renormalized_px", uniform=1.0, image_px=64)
     assert len(other.collections) == 2  # dots of two models, no intervals of another column
-
-
-def test_axes_that_are_shared_show_what_both_need_under_one_legend(heads):
-    figure, (left, right) = plt.subplots(1, 2, sharey=True, layout="constrained", figsize=(10, 4))
-    options = {"uniform": 20.0, "image_px": 224}
-    plots.plot_attention_distances(heads, left, local=20.0, **options)
-    plots.plot_attention_distances(heads.assign(distance_px=140.0, low=139.0, high=141.0), right, **options)
-    plots.legend_below([left, right])
-    assert left.get_ylim() == right.get_ylim() and left.get_ylim()[0] == 0 and left.get_ylim()[1] > 141
-    named = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert len(named) == len(set(named)) == 5 and left.get_legend() is None
 
 
 def test_heads_over_blocks_and_over_the_training():
@@ -246,17 +198,6 @@ def test_overlays_darken_what_is_not_attended_to():
     np.testing.assert_allclose(axes[1, 0].images[0].get_array(), 0.2)
     assert [words(axes[row, 0]) for row in (0, 1)] == [["input"], ["rollout"]]
     assert [[len(ax.collections) for ax in row] for row in axes] == [[1, 0, 0], [1, 0, 0]]
-
-
-def test_the_query_is_framed_in_every_head():
-    ax = new()
-    plots.mark_patch(ax, (1, 2), size=(8.0, 8.0))
-    frame = ax.patches[0]
-    assert (frame.get_x(), frame.get_y(), frame.get_width()) == (15.5, 7.5, 8.0)
-    maps = np.ones((2, 3, 4, 4)) * np.arange(1, 4)[:, None, None]
-    ax = plots.plot_head_maps(maps, new(), query=(1, 2), blocks=(1, 2, 3))
-    assert ticks(ax.xaxis) == ["1", "2", "3"] and len(ax.patches) == 6
-    assert np.nanmin(np.ma.filled(ax.images[0].get_array(), np.nan)) == 1  # each has its own maximum
 
 
 def test_similarities_are_tiled_in_order():
@@ -294,24 +235,6 @@ def test_tiles_keep_their_pixels_and_their_order():
     ax = plots.plot_model(IMAGE, 8, tokens, "class 3", new())
     assert {"9 patches", "head", "class 3", "class\ntoken"} <= set(words(ax))
     assert len(ax.images) == 2 + 9 + 10  # image, cut image, patches, tokens
-
-
-def test_scenes_outline_the_masks_alone():
-    masks = np.zeros((2, 3, 16, 16), bool)
-    masks[:, :, 4:9, 5:12] = True
-    ax = plots.plot_scenes(np.zeros((2, 3, 16, 16, 3), np.uint8), masks, ["easy", "hard"], new())
-    outlines = np.concatenate([path.vertices for path in ax.collections[0].get_paths()])
-    assert outlines.min() > 3 and ticks(ax.yaxis) == ["easy", "hard"]
-    ax = plots.plot_corruption(IMAGE[:16, :16], np.array([-1, 4, 2, 1]), new())
-    assert len(ax.patches) == 2 and legend(ax) == ["mask", "another patch", "itself"]  # kept, mask, itself, another
-
-
-def test_differences_show_zero_and_tell_controls_apart():
-    data = pd.DataFrame({"label": ["timm", "timm", "other"], "difference": [0.0, 1e-7, 0.5]})
-    ax = plots.plot_differences(data.assign(control=[False, False, True]), 1e-5, new())
-    same, changed, line = ax.lines
-    assert same.get_xdata()[0] == ax.get_xlim()[0] == 0 and ticks(ax.yaxis) == ["timm", "other"]
-    assert changed.get_ydata() == ["other"] and line.get_xdata()[0] == 1e-5 and legend(ax)[-1] == "tolerance 1e-5"
 
 
 def test_probabilities_and_verdicts():

@@ -112,22 +112,6 @@ class TestPayload:
         wanted = rollout_from_maps(maps, GRID, n_prefix, class_token=class_token)[0].flatten().numpy()
         assert np.abs(shown_values(arrays)[-1, 0] - wanted).max() <= wanted.max() / 20
 
-    def test_registers_are_queries_by_name(self):
-        assert made_view(made_maps(3), n_prefix=3).meta["tokens"] == ["class token", "prefix token 2", "prefix token 3"]
-        names = made_view(made_maps(2), n_prefix=2, class_token=False).meta["tokens"]
-        assert names == ["mean of all patches", "prefix token 1", "prefix token 2"]
-        made = made_view(made_maps(0), n_prefix=0)
-        assert made.meta["tokens"] == ["mean of all patches"] and made.meta["prefix"] == ""
-        np.testing.assert_allclose(made.arrays["distance"][:, 0], made.arrays["head_distance"], rtol=1e-3)
-
-    def test_chosen_blocks_leave_rollout_whole(self):
-        maps = made_maps()
-        whole, part = made_view(maps), made_view(maps, blocks=[3, 1])
-        assert part.meta["blocks"] == [3, 1]
-        rows = [3 * HEADS, 3 * HEADS + 1, HEADS, HEADS + 1, DEPTH * HEADS]
-        for name in ("code", "peak", "head_distance"):
-            np.testing.assert_array_equal(part.arrays[name], whole.arrays[name][rows])
-
     def test_merged_patches_by_hand(self):
         """2 × 2 patches as one: attention to them adds up, attention from them is averaged."""
         grid = (4, 2)
@@ -210,15 +194,6 @@ class TestPage:
         ends = [f"block {(4, 2)[b]}, head {h + 1} ({distances[b, h]:.1f} px)" for b, h in (near, far)]
         assert f"shortest in {ends[0]} and longest in {ends[1]}" in words
 
-    def test_the_still_of_rollout_is_in_proportion(self):
-        maps = made_maps()
-        made = made_view(maps, show="rollout")
-        figure, words = draw_still(made.meta, made.arrays)
-        wanted = rollout_from_maps(maps, GRID)[0]
-        np.testing.assert_allclose(figure.axes[1].images[0].get_array().filled(), wanted / wanted.max(), atol=1 / 20)
-        row, col = divmod(int(wanted.argmax()), GRID[1])
-        assert f"from class token to the 3 × 5 patches; it is highest at row {row + 1}, column {col + 1}" in words
-
     def test_the_page_asks_nothing_of_a_network(self):
         page = made_view(made_maps()).page()
         assert "default-src 'none'" in page
@@ -264,13 +239,6 @@ class TestModels:
         made = view(model, image)
         assert made.meta["grid"] == list(grid) and made.meta["tokens"] == tokens
         assert made.meta["heads"] == options.get("num_heads", 2)
-
-    @pytest.mark.slow
-    def test_fit_shows_what_fits(self):
-        model = timm.create_model("test_vit", img_size=512).eval()  # 32 × 32 patches, 6 blocks of 2 heads
-        made = view(model, torch.zeros(3, 512, 512), fit=True)
-        assert made.meta["pool"] == 2 and made.meta["blocks"] == list(range(6))
-        assert len(made.page()) <= 2_000_000
 
 
 @pytest.mark.parametrize(
