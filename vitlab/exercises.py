@@ -173,7 +173,7 @@ def judge(setup: str, cells: list[str], checks: str, asked: list[str]) -> dict[s
         if isinstance(error, AssertionError) and isinstance(node, ast.Assert):
             message = f"does not hold: {ast.unparse(node.test)}"
         message = message[:400]
-        places = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+        places: list[Any] = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
         places += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) else []
         for file, line in [(file, line) for file, line in places if file in yours and line][-1:]:
             message += f"\n     your line {line}: {yours[file][line - 1].strip()[:200]}"

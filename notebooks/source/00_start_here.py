@@ -13,7 +13,7 @@
 # machine.**
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*,
-# ICLR 2021 ([arXiv:2010.11929](https://arxiv.org/abs/2010.11929)): all sections. 20 seconds at
+# ICLR 2021 ([arXiv:2010.11929](https://arxiv.org/abs/2010.11929)): all sections. A minute at
 # `quick`.
 
 # %% [markdown]

@@ -11,7 +11,7 @@
 # train a small ViT, a ResNet (BiT) of equal compute and a hybrid of the two from scratch.**
 #
 # Paper: §3.1 (hybrid), §4.1 and Table 3, Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR
-# 2021. At `quick` a ViT and a ResNet learn scanned digits live, in half a minute of one core; the rest
+# 2021. At `quick` a ViT and a ResNet learn scanned digits live, in a minute of one core; the rest
 # is read from the committed runs.
 
 # %% [markdown]

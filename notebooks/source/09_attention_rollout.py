@@ -11,7 +11,7 @@
 # classified.**
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 6, Fig. 14, App. D.8;
-# the method is Abnar and Zuidema's (2020). Claim C14. 20 seconds at `quick`; a model at 224 pixels
+# the method is Abnar and Zuidema's (2020). Claim C14. A minute at `quick`; a model at 224 pixels
 # takes longer.
 
 # %% [markdown]

@@ -11,7 +11,7 @@
 # predicts what was there. While it learns to, its heads learn where the neighbours are.**
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, §4.6, App. B.1.2. Claim C15.
-# At `quick` one training on crops of three photographs: a minute, once. The runs of `full`, on
+# At `quick` one training on crops of three photographs: a minute and a half, once. The runs of `full`, on
 # Imagenette and CIFAR-10, take hours and are committed.
 #
 # **Prerequisites**: notebooks 01 (the model), 02 (training); 07 and 08 for the two measures.

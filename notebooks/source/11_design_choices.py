@@ -13,7 +13,7 @@
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: appendix D, Table 7 and 8, Fig. 8 to
 # 10 and 13. Claims C09 and C16 to C19. At `quick` two cells of Table 8 are trained live, three seeds
-# each: half a minute, once. The runs of `full` take hours and are committed.
+# each: a minute, once. The runs of `full` take hours and are committed.
 #
 # **Prerequisites**: notebooks 01 (the model), 02 (training) and 07 (position embeddings).
 

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vitlab import paths
+from vitlab.data.loader import Batches
 from vitlab.models import weights, zoo
 from vitlab.training import distributed
 

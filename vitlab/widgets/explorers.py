@@ -23,7 +23,8 @@ def patch_sizes(picture: UInt8[Tensor, "3 H W"]) -> Explorer:
     models, sizes = ("ViT-B", "ViT-L", "ViT-H"), (7, 8, 14, 16, 28, 32, 56)
 
     def draw(model: str, image_size: int, patch_size: int) -> tuple[Figure, str]:
-        config = ViTConfig(patch_size=patch_size, **{**zoo.VIT_SIZES[model], "image_size": image_size})  # may refuse
+        settings: dict[str, Any] = {**zoo.VIT_SIZES[model], "image_size": image_size, "patch_size": patch_size}
+        config = ViTConfig(**settings)  # refuses a size that leaves a remainder
         side, n_tokens = image_size // patch_size, config.n_patches + 1
         with torch.device("meta"):
             work = zoo.multiply_adds(f"{model}/{patch_size}", image_size, config.n_classes)
