@@ -211,8 +211,8 @@ def check_all(files: Sequence[str], seconds: float = 60.0, csv: str | None = Non
     columns = {name for row in rows for name in row} - {"file", "solved"}
     table = pd.DataFrame(rows, columns=["file", *sorted(columns, key=int), "solved"])
     if len(rows) > 1:
-        print(table.fillna("").to_string(index=False), flush=True)
+        print(table.astype("string").fillna("").to_string(index=False), flush=True)
     if csv is not None:
         with paths.writing(csv) as temporary:
-            pd.DataFrame(rows).to_csv(temporary, index=False)
+            table.to_csv(temporary, index=False)
     return status

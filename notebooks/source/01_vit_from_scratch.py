@@ -154,7 +154,7 @@ print(f"{H} px, patches of {P} px: {config.n_patches} patches + class token = {z
 #
 # Two tokens, $D_h = 4$, and nearly all numbers are zero. The query of token 1 is $(2, 0, 0, 0)$ and
 # the key of token 2 is $(\ln 3, 0, 0, 0)$. The only score that is not zero is $2 \ln 3 / \sqrt 4 =
-# \ln 3$: token 1 attends with weights $\frac14$ and $\frac34$, token 2 to both alike.
+# \ln 3$: token 1 attends with weights $\frac{1}{4}$ and $\frac{3}{4}$, token 2 to both alike.
 
 # %%
 q = torch.tensor([[2.0, 0, 0, 0], [0, 0, 0, 0]])

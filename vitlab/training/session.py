@@ -187,7 +187,8 @@ def run(chosen: Session, folder: Path, *, save_every: int = 500) -> list[dict]:
 def progress(row: dict, steps: int) -> str:
     """Format a row of `loop.train` as a line, with the time to the last step at the pace so far."""
     line = f"step {row['step']:,} of {steps:,}: loss {row['train_loss']:.3f}, "
-    line += f"accuracy {100 * row['val_accuracy']:.1f} %, {row['images_per_second']:,.0f} images/s"
+    line += f"accuracy {100 * row['val_accuracy']:.1f} %, " if "val_accuracy" in row else ""
+    line += f"{row['images_per_second']:,.0f} images/s"
     if row["step"] < steps:
         line += f", about {tqdm.format_interval(row['seconds'] * (steps / row['step'] - 1))} left"
     return line
