@@ -175,8 +175,6 @@ class Notebook:
 @pytest.fixture
 def open_notebook(server, open_page):
     """A function that writes a notebook to the server's folder and opens it in JupyterLab."""
-    import nbformat
-
     address, root, _ = server
     opened = []
 
