@@ -116,6 +116,11 @@ def with_solutions(path):
     return {number: each for number, each in found.items() if "### BEGIN SOLUTION" in "\n".join(each["code"])}
 
 
+def test_every_mistake_belongs_to_an_exercise():
+    jobs = [exercises.job_of(each, []) for path in ALL for each in with_solutions(path).values()]
+    assert {name for name, _ in WRONG} <= {name for job in jobs for name in job["asked"]}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_notebooks_are_solved_stripped_copies_open_and_mistakes_wrong(path):

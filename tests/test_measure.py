@@ -14,6 +14,7 @@ from vitlab.analysis.positions import position_similarity
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.models.zoo import Pretrained
 from vitlab.studies import measure
 
 TINY = ViTConfig(image_size=48, patch_size=8, dim=64, depth=1, n_heads=1, mlp_dim=8, n_classes=2)
@@ -206,6 +207,20 @@ class TestRollout:
 
 
 class TestPictures:
+    def test_the_world_of_other_proportions_is_the_middle_of_a_square(self):
+        square, wide = measure.world_at((48, 48), 5, 2), measure.world_at((32, 48), 5, 2)
+        assert wide.images.equal(square.images[:, :, 8:40]) and wide.masks.equal(square.masks[:, 8:40])
+        assert square.images.equal(image_set(World(image_size=48), 5, HELD_OUT + 10).images)
+
+    def test_views_are_cut_as_the_model_is_given_them_and_have_no_more_pixels(self):
+        model = Pretrained(torch.nn.Identity(), "Lab-Mu/8", "nowhere", (32, 32))
+        picture = torch.arange(200).repeat(160, 1).to(torch.uint8).repeat(3, 1, 1)  # brighter from left to right
+        seen, given = measure.view(model, [picture], side=96), model.prepare(picture[None])[0] * 0.5 + 0.5
+        small = seen[0].reshape(32, 3, 32, 3, 3).mean((1, 3))
+        np.testing.assert_allclose(small, given.permute(1, 2, 0), atol=0.02)
+        for side, pixels in ((32, 32), (400, 160)):
+            assert measure.view(model, [torch.zeros(3, side, side, dtype=torch.uint8)]).shape[1] == pixels
+
     def test_a_folder_of_images_is_drawn_from_by_seed(self, weights, tmp_path):
         from PIL import Image
 

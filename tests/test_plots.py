@@ -155,6 +155,23 @@ def test_compute_scaling_and_speeds():
     assert words(plots.plot_speeds(empty, new(), "largest_batch")) == ["not measured on this system"]
 
 
+def test_points_have_the_intervals_given_but_not_those_of_few_seeds():
+    means = pd.DataFrame({"model": MODELS[0], "weights": ["none", "full"], "mean": [0.5, 0.6], "low": 0.4, "high": 0.7})
+    ax = plots.plot_cases(means, new(), "weights", "model")
+    np.testing.assert_allclose(ax.containers[0][2][0].get_segments()[0][:, 1], [0.4, 0.7])
+    assert ticks(ax.xaxis) == ["none", "full"] and legend(ax) == ["ViT-Ti/8"]
+    for without in (means.assign(n=4), means.assign(low=np.nan, high=np.nan)):
+        assert not plots.plot_cases(without, new(), "weights", "model").containers[0].has_yerr
+
+
+def test_comparisons_go_from_the_top_down():
+    data = pd.DataFrame({"mean": [20.0, 2.0], "low": [10.0, np.nan], "high": [40.0, np.nan]}, index=["none", "2-D"])
+    ax = plots.plot_comparisons(data, "difference from 1-D (points)", new())
+    assert ticks(ax.yaxis) == ["none", "2-D"] and ax.yaxis_inverted()  # from the top down
+    first, second = ax.containers[0][2][0].get_segments()
+    assert first[:, 0].tolist() == [10.0, 40.0] and not len(second)
+
+
 def test_attention_distances_have_a_dot_per_head_in_pixels(heads):
     ax = plots.plot_attention_distances(heads, new(), uniform=116.5, image_px=64)
     assert ax.get_ylabel() == "mean attention distance (px of 64)" and ax.get_xlabel() == "block (1 = first)"
@@ -191,6 +208,17 @@ def test_overlays_darken_what_is_not_attended_to():
     np.testing.assert_allclose(axes[1, 0].images[0].get_array(), 0.2)
     assert [words(axes[row, 0]) for row in (0, 1)] == [["input"], ["rollout"]]
     assert [[len(ax.collections) for ax in row] for row in axes] == [[1, 0, 0], [1, 0, 0]]
+
+
+def test_the_query_is_framed_in_every_head():
+    ax = new()
+    plots.mark_patch(ax, (1, 2), size=(8.0, 8.0))
+    frame = ax.patches[0]
+    assert (frame.get_x(), frame.get_y(), frame.get_width()) == (15.5, 7.5, 8.0)
+    maps = np.ones((2, 3, 4, 4)) * np.arange(1, 4)[:, None, None]
+    ax = plots.plot_head_maps(maps, new(), query=(1, 2), blocks=(1, 2, 3))
+    assert ticks(ax.xaxis) == ["1", "2", "3"] and len(ax.patches) == 6
+    assert np.nanmin(np.ma.filled(ax.images[0].get_array(), np.nan)) == 1  # each has its own maximum
 
 
 def test_similarities_are_tiled_in_order():

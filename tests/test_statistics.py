@@ -172,6 +172,11 @@ def test_chance_ends_where_guessing_is_right_as_often_once_in_a_thousand(n_image
     assert failed_starts(accuracies, n_images, chance).tolist() == [False, True, False, False]
 
 
+@pytest.mark.parametrize("accuracies", [[0.7, 0.3], [0.1, 0.11]])  # all started; none did: no mixture
+def test_no_start_failed_where_all_runs_are_alike(accuracies):
+    assert not failed_starts(accuracies, 2000, 0.1).any()
+
+
 def test_runs_that_failed_to_start_decide_nothing_and_are_named():
     values = [70.0, 10.0, 69.0, 71.0, 70.0]
     failed = int(failed_starts(np.array(values) / 100, 2000, 0.1).sum())

@@ -188,6 +188,15 @@ class TestPage:
         ends = [f"block {(4, 2)[b]}, head {h + 1} ({distances[b, h]:.1f} px)" for b, h in (near, far)]
         assert f"shortest in {ends[0]} and longest in {ends[1]}" in words
 
+    def test_the_still_of_rollout_is_in_proportion(self):
+        maps = made_maps()
+        made = made_view(maps, show="rollout")
+        figure, words = draw_still(made.meta, made.arrays)
+        wanted = rollout_from_maps(maps, GRID)[0]
+        np.testing.assert_allclose(figure.axes[1].images[0].get_array().filled(), wanted / wanted.max(), atol=1 / 20)
+        row, col = divmod(int(wanted.argmax()), GRID[1])
+        assert f"from class token to the 3 × 5 patches; it is highest at row {row + 1}, column {col + 1}" in words
+
     def test_the_page_asks_nothing_of_a_network(self):
         page = made_view(made_maps()).page()
         assert "default-src 'none'" in page

@@ -51,6 +51,14 @@ def test_known_answers_the_world_does_not_drift(world, start, sums, areas):
     assert labels.tolist() == [(start + i) % world.n_classes for i in range(3)]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_gpu_paints_the_same_images():
+    cpu, _, cpu_masks = scene(World(), torch.arange(500))
+    gpu, _, gpu_masks = scene(World(), torch.arange(500), device="cuda")
+    assert (cpu.int() - gpu.cpu().int()).abs().max() <= 1
+    assert (cpu_masks != gpu_masks.cpu()).float().mean() < 1e-4
+
+
 def test_hash_is_uniform_and_uncorrelated():
     u = uniform(0, torch.arange(20_000), 8, purpose=2).double()
     assert (u.mean(0) - 0.5).abs().max() < 0.01
