@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from vitlab.analysis import filters as filter_analysis
 from vitlab.analysis import positions as position_analysis
-from vitlab.analysis.attention import grid_size, n_prefix_tokens, patch_stride, reduce_attention
+from vitlab.analysis.attention import grid_size, n_prefix_tokens, patch_stride, reads_class_token, reduce_attention
 from vitlab.analysis.distance import depth_trend, distance_reducer, head_spread, mass_reducer
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
-from vitlab.analysis.rollout import attention_rollout, last_block_attention
+from vitlab.analysis.rollout import rollout_reducer
 from vitlab.data import datasets
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
@@ -352,8 +352,17 @@ def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed
 
 
 def both_maps(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """Compute rollout and the last block's attention from where the head reads, [B rows cols] each."""
-    return {"rollout": attention_rollout(model, images), "last block": last_block_attention(model, images)}
+    """Compute rollout and the last block's attention from where the head reads, [B rows cols] each, in one forward."""
+    grid, n_prefix, class_token = grid_size(model, images), n_prefix_tokens(model), reads_class_token(model)
+    update, finish = rollout_reducer(grid, n_prefix, class_token)
+
+    def rows(block: int, attn: Tensor) -> Tensor | None:
+        if block < len(model.blocks) - 1:
+            return None
+        return (attn[:, :, :1] if class_token else attn[:, :, n_prefix:])[..., n_prefix:].mean(2)  # [B h patches]
+
+    found = reduce_attention(model, images, {"rollout": update, "last block": rows}, by_heads=True)["last block"]
+    return {"rollout": finish(), "last block": found[-1].mean(1).unflatten(-1, grid)}
 
 
 def per_image(table: pd.DataFrame) -> pd.DataFrame:
