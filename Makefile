@@ -16,7 +16,6 @@ ALLOCATOR = MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000
 KEY := $(shell { pwd -P; cat requirements.lock pyproject.toml; } | cksum | tr -cd 0-9)
 READY = .venv/.installed-$(KEY)
 BIN = .venv/bin
-# A file's tests stay in one process, so that what they share is made once.
 # Three processes keep two cores busy: tests often wait for a browser, a kernel or a process that they have started.
 PYTEST = $(ALLOCATOR) $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 

@@ -35,10 +35,23 @@ _HOOK = install_import_hook("vitlab", "typechecks.check")
 
 import pytest
 import torch
+from xdist.scheduler import LoadFileScheduling
 
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Files(LoadFileScheduling):
+    """A file's tests stay in one process, so that what they share is made once; every notebook's goes anywhere."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if "test_smoke" in nodeid else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config, log) -> Files:
+    """Share the tests out."""
+    return Files(config, log)
 
 
 def pytest_unconfigure() -> None:

@@ -261,12 +261,12 @@ def test_tiles_keep_their_pixels_and_their_order():
 def test_probabilities_and_verdicts():
     ax = plots.plot_probabilities(["a", "b"], np.array([0.9, 0.1]), np.array([0.25, 0.5]), new())
     assert words(ax) == ["90.0", "10.0", "25.0", "50.0"]
-    assert set(pictures.VERDICTS) == {*map(str, verdicts.Verdict), "not yet"}
+    assert set(pictures.VERDICTS) == {*map(str, verdicts.Verdict)}
     data = pd.DataFrame({"claim": ["C01", "C02", "L01"], "short": list("abc"), "verdict": "reproduced"})
-    data.loc[1, "verdict"] = "not yet"
+    data.loc[1, "verdict"] = "inconclusive"
     ax = plots.plot_verdicts(data, new(), n_columns=2)
     assert words(ax) == ["C01 a", "C02 b", "L01 c"] and [text.get_position()[1] for text in ax.texts] == [0, 1, 0]
-    assert legend(ax) == ["reproduced", "not yet"] and ax.lines[0].get_xydata().tolist() == [[0, 0], [1, 0]]
+    assert legend(ax) == ["reproduced", "inconclusive"] and ax.lines[0].get_xydata().tolist() == [[0, 0], [1, 0]]
 
 
 def test_a_drawing_has_a_palette_and_photographs_are_a_jpeg_no_denser_than_shown():

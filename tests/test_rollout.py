@@ -9,7 +9,6 @@ from vitlab.analysis.attention import attention_gradients, attention_maps, n_pre
 from vitlab.analysis.rollout import (
     attention_rollout,
     gradient_rollout,
-    last_block_attention,
     overlay,
     rollout_from_maps,
     rollout_matrix,
@@ -130,8 +129,6 @@ def test_rollout_starts_where_the_gradient_of_the_logits_says_that_the_head_read
             product = mixed / mixed.sum(-1, keepdim=True) @ product
         found = attention_rollout(model, images, head_fusion=fusion).flatten(1).double()
         torch.testing.assert_close(found, from_there(product), atol=1e-6, rtol=1e-5)
-    raw = last_block_attention(model, images).flatten(1)
-    torch.testing.assert_close(raw, from_there(captured[-1].mean(1)), atol=1e-6, rtol=1e-5)
 
     product = identity.expand(2, -1, -1)
     for attn, grad in zip(maps, grads, strict=True):
@@ -150,11 +147,10 @@ def test_maps_captured_under_autocast_are_multiplied_in_their_own_precision():
         nn.init.normal_(block.attn.qkv.weight, std=0.3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         maps, (attn, grads) = attention_maps(model, images), attention_gradients(model, images)
-        rollout, last = attention_rollout(model, images), last_block_attention(model, images)
+        rollout = attention_rollout(model, images)
         of_class = gradient_rollout(model, images)
-    assert rollout.dtype == last.dtype == of_class.dtype == torch.float32
+    assert rollout.dtype == of_class.dtype == torch.float32
     torch.testing.assert_close(rollout, rollout_from_maps(maps, (2, 2)), atol=1e-7, rtol=1e-6)
-    torch.testing.assert_close(last, maps[-1].mean(1)[:, 0, 1:].unflatten(1, (2, 2)), atol=1e-7, rtol=1e-6)
     product = torch.eye(5, dtype=torch.float64)
     for a, da in zip(attn, grads, strict=True):
         product = product + (a.double() * da.double()).clamp_min(0).mean(1) @ product

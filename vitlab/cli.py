@@ -278,14 +278,12 @@ def doctor(options: argparse.Namespace) -> int:
     numbers = " ".join(path.stem.split("_")[0] for path in notebooks.all_notebooks())
     print(f"  notebooks {numbers}" if numbers else f"  no notebooks in {notebooks.notebooks_dir()}")
     print(f"  figures go to {paths.figures_dir()}")
-
     print(f"installed\n  python {platform.python_version()} ({sys.executable})")
     versions = {each.name: each.version for each in importlib.metadata.distributions()}
     absent = 'is not installed: pip install "vitlab[lab]" for the notebooks'
     needed = ("torch", "torchvision", "timm", "numpy", "pandas", "scikit-learn")
     for package in (*needed, "matplotlib", "jupyterlab", "ipywidgets", "papermill", "jupytext"):
         print(f"  {package} {versions.get(package, absent)}")
-
     threads = f"{os.cpu_count()} processors, torch uses {torch.get_num_threads()} threads"
     print(f"machine\n  {platform.platform()}, {threads}")
     for device in map(torch.cuda.get_device_properties, range(torch.cuda.device_count())):
@@ -293,13 +291,11 @@ def doctor(options: argparse.Namespace) -> int:
     if not torch.cuda.is_available():
         print("  no GPU that torch can use: everything runs on the CPU")
     print(f"  memory {psutil.virtual_memory().available / 2**30:.1f} GiB available")
-
     print("data sets\n  world      synthetic, made on demand\n  digits     come with scikit-learn")
     for name in (*datasets.TORCHVISION, "photos"):
         there = (paths.data_dir() / name).is_dir() if name == "photos" else datasets.present(name)
         print(f"  {name:<10} {'found in' if there else 'not found in'} {paths.data_dir()}")
     print("  to use a copy of your own: VITLAB_DATA=FOLDER, one folder per set in it")
-
     variables = sorted(name for name in os.environ if name.startswith(("VITLAB_", "HF_")))
     print("\n  ".join(["variables", *(f"{name} = {os.environ[name]}" for name in variables)]))
     return 0

@@ -34,8 +34,7 @@ def home() -> Path:
 
 def figures_dir() -> Path:
     """Return the folder that every run writes to: `$VITLAB_FIGURES`, or `figures/out` in `home()`."""
-    given = os.environ.get("VITLAB_FIGURES")
-    return Path(given).expanduser().resolve() if given else home() / "figures" / "out"
+    return Path(os.environ.get("VITLAB_FIGURES") or home() / "figures" / "out").expanduser().resolve()
 
 
 def out_dir(preset: str) -> Path:
@@ -50,8 +49,7 @@ def evidence_dir() -> Path:
 
 def data_dir() -> Path:
     """Return the folder of the user's own data sets: `$VITLAB_DATA`, or `data/downloads` in `home()`."""
-    given = os.environ.get("VITLAB_DATA")
-    return Path(given).expanduser().resolve() if given else home() / "data" / "downloads"
+    return Path(os.environ.get("VITLAB_DATA") or home() / "data" / "downloads").expanduser().resolve()
 
 
 def bundled_dir() -> Path:

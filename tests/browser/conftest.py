@@ -36,7 +36,7 @@ def browser():
         started.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_page(browser):
     """A function that opens a page of its own and gathers in `page.complaints` what the browser finds wrong."""
     contexts = []
@@ -172,7 +172,7 @@ class Notebook:
         self.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.shutdown()")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_notebook(server, open_page):
     """A function that writes a notebook to the server's folder and opens it in JupyterLab."""
     address, root, _ = server

@@ -38,13 +38,13 @@ def turned(notebook, source):
     before, words = picture.get_attribute("src"), status.inner_text()
     cell.locator(".noUi-handle").first.focus()
     notebook.page.keyboard.press("ArrowRight")
-    changed = "([cell, src]) => cell.querySelector('.jp-OutputArea-output img').src !== src"
-    notebook.page.wait_for_function(changed, arg=[cell.element_handle(), before], timeout=10_000)
+    notebook.page.wait_for_function(CHANGED, arg=[cell.element_handle(), before], timeout=10_000)
     status.filter(has_not_text=words).wait_for()  # a message of its own, after the picture's
     assert picture.count() == 1
     return status.inner_text()
 
 
+CHANGED = "([cell, src]) => cell.querySelector('.jp-OutputArea-output img').src !== src"
 TURNED = """
 from matplotlib.figure import Figure
 from vitlab import widgets
@@ -58,16 +58,6 @@ widgets.Explorer(draw, "A line", n=widgets.choice("how many", (1, 2, 3), 2))
 """.strip()
 
 
-def test_the_last_picture_is_saved_with_the_notebook(open_notebook, server):
-    notebook = open_notebook(notebook_of(TURNED), "turned.ipynb")
-    notebook.run()
-    assert turned(notebook, "widgets.Explorer") == "3 squared is 9."
-    notebook.page.evaluate("jupyterapp.shell.currentWidget.context.save()")
-    saved = nbformat.read(server[1] / "turned.ipynb", as_version=4)
-    pictures = [output.data for output in saved.cells[0].outputs if "image/png" in output.data]
-    assert [data["text/plain"] for data in pictures] == ["A line. 3 squared is 9."]
-
-
 MADE = """
 import torch
 from vitlab.widgets.viewer import attention_view
@@ -75,22 +65,6 @@ rng = torch.Generator().manual_seed(0)
 maps = list(torch.randn(4, 1, 3, 26, 26, generator=rng).softmax(-1))
 attention_view(maps, torch.rand(3, 80, 80, generator=rng), (5, 5), 16)
 """.strip()
-
-
-def test_a_viewer_that_is_not_trusted_is_a_still(open_notebook):
-    """As somebody else's notebook opens: JupyterLab cleans its HTML, and the picture stays. Run, it is the viewer."""
-    maps = list(torch.randn(2, 1, 2, 10, 10).softmax(-1))
-    data, metadata = attention_view(maps, torch.rand(3, 48, 48), (3, 3), 16)._repr_mimebundle_()
-    output = nbformat.v4.new_output("display_data", data, metadata=metadata)
-    notebook = open_notebook(notebook_of(MADE, outputs=[output]), "theirs.ipynb")
-    still, frame = (notebook.page.locator(what) for what in (".jp-OutputArea-output img", "iframe[title^=Attention]"))
-    still.wait_for()
-    assert still.evaluate("image => image.naturalWidth") > 200 and frame.count() == 0
-    assert still.get_attribute("alt") == metadata["image/png"]["alt"]
-    notebook.run()
-    inside = notebook.page.frame_locator("iframe[title^=Attention]")
-    inside.locator("canvas.picture").hover(position={"x": 20, "y": 20})
-    assert "row 1, column 1" in inside.locator(".readout").inner_text() and not still.is_visible()
 
 
 SET_UP = """
@@ -107,7 +81,7 @@ from vitlab.widgets.live import watch
 splits = world_splits(World(image_size=8), 64, 20, 4)
 made = batches(splits.train, 16, seed=1)
 recipe = Recipe(steps=4_000, batch_size=16, eval_every=100)
-pause = 0.01
+pause = 0.005
 
 def feed(step):
     time.sleep(pause)
@@ -125,24 +99,58 @@ START = """cell => {
 }"""
 
 
-def test_a_training_that_is_stopped_resumes(open_notebook, server):
-    notebook = open_notebook(notebook_of(SET_UP, TRAIN, "pause = 0.0", "print(len(rows))"), "live.ipynb")
-    page = notebook.page
-    notebook.run(cell=0)
-    page.evaluate(START, 1)
-    chart = page.locator(".jp-OutputArea-output img")
+CELLS = [MADE, TURNED, SET_UP, TRAIN, "pause = 0.0", "print(len(rows))"]
+
+
+@pytest.fixture(scope="module")
+def small(open_notebook):
+    """A notebook of `CELLS`, as somebody else's: its first cell has an output, a viewer, that is not trusted."""
+    maps = list(torch.randn(2, 1, 2, 10, 10).softmax(-1))
+    data, metadata = attention_view(maps, torch.rand(3, 48, 48), (3, 3), 16)._repr_mimebundle_()
+    output = nbformat.v4.new_output("display_data", data, metadata=metadata)
+    notebook = open_notebook(notebook_of(*CELLS, outputs=[output]), "small.ipynb")
+    notebook.alt = metadata["image/png"]["alt"]
+    return notebook
+
+
+def test_a_viewer_that_is_not_trusted_is_a_still(small):
+    """JupyterLab cleans its HTML, and the picture stays. Run, it is the viewer."""
+    still, frame = (small.page.locator(what) for what in (".jp-OutputArea-output img", "iframe[title^=Attention]"))
+    still.wait_for()
+    assert still.evaluate("image => image.naturalWidth") > 200 and frame.count() == 0
+    assert still.get_attribute("alt") == small.alt
+    small.run(cell=0)
+    inside = small.page.frame_locator("iframe[title^=Attention]")
+    inside.locator("canvas.picture").hover(position={"x": 20, "y": 20})
+    assert "row 1, column 1" in inside.locator(".readout").inner_text() and not still.is_visible()
+
+
+def test_the_last_picture_is_saved_with_the_notebook(small, server):
+    small.run(cell=1)
+    assert turned(small, "widgets.Explorer") == "3 squared is 9."
+    small.page.evaluate("jupyterapp.shell.currentWidget.context.save()")
+    saved = nbformat.read(server[1] / "small.ipynb", as_version=4)
+    pictures = [output.data for output in saved.cells[1].outputs if "image/png" in output.data]
+    assert [data["text/plain"] for data in pictures] == ["A line. 3 squared is 9."]
+
+
+def test_a_training_that_is_stopped_resumes(small, server):
+    page = small.page
+    small.run(cell=2)
+    page.evaluate(START, 3)
+    cell = page.locator(".jp-CodeCell", has_text="rows = watch")
+    chart = cell.locator(".jp-OutputArea-output img")
     chart.wait_for(timeout=30_000)
-    before = chart.get_attribute("src")
-    page.wait_for_function("src => document.querySelector('.jp-OutputArea-output img').src !== src", arg=before)
+    page.wait_for_function(CHANGED, arg=[cell.element_handle(), chart.get_attribute("src")])
     page.get_by_text(re.compile(r"step \d.* of 4,000: loss .*, about [\d:]+ left")).wait_for()
     page.evaluate("jupyterapp.commands.execute('notebook:interrupt-kernel')")
     page.wait_for_function("window.ran", timeout=20_000)
-    line, picture = notebook.outputs()[1]
+    line, picture = small.outputs()[3]
     pattern = r"stopped at step ([\d,]+) of 4,000; run the cell again to resume"
     step = int(re.fullmatch(pattern, "".join(line["data"]["text/plain"]))[1].replace(",", ""))
     assert "image/png" in picture["data"]
     assert (server[1] / "watched" / "checkpoints" / f"step_{step:08d}" / "model.safetensors").is_file()
-    for cell in (2, 1, 3):
-        notebook.run(cell=cell)
-    assert "step 4,000 of 4,000: " in "".join(notebook.outputs()[1][0]["data"]["text/plain"])
-    assert notebook.outputs()[3][0]["text"] == "40\n"
+    for number in (4, 3, 5):
+        small.run(cell=number)
+    assert "step 4,000 of 4,000: " in "".join(small.outputs()[3][0]["data"]["text/plain"])
+    assert small.outputs()[5][0]["text"] == "40\n"

@@ -19,8 +19,9 @@ def test_the_collection_is_there():
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
-def test_runs_at_smoke(path, at_smoke):
-    folder = at_smoke(path)
+def test_runs_at_smoke(path, figures):
+    notebooks.execute(path, {"SEED": 1}, "smoke")
+    folder = figures / "smoke" / path.stem
     executed = nbformat.read(folder / "notebook.ipynb", as_version=4)
     shown = set()  # pictures in the cells, with their words
     for output in (output for cell in executed.cells for output in cell.get("outputs", ())):

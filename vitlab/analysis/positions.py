@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -65,8 +66,8 @@ def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> fl
 
     1: the nearer, the more similar; 0: no relation; NaN: all are equally similar.
     """
-    down, across, values = _pairs(similarity)
-    return float(stats.spearmanr(-torch.hypot(down.double(), across.double()), values).statistic)
+    pairs, nearness, _ = _pairs(*similarity.shape[:2])
+    return float(nearness @ _ranks(_values(similarity, pairs)))
 
 
 def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple[float, float]:
@@ -75,20 +76,9 @@ def row_column_excess(similarity: Float[Tensor, "rows cols rows cols"]) -> tuple
     Pairs in a row (column) at distance d are compared with pairs in neither at distances within half a patch of d,
     and the difference is averaged over d: what nearness alone explains cancels. NaN where no pair is to compare with.
     """
-    down, across, values = _pairs(similarity)
-    distance = torch.hypot(down.double(), across.double())
-    oblique = (down > 0) & (across > 0)
-
-    def excess(along: Tensor, still: Tensor) -> float:
-        differences = []
-        for step in range(1, int(along.max()) + 1):
-            mine = values[(still == 0) & (along == step)]
-            others = values[oblique & ((distance - step).abs() <= 0.5)]
-            if len(mine) and len(others):
-                differences.append(float(mine.mean() - others.mean()))
-        return sum(differences) / len(differences) if differences else float("nan")
-
-    return excess(across, down), excess(down, across)
+    pairs, _, weights = _pairs(*similarity.shape[:2])
+    row, column = (weights @ _values(similarity, pairs)).tolist()
+    return row, column
 
 
 def _table(model: nn.Module, block: int | None = None) -> Tensor:
@@ -108,10 +98,36 @@ def _table(model: nn.Module, block: int | None = None) -> Tensor:
     return table.detach()
 
 
-def _pairs(similarity: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """List every two distinct patches once: rows apart, columns apart, similarity."""
-    rows, cols = similarity.shape[:2]
+def _values(similarity: Tensor, pairs: Tensor) -> Tensor:
+    """Read the similarities of pairs of patches off a map."""
+    return similarity.detach().cpu().flatten(2).flatten(0, 1)[tuple(pairs)].double()
+
+
+def _ranks(values: Tensor) -> Tensor:
+    """Rank values (equal ones share a rank), centred and of length 1; NaN where all are equal."""
+    ranks = torch.from_numpy(stats.rankdata(values.numpy()))
+    ranks -= ranks.mean()
+    return ranks / ranks.norm()
+
+
+@functools.lru_cache(maxsize=2)
+def _pairs(rows: int, cols: int) -> tuple[Tensor, Tensor, Tensor]:
+    """List every two distinct patches of a grid once, [2 P], the ranks of their nearness, [P], and weights [2 P].
+
+    The weights are those with which their similarities enter the excess of rows, and that of columns.
+    """
     y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
-    first, second = torch.triu_indices(rows * cols, rows * cols, offset=1)
-    values = widen(similarity.detach().cpu()).reshape(rows * cols, -1)[first, second]
-    return (y[first] - y[second]).abs(), (x[first] - x[second]).abs(), values
+    first, second = pairs = torch.triu_indices(rows * cols, rows * cols, offset=1)
+    down, across = (y[first] - y[second]).abs(), (x[first] - x[second]).abs()
+    distance = torch.hypot(down.double(), across.double())
+    oblique = (down > 0) & (across > 0)
+
+    def excess(along: Tensor, still: Tensor) -> Tensor:
+        found = [torch.full_like(distance, torch.nan)]
+        for step in range(1, int(along.max()) + 1):
+            mine, others = (still == 0) & (along == step), oblique & ((distance - step).abs() <= 0.5)
+            if mine.any() and others.any():
+                found.append(mine.double() / mine.sum() - others.double() / others.sum())
+        return torch.stack(found[1:] or found).mean(0)
+
+    return pairs, _ranks(-distance), torch.stack([excess(across, down), excess(down, across)])

@@ -126,17 +126,6 @@ def rollout_matrix(maps: Sequence[Float[Tensor, "B H T T"]]) -> Float[Tensor, "B
     return product
 
 
-def last_block_attention(model: nn.Module, images: Tensor) -> Float[Tensor, "B rows cols"]:
-    """Take the last block's raw attention from where the head reads, which rollout is often compared with."""
-    grid, n_prefix, from_class = grid_size(model, images), n_prefix_tokens(model), reads_class_token(model)
-
-    def read(block: int, attn: Tensor) -> Tensor:
-        fused = attn.mean(1)
-        return _product(_start(fused, n_prefix, from_class), fused)[:, 0, n_prefix:].unflatten(-1, grid)
-
-    return reduce_attention(model, images, {"maps": read})["maps"][-1]
-
-
 def gradient_rollout(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Float[Tensor, "B rows cols"]:
     """Compute the gradient-weighted rollout of Chefer et al. (ICCV 2021), specific to a class: not the paper's.
 

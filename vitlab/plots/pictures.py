@@ -28,7 +28,6 @@ VERDICTS = {
     "partly reproduced": (COLOURS["orange"], "^"),
     "not reproduced": (COLOURS["vermilion"], "X"),
     "inconclusive": (COLOURS["purple"], "D"),
-    "not yet": ("#B5B5B5", "o"),
 }
 
 

@@ -30,8 +30,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "smoke": {"models": ("Lab-Mu/8", "BiT-Lab-Mu/8"), "sides": (16, 32), "batches": (4,), "n_rounds": 2},
     "quick": {"models": ("Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8"), "sides": (32, 64, 128)},
 }
-SIZES["smoke"] |= {"seconds": 0.001, "megabytes": 4}
-SIZES["full"] = SIZES["quick"]
+SIZES |= {"smoke": SIZES["smoke"] | {"seconds": 0.001, "megabytes": 4}, "full": SIZES["quick"]}
 BATCHES = sorted({round(2 ** (step / 12)) for step in range(241)})  # up to a million in steps of 6 %
 
 
@@ -63,8 +62,9 @@ def measure(
                 fastest = max(images_per_second(model, images[:batch], seconds) for batch in batches)
                 about = {"kind": "speed", "model": name, "image_size": side, "round": number}
                 rows.append(about | {"images_per_second": fastest})
-    for name in models if device.type == "cuda" or sys.platform == "linux" else ():
-        for side, size in zip(sides, _largest_batches(name, sides, device, megabytes), strict=True):
+    if device.type == "cuda" or sys.platform == "linux":
+        found = _largest_batches(models, sides, device, megabytes)
+        for (name, side), size in zip(itertools.product(models, sides), found, strict=True):
             rows.append({"kind": "batch", "model": name, "image_size": side, "largest_batch": size})
     return pd.DataFrame(rows)
 
@@ -94,14 +94,14 @@ def largest(fits: Callable[[int], bool]) -> int:
     return [0, *BATCHES][bisect.bisect_left(BATCHES, True, key=lambda batch: not fits(batch))]
 
 
-def _largest_batches(name: str, sides: Sequence[int], device: torch.device, megabytes: int) -> list[int]:
-    """Find the largest batch of a model at each side: on the GPU, or in a process that has a memory limit."""
+def _largest_batches(models: Sequence[str], sides: Sequence[int], device: torch.device, megabytes: int) -> list[int]:
+    """Find the largest batch of every model at each side: on the GPU, or in processes that have a memory limit."""
     if device.type == "cuda":
-        return [_largest_batch(name, side, device, _fits_gpu) for side in sides]
+        return [_largest_batch(name, side, device, _fits_gpu) for name in models for side in sides]
     # The allocator must return freed memory at once: reused, it would not count against the limit.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
-    command = [sys.executable, "-m", "vitlab.studies.speed", str(megabytes), name, *map(str, sides)]
     environment["OMP_NUM_THREADS"] = "1"
+    command = [sys.executable, "-m", "vitlab.studies.speed", str(megabytes), ",".join(map(str, sides)), *models]
     said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     return [int(line) for line in said.splitlines()]
 
@@ -145,7 +145,10 @@ if __name__ == "__main__":  # print the largest batch of a model at each side
     mallopt(-1, 65_536)  # M_TRIM_THRESHOLD
     mallopt(-3, 65_536)  # M_MMAP_THRESHOLD
     torch.set_num_threads(1)
-    megabytes, name, *sides = sys.argv[1:]
-    for side in sides:
-        limited = functools.partial(_fits_limit, int(megabytes))
-        print(_largest_batch(name, int(side), torch.device("cpu"), limited), flush=True)
+    megabytes, sides, *models = sys.argv[1:]
+    limited = functools.partial(_fits_limit, int(megabytes))
+    for name, side in itertools.product(models, sides.split(",")):
+        if (copy := os.fork()) == 0:  # none finds the memory of another
+            print(_largest_batch(name, int(side), torch.device("cpu"), limited), flush=True)
+            os._exit(0)
+        os.waitpid(copy, 0)
