@@ -26,6 +26,9 @@ LOCK = ROOT / "requirements.lock"
 PROJECT = ["install", "--no-deps", "--no-build-isolation", "-C", "editable_mode=compat", "-e", "."]
 # Held while an installation runs (.venv/.lock is taken: uv locks it itself), and there until it is complete.
 GUARD, MARKER = ".installing", ".incomplete"
+# Imported once, so that they are compiled once, and not by several tests or kernels at a time.
+IMPORTED = "timm seaborn sklearn.linear_model scipy.stats ipywidgets jupytext papermill nbclient ipykernel.kernelapp"
+IMPORTED += " jupyterlab.labapp hypothesis distributed sphinx myst_nb nbgrader"
 SPARE = 2**30  # bytes; with less left on the disk, files may have been written in part
 
 
@@ -69,6 +72,8 @@ def install(venv: Path, stamp: Path) -> None:
                 marker.unlink()  # no network, say: nothing was changed, so nothing need be made anew
             raise SystemExit(f"vitlab: {venv} is not complete (the reason stands above); run make again")
     hide_nbgrader(venv)
+    once = "import contextlib, importlib, sys\nfor name in sys.argv[1:]:\n with contextlib.suppress(Exception):"
+    run([venv / "bin" / "python", "-W", "ignore", "-c", f"{once} importlib.import_module(name)", *IMPORTED.split()])
     marker.rename(stamp)
 
 

@@ -1,7 +1,7 @@
 """Images per second and largest batch of inference against input size, one model at a time (App. D.5, Fig. 12).
 
-On a GPU a batch is tried on the device, with all its memory. On a CPU running out of memory could stop the machine:
-there a process with a memory limit tries it (Linux), and its death means "does not fit".
+On a GPU a batch is tried on the device. On a CPU, where running out of memory could stop the machine, a process with a
+memory limit tries it (Linux): its death means "does not fit".
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import bisect
 import contextlib
 import ctypes
 import functools
+import importlib
 import itertools
 import os
 import subprocess
@@ -45,9 +46,8 @@ def measure(
 ) -> pd.DataFrame:
     """Time inference on one thread and find the largest batch of every model at every image side (pixels).
 
-    In every round all models take their turn, so that a slow moment of the machine affects all; of the `batches` the
-    fastest counts, as in the paper. `megabytes` (10⁶ bytes) is the memory for a batch on a CPU, next to library and
-    model. Nothing else should run on the machine meanwhile.
+    In every round all models take a turn, and of the `batches` the fastest counts, as in the paper. On a CPU a batch
+    has `megabytes` (10⁶ bytes) next to library and model. Nothing else should run on the machine meanwhile.
     Rows of kind "speed" (model, image_size, round, images_per_second) and "batch" (model, image_size, largest_batch).
     """
     rows: list[dict[str, Any]] = []
@@ -141,10 +141,10 @@ def _fits_limit(megabytes: int, forward: Callable[[], float]) -> bool:
 
 
 if __name__ == "__main__":  # print the largest batch of a model at each side
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda option, value: None)
-    mallopt(-1, 65_536)  # M_TRIM_THRESHOLD
-    mallopt(-3, 65_536)  # M_MMAP_THRESHOLD
+    for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+        getattr(ctypes.CDLL(None), "mallopt", lambda option, value: None)(option, 65_536)
     torch.set_num_threads(1)
+    importlib.import_module("vitlab.models.convnets")  # once, and not in every fork
     megabytes, sides, *models = sys.argv[1:]
     limited = functools.partial(_fits_limit, int(megabytes))
     for name, side in itertools.product(models, sides.split(",")):
