@@ -100,24 +100,14 @@ def test_kleenes_and_and_or():
         assert verdicts.any_of(*answers(cell)).answer is expected_or.get(key, HOLDS), cell
 
 
-def test_a_verdict_names_its_parts_and_the_seeds_that_would_decide():
+def test_a_verdict_names_its_parts():
     parts = judge(above(of(1, 3), name="growth"), above(of(-3, -1), name="variety"))
     assert (parts.verdict, parts.reason) == ("partly reproduced", "growth holds, variety fails")
     assert judge(given(True, "growth"), given(True, "variety")).reason == ""  # which hold goes without saying
     assert judge(given(True, "variety"), must=[given(False, "growth")]).reason == "growth fails, variety holds"
-    # sd 1 at n = 5: half-width 1.2417 around 0.5. To decide it four times in five takes 34 (see below).
     wide = Estimate.of([0.5 + x / math.sqrt(2.5) for x in (-2, -1, 0, 1, 2)], "points")
-    ruling = judge(above(wide, name="growth"))
-    assert ruling.verdict == "inconclusive"
-    assert ruling.advice == "about 34 seeds would decide four times in five at this spread"
-    nearly = Estimate(0.9, -0.3417, 2.1417, 5)  # 0.9 takes 12: (2.201 + 0.876)/√12 = 0.888; the larger counts
-    assert judge(above(wide), above(nearly)).advice == ruling.advice
-    assert judge(above(of(1, 3, n=3))).advice == "at least 5 seeds are needed"
-    assert judge(above(Estimate.of([3.0]))).advice == "at least 5 seeds are needed"
-    assert judge(above(Estimate(0.0, -1, 1, 5))).advice == "more than 1,000 seeds would be needed at this spread"
-    # sd 1.5 · √20 / 2.093 = 3.205: t324 = 1.967 + 0.843, / √325 · 3.205 = 0.4996, one image fewer 0.5003
-    assert judge(above(Estimate(0.5, -1, 2, 20, counted="images"))).advice.startswith("about 325 images")
-    assert judge(above(of(1, 3))).advice == ""
+    assert judge(above(wide, name="growth")).verdict == "inconclusive"
+    assert judge(above(of(1, 3, n=3))).verdict == judge(above(Estimate.of([3.0]))).verdict == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +125,7 @@ def test_seeds_to_decide_by_hand(sd, distance, n):
     assert seeds_to_decide(0, distance) == 2
 
 
-def test_as_many_seeds_as_advised_decide_four_times_in_five():
+def test_as_many_seeds_as_planned_decide_four_times_in_five():
     rng = np.random.default_rng(0)
     draws = rng.normal(0.8, 1.0, (500, seeds_to_decide(1, 0.8)))
     decided = [above(Estimate.of(draw)).answer is Answer.HOLDS for draw in draws]
@@ -148,7 +138,7 @@ def test_a_verdict_in_one_line():
     assert verdicts.line("C04", ruling, growth, "held-out images") == (
         "**C04: inconclusive** (growth is undecided, start holds). "
         "Growth of A − B: +5.2 points [−1.9, 12.3], n = 3 seeds; start: 2. "
-        "At least 5 seeds are needed. Held-out images."
+        "Held-out images."
     )
     for count, last in ((10, "number 9: 9."), (28, "and 19 more numbers, in result.json.")):
         words = verdicts.line("C09", judge(given(True)), {f"number {n}": Estimate.exact(n) for n in range(count)})

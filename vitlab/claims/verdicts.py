@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from scipy.special import stdtrit
-
-from vitlab.claims.estimate import Estimate, counting, seeds_to_decide
+from vitlab.claims.estimate import Estimate
 
 LEAST = 5  # seeds below which an interval decides nothing: three that happen to agree make a narrow one
 
@@ -38,8 +36,6 @@ class Condition:
 
     answer: Answer
     name: str = ""
-    needed: int = 0  # observations that would decide it, where it is undecided
-    counted: str = "seeds"  # what `needed` counts
     failed: int = 0  # observations of runs that never started to learn, because of which there is no interval
 
 
@@ -49,7 +45,7 @@ class Ruling:
 
     verdict: Verdict
     reason: str = ""  # which parts hold
-    advice: str = ""  # how many seeds would decide, where the verdict is inconclusive
+    advice: str = ""  # what to mend, where runs without a result leave it inconclusive
 
 
 def above(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
@@ -62,10 +58,8 @@ def above(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: 
     ('holds', 'is undecided')
     """
     low, high = _bounds(estimate)
-    # It is decided when the interval leaves the bound, or falls below what matters.
-    edge = bound if estimate.value >= bound + margin / 2 else bound + margin
     fails = bool(high <= bound or high < bound + margin)
-    return _condition(bool(low > bound) and not fails, fails, estimate, abs(estimate.value - edge), name)
+    return _condition(bool(low > bound) and not fails, fails, estimate, name)
 
 
 def below(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
@@ -83,7 +77,7 @@ def within(estimate: Estimate, margin: float, *, name: str = "") -> Condition:
     """
     low, high = _bounds(estimate)
     holds, fails = -margin < low and high < margin, low >= margin or high <= -margin
-    return _condition(bool(holds), bool(fails), estimate, abs(margin - abs(estimate.value)), name)
+    return _condition(bool(holds), bool(fails), estimate, name)
 
 
 def given(holds: bool, name: str = "") -> Condition:
@@ -98,15 +92,8 @@ def _bounds(estimate: Estimate) -> tuple[float, float]:
     return estimate.low, estimate.high
 
 
-def _condition(holds: bool, fails: bool, estimate: Estimate, distance: float, name: str) -> Condition:
-    """Add how many observations would decide, four times in five, at the measured `distance` from value to bound."""
-    if holds or fails:
-        return given(holds, name)
-    needed, n = LEAST, estimate.n
-    if n >= 2 and 0 < estimate.half_width < math.inf:
-        sd = estimate.half_width * math.sqrt(n) / stdtrit(n - 1, 0.975)
-        needed = seeds_to_decide(sd, max(distance, sd / 1_000), LEAST)  # a smaller effect is of no use
-    return Condition(Answer.UNDECIDED, name, needed, estimate.counted, estimate.failed)
+def _condition(holds: bool, fails: bool, estimate: Estimate, name: str) -> Condition:
+    return given(holds, name) if holds or fails else Condition(Answer.UNDECIDED, name, estimate.failed)
 
 
 def all_of(*conditions: Condition, name: str = "") -> Condition:
@@ -125,9 +112,9 @@ def any_of(*conditions: Condition, name: str = "") -> Condition:
 
 
 def _hardest(parts: Sequence[Condition]) -> Condition | None:
-    """Find the undecided condition that takes most to decide."""
+    """Find the undecided condition in which most runs failed."""
     undecided = [part for part in parts if part.answer is Answer.UNDECIDED]
-    return max(undecided, key=lambda part: (part.failed, part.needed), default=None)
+    return max(undecided, key=lambda part: part.failed, default=None)
 
 
 def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
@@ -135,7 +122,7 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
 
     A condition in `must` is one without which the rest says nothing: where it fails, the claim is not reproduced, and
     where it holds and all others fail, partly. Where every way of deciding what is undecided gives one verdict, this is
-    the verdict; otherwise it is inconclusive, and `advice` says how many seeds would decide at this spread.
+    the verdict; otherwise it is inconclusive.
 
     >>> judge(given(True, "growth"), given(False, "variety")).reason
     'growth holds, variety fails'
@@ -155,15 +142,8 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
     reason = ", ".join(f"{part.name} {part.answer}" for part in parts) if named else ""
     if last is None or len(verdicts) == 1:
         return Ruling(verdicts.pop(), reason)
-    if last.failed:
-        advice = "more seeds decide nothing as long as runs do not start to learn: mend the recipe first"
-    elif last.needed == LEAST:
-        advice = f"at least {counting(last.needed, last.counted)} are needed"
-    elif last.needed > 1_000:
-        advice = f"more than {counting(1_000, last.counted)} would be needed at this spread"
-    else:
-        advice = f"about {counting(last.needed, last.counted)} would decide four times in five at this spread"
-    return Ruling(Verdict.INCONCLUSIVE, reason, advice)
+    advice = "more seeds decide nothing as long as runs do not start to learn: mend the recipe first"
+    return Ruling(Verdict.INCONCLUSIVE, reason, advice if last.failed else "")
 
 
 def line(claim: str, ruling: Ruling, numbers: Mapping[str, Estimate], note: str = "") -> str:
