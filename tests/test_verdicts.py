@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
+from tools.evidence import seeds_to_decide
 from vitlab.claims import verdicts
-from vitlab.claims.estimate import Estimate, seeds_to_decide
+from vitlab.claims.estimate import Estimate
 from vitlab.claims.verdicts import Answer, above, below, given, judge, within
 
 HOLDS, FAILS, UNDECIDED = Answer.HOLDS, Answer.FAILS, Answer.UNDECIDED

@@ -148,7 +148,16 @@ def written(path: Path, model: nn.Module) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("test_vit", {"image_size": 64}), ("Lab-Ti/8", {}), ("Lab-Ti/16", {"image_size": 64}), ("resnet10t", {})],
+    [
+        ("test_vit", {"image_size": 64}),
+        ("Lab-Ti/8", {}),
+        ("Lab-Ti/16", {"image_size": 64}),
+        ("resnet10t", {}),
+        ("deit3_small_patch16_224", {"image_size": 64}),  # no position for the class token
+        ("vit_small_patch14_reg4_dinov2", {"image_size": 56}),
+        ("deit_tiny_distilled_patch16_224", {"image_size": 96}),
+        ("beit_base_patch16_224", {"image_size": 64}),  # tables of relative positions
+    ],
 )
 def test_a_named_file_of_any_image_size(tmp_path, name, size):
     model = randomise(zoo.create(name, n_classes=6, **size))
@@ -162,16 +171,65 @@ def test_a_named_file_of_any_image_size(tmp_path, name, size):
     assert all(torch.equal(value, fresh[key]) for key, value in control.model.state_dict().items())
 
 
-def test_keys_of_another_project_are_translated_where_timm_can(tmp_path):
-    model = randomise(timm.create_model("test_vit"))
-    for prefix, known in (("visual.trunk.", True), ("somebody.", False)):
-        path = tmp_path / "m.safetensors"
-        save_file({prefix + key: value for key, value in model.state_dict().items()}, path)
-        if known:
-            assert torch.equal(zoo.load(f"test_vit@{path}").model.pos_embed, model.pos_embed)
+THEIRS = {  # transformers' names of timm's, by https://github.com/huggingface/transformers, models/vit
+    "cls_token": "vit.embeddings.cls_token",
+    "pos_embed": "vit.embeddings.position_embeddings",
+    "patch_embed.proj": "vit.embeddings.patch_embeddings.projection",
+    "norm": "vit.layernorm",
+    "head": "classifier",
+}
+THEIRS_IN_BLOCK = {"norm1": "layernorm_before", "norm2": "layernorm_after", "attn.proj": "attention.output.dense",
+                   "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}  # fmt: skip
+
+
+def transformers_names(state):
+    for key, value in state.items():
+        module, _, kind = key.rpartition(".")
+        if module.endswith("attn.qkv"):
+            layer = f"vit.encoder.layer.{module.split('.')[1]}.attention.attention"
+            yield from (
+                (f"{layer}.{name}.{kind}", part)
+                for name, part in zip(["query", "key", "value"], value.chunk(3), strict=True)
+            )
+        elif module.startswith("blocks"):
+            _, number, part = module.split(".", 2)
+            yield f"vit.encoder.layer.{number}.{THEIRS_IN_BLOCK[part]}.{kind}", value
         else:
-            with pytest.raises(ValueError, match=r"does not fit test_vit: missing: .*; not expected: somebody"):
-                zoo.load(f"test_vit@{path}")
+            yield THEIRS[key] if key in THEIRS else f"{THEIRS[module]}.{kind}", value
+
+
+def open_clip(state):
+    found = {f"visual.trunk.{key}": value for key, value in without_head(state).items()}
+    return found | {"visual.head.proj.weight": state["head.weight"], "text.x": torch.ones(1)}
+
+
+def without_head(state):
+    return {key: value for key, value in state.items() if not key.startswith("head.")}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "options"),
+    [
+        (lambda state: {f"module._orig_mod.{key}": value for key, value in state.items()}, {}),
+        (lambda state: {f"backbone.{key}": value for key, value in state.items()}, {}),
+        (open_clip, {}),
+        (lambda state: dict(transformers_names(state)), {}),
+        (lambda state: without_head(state) | {"mask_token": torch.ones(1), "decoder_pred.bias": torch.ones(1)}, {}),
+        (lambda state: without_head(state) | {"head.mlp.0.weight": torch.ones(1)}, {}),  # DINO
+        (dict, {"init_values": 0.1}),  # LayerScale
+        (dict, {"global_pool": "avg"}),
+        (dict, {"global_pool": "avg", "class_token": False, "fc_norm": False}),
+        (dict, {"reg_tokens": 3}),
+    ],
+)
+def test_dialects_of_weight_files(tmp_path, dialect, options):
+    """A ViT's features are the same, from whichever project its file comes, at another size than the name's."""
+    model = randomise(timm.create_model("test_vit", img_size=64, num_classes=3, **options)).eval()
+    save_file({key: value.clone() for key, value in dialect(model.state_dict()).items()}, tmp_path / "m.safetensors")
+    found = zoo.load(f"test_vit@{tmp_path / 'm.safetensors'}").model
+    assert torch.equal(found.forward_features(pictures(64)), model.forward_features(pictures(64)))
+    if found.num_classes and dialect is not open_clip:  # which has no bias
+        assert torch.equal(found(pictures(64)), model(pictures(64)))
 
 
 def test_a_file_that_does_not_tell_its_architecture_or_does_not_fit_the_one_named(tmp_path):

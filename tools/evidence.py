@@ -1,17 +1,33 @@
-"""For maintainers: moves finished live runs into the committed evidence.
+"""For maintainers: moves finished live runs into the committed evidence, and plans how many seeds a study has.
 
 python -m tools.evidence KIND [PRESET]    of a kind of run, at `full` unless told otherwise
 """
 
 from __future__ import annotations
 
+import bisect
 import lzma
+import math
 import sys
 
 import pandas as pd
+from scipy.special import stdtrit
 
 from vitlab import paths
 from vitlab.studies import store
+
+
+def seeds_to_decide(sd: float, distance: float, least: int = 2) -> int:
+    """Count the fewest seeds whose 95 % t interval leaves out a bound `distance` away from the truth, 4 times in 5.
+
+    Both in one unit; `sd` is the spread of a pilot. As many as make the interval's half-width `distance` would leave
+    the bound out only about every other time: half of all means lie nearer to it than the truth.
+    """
+
+    def decide(n: int) -> bool:
+        return bool(stdtrit(n - 1, (0.975, 0.8)).sum() * sd / math.sqrt(n) <= distance)
+
+    return bisect.bisect_left(range(10**9), True, lo=least, key=decide)
 
 
 def publish(kind: str, preset: str = "full") -> int:

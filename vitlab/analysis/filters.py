@@ -32,12 +32,14 @@ def embedding_filters(model: nn.Module) -> Float[Tensor, "D 3 P Q"]:
 
 
 def filter_components(
-    filters: Real[Tensor, "D 3 P Q"], n: int = 28
+    filters: Real[Tensor, "D 3 P Q"] | nn.Module, n: int = 28
 ) -> tuple[Float[Tensor, "n 3 P Q"], Float[Tensor, " n"]]:
-    """Compute the first principal components of the D filters, each of norm 1, and their shares of the total variance.
+    """Compute the first principal components of the D filters, or a model's, of norm 1, and their shares of variance.
 
     The mean filter is subtracted. A component's sign is free; here its largest entry in magnitude is positive.
     """
+    if isinstance(filters, nn.Module):
+        filters = embedding_filters(filters)
     samples = filters.detach().flatten(1).double()
     if not 1 <= n <= min(samples.shape):
         raise ValueError(f"n {n} given, expected 1…{min(samples.shape)} for filters {list(filters.shape)}")

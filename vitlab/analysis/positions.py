@@ -45,11 +45,18 @@ def position_embeddings(model: nn.Module, block: int | None = None) -> Float[Ten
     return table[len(table) - rows * cols :].clone()
 
 
-def position_similarity(pos: Float[Tensor, "N D"], grid: tuple[int, int]) -> Float[Tensor, "rows cols rows cols"]:
+def position_similarity(
+    pos: Float[Tensor, "N D"] | nn.Module, grid: tuple[int, int] | None = None
+) -> Float[Tensor, "rows cols rows cols"]:
     """Compute the cosine similarity of every patch's position embedding with every other, -1…1; float32 or better.
 
-    Tile [i, j] is the map of similarities to the patch in row i, column j, as in Fig. 7 centre.
+    Of embeddings and their grid, or of a model. Tile [i, j] is the map of similarities to the patch in row i, column j,
+    as in Fig. 7 centre.
     """
+    if isinstance(pos, nn.Module):
+        grid, pos = position_grid(pos), position_embeddings(pos)
+    if grid is None:
+        raise ValueError("position embeddings given without their grid: give (rows, columns) too, or the model")
     rows, cols = grid
     check_fit(pos, grid)
     pos = widen(pos)

@@ -1,13 +1,11 @@
-"""A measured number with its 95 % interval (Table 2's mean ± std), and how many seeds a decision takes."""
+"""A measured number with its 95 % interval (Table 2 has mean ± std)."""
 
 from __future__ import annotations
 
-import bisect
 import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.special
 
 from vitlab.studies.statistics import Interval, Numbers, mean_interval
 
@@ -81,23 +79,5 @@ class Estimate:
         sign = "+" if self.unit == "points" and self.value > 0 and value.strip("0.,") else ""
         words = f"{sign}{value} {self.unit}".strip() + (f" [{', '.join(bounds)}]" if bounds else "")
         if not self.is_exact:
-            words += f", n = {counting(self.n, self.counted)}"
+            words += f", n = {self.n:,} {self.counted.removesuffix('s') if self.n == 1 else self.counted}"
         return f"{words}, of which {self.failed} never started to learn: no interval" if self.failed else words
-
-
-def counting(n: int, counted: str) -> str:
-    """Write a count with its noun, given in the plural: "1 seed", "1,200 images"."""
-    return f"{n:,} {counted.removesuffix('s') if n == 1 else counted}"
-
-
-def seeds_to_decide(sd: float, distance: float, least: int = 2) -> int:
-    """Count the fewest seeds whose 95 % t interval leaves out a bound `distance` away from the truth, 4 times in 5.
-
-    Both in one unit; `sd` is the spread of a pilot. As many as make the interval's half-width `distance` would leave
-    the bound out only about every other time: half of all means lie nearer to it than the truth.
-    """
-
-    def decide(n: int) -> bool:
-        return bool(scipy.special.stdtrit(n - 1, (0.975, 0.8)).sum() * sd / math.sqrt(n) <= distance)
-
-    return bisect.bisect_left(range(10**9), True, lo=least, key=decide)

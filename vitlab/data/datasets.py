@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,26 @@ SIDES = {"imagenette": 128}  # pixels, of squares cut from the middle: of sets w
 NAMES = ("digits", *TORCHVISION)
 DRAW = 2**24  # training images that a draw of the world can have
 N_PHOTOGRAPHS = 3  # that come with the dependencies
+
+
+def pictures(images: Any) -> Iterator[UInt8[Tensor, "B 3 H W"]]:
+    """Yield what is in a file, a folder, a PIL image, bytes [H W 3] or [B H W 3] of NumPy, or a list of such."""
+    if isinstance(images, str | Path):
+        path = Path(images).expanduser()
+        if not (files := _image_files(path) if path.is_dir() else [path]):
+            raise FileNotFoundError(f"no image in {path}; expected {', '.join(ENDINGS)}")
+        images = [read_image(file, None) for file in files]
+    if isinstance(images, list | tuple):
+        for each in images:
+            yield from pictures(each)
+        return
+    array = np.array(to_rgb(images) if isinstance(images, Image.Image) else images)
+    if array.dtype != np.uint8 or array.ndim not in (3, 4) or array.shape[-1] != 3:
+        raise ValueError(
+            f"images are {type(images).__name__}, {array.dtype} {list(array.shape)}: expected a path, a PIL image, "
+            "bytes [H, W, 3] or [B, H, W, 3] with values 0 to 255, a uint8 tensor [B, 3, H, W], or a list of such"
+        )
+    yield torch.from_numpy(array).reshape(-1, *array.shape[-3:]).permute(0, 3, 1, 2)
 
 
 # ---- named sets and folders ----

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import urllib.error
 import urllib.request
 import zipfile
@@ -37,6 +38,34 @@ PAPERS_OWN = {
 }
 
 
+# Takes whole training checkpoints too, {"model": …, "args": …}; `weights_only` runs no code of the file.
+CONVERT = (
+    "import argparse, torch, safetensors.torch; torch.serialization.add_safe_globals([argparse.Namespace]); "
+    "found = torch.load(FILE, map_location='cpu', weights_only=True); "
+    "found = next((found[key] for key in ('model_ema', 'model', 'state_dict', 'teacher') if key in found), found); "
+    "safetensors.torch.save_file({key: value.clone() for key, value in found.items()}, 'model.safetensors')"
+)
+PATCHES = "patch_embed.proj.weight"
+TRANSFORMERS = {  # names of transformers' ViT, DeiT and DINOv2 → timm's, replaced in this order
+    r"^(vit|deit|dinov2)\.": "",
+    r"^embeddings\.(cls_token|mask_token)": r"\1",
+    r"^embeddings\.distillation_token": "dist_token",
+    r"^embeddings\.register_tokens": "reg_token",
+    r"^embeddings\.position_embeddings": "pos_embed",
+    r"^embeddings\.patch_embeddings\.projection": "patch_embed.proj",
+    r"^encoder\.layer\.": "blocks.",
+    r"\.attention\.output\.dense": ".attn.proj",
+    r"\.intermediate\.dense": ".mlp.fc1",
+    r"\.output\.dense": ".mlp.fc2",
+    r"\.layernorm_before": ".norm1",
+    r"\.layernorm_after": ".norm2",
+    r"^layernorm": "norm",
+    r"layer_scale(\d)\.lambda1": r"ls\1.gamma",
+    r"^(cls_)?classifier": "head",
+    r"^distillation_classifier": "head_dist",
+}
+
+
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read the tensors and the metadata of a safetensors file, or of an .npz file of the authors' release.
 
@@ -48,7 +77,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return read_release(path)
     try:
         with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            return plain({key: file.get_tensor(key) for key in file.keys()}), file.metadata() or {}  # noqa: SIM118
     except SafetensorError as error:
         with path.open("rb") as opened:
             start = opened.read(24)
@@ -56,12 +85,72 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         if start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and start[1:2] <= b"\x05"):
             why = (
                 "it looks like a pickle (.pt, .pth, .bin) or a zip; pickles can run code and are never opened here; "
-                "look for a .safetensors file of the same model, or convert it once with "
-                "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')"
+                f"look for a .safetensors file of the same model, or convert it once with {CONVERT}"
             )
         elif start.startswith(b"version https://git-lfs"):
             why = "it is a Git LFS pointer, not the weights; run `git lfs pull` where it comes from"
         raise ValueError(f"{path} cannot be read as safetensors: {why}") from error
+
+
+def plain(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Give a ViT's tensors timm's names where they are transformers', or inside a module (`module.`, `backbone.` …).
+
+    What only pre-training used (MAE's decoder, DINO's projection, mask tokens) is left out.
+    """
+    if any("embeddings.patch_embeddings.projection" in key for key in state):
+        for theirs, timms in TRANSFORMERS.items():
+            state = {re.sub(theirs, timms, key): value for key, value in state.items()}
+        for key in [key for key in state if ".attention.attention.query." in key]:
+            three = [state.pop(key.replace("query", part)) for part in ("query", "key", "value")]
+            state[key.replace("attention.attention.query", "attn.qkv")] = torch.cat(three)
+    inside = [key.removesuffix(PATCHES) for key in state if key.endswith(PATCHES)]
+    if len(inside) != 1:
+        return state
+    extra = re.compile(r"decoder|predictor|mask_token$|head\.(mlp|last_layer)\b")
+    found = {key.removeprefix(inside[0]): value for key, value in state.items()}
+    if inside[0].endswith("visual.trunk."):  # OpenCLIP: the projection is the head, as in timm; the text's part goes
+        found = {key.removeprefix(inside[0]): value for key, value in state.items() if key.startswith(inside[0])}
+        if (head := state.get(inside[0].replace("trunk.", "head.proj.weight"))) is not None:
+            found |= {"head.weight": head, "head.bias": head.new_zeros(len(head))}
+    return {key: value for key, value in found.items() if not extra.match(key)}
+
+
+def timm_options(state: Mapping[str, Tensor], shapes: nn.Module) -> dict[str, Any]:
+    """Tell what a file's tensors say of timm's VisionTransformer that its name does not: arguments that make it."""
+    wanted = shapes.state_dict()
+    if type(shapes).__name__ != "VisionTransformer" or PATCHES not in state:
+        return {}
+    options: dict[str, Any] = {}
+    if "blocks.0.ls1.gamma" in state and "blocks.0.ls1.gamma" not in wanted:
+        options["init_values"] = 1e-5
+    if "reg_token" in state and "reg_token" not in wanted:
+        options["reg_tokens"] = state["reg_token"].shape[1]
+    if "cls_token" not in state and "cls_token" in wanted:
+        options |= {"class_token": False, "global_pool": "avg", "fc_norm": "fc_norm.weight" in state}
+    elif "fc_norm.weight" in state and "fc_norm.weight" not in wanted:
+        options["global_pool"] = "avg"
+    return options
+
+
+def image_side(state: Mapping[str, Tensor], shapes: nn.Module) -> int:
+    """Tell for which square images, in pixels, a file's position embeddings or tables of relative positions are made.
+
+    0 where they are the model's (its `shapes`), or no square. How many belong to other tokens is the model's to say.
+    """
+    embed: Any = getattr(shapes, "patch_embed", None)
+    rows, cols = getattr(embed, "grid_size", None) or (0, 0)
+    for key, its in shapes.state_dict().items():
+        table = state.get(key, state.get("visual.positional_embedding") if key == "pos_embed" else None)
+        if not rows or table is None or not key.endswith(("pos_embed", "relative_position_bias_table")):
+            continue
+        if key.endswith("pos_embed") and its.ndim == 3:  # of OpenCLIP, without the first dimension
+            side = math.isqrt(max(table.shape[-2] - its.shape[1] + rows * cols, 0))
+        elif its.ndim == 2:
+            side = (math.isqrt(max(len(table) - len(its) + (2 * rows - 1) * (2 * cols - 1), 0)) + 1) // 2
+        else:
+            continue
+        return 0 if table.shape[-2] == its.shape[-2] else side * embed.img_size[0] // rows
+    return 0
 
 
 def read_release(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -141,7 +230,7 @@ def vit_config(state: Mapping[str, Tensor], n_heads: int) -> ViTConfig:
     """Tell the architecture of a ViT of the authors' release from its shapes."""
     dim, _, patch_size, _ = state["patch_embed.proj.weight"].shape
     return ViTConfig(
-        image_size=grid_side(state) * patch_size,
+        image_size=math.isqrt(state["pos_embed"].shape[1] - 1) * patch_size,
         patch_size=patch_size,
         dim=dim,
         depth=sum(key.startswith("blocks.") and key.endswith(".attn.qkv.weight") for key in state),
@@ -150,15 +239,6 @@ def vit_config(state: Mapping[str, Tensor], n_heads: int) -> ViTConfig:
         n_classes=state["head.weight"].shape[0],
         head="tanh" if "pre_logits.fc.weight" in state else "linear",
     )
-
-
-def grid_side(state: Mapping[str, Tensor]) -> int:
-    """Count patches per side of a square image, from the number of position embeddings; 0 when it is no square."""
-    if "pos_embed" not in state or state["pos_embed"].ndim != 3:
-        return 0
-    n_patches = max(state["pos_embed"].shape[1] - ("cls_token" in state), 0)
-    side = math.isqrt(n_patches)
-    return side if side**2 == n_patches else 0
 
 
 def save(path: Path | str, model: nn.Module, name: str, about: Mapping[str, Any]) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab import paths
+from vitlab.data.datasets import pictures
 from vitlab.models import variants
 from vitlab.models import weights as files
 from vitlab.models.vit import ViT
@@ -76,12 +77,14 @@ class Pretrained:
         size = getattr(getattr(model, "patch_embed", None), "img_size", None) or published["input_size"][1:]
         return cls(model, name, source, tuple(size), tuple(published["mean"]), tuple(published["std"]), about)
 
-    def prepare(self, images: Shaped[Tensor, "..."]) -> Float[Tensor, "B 3 h w"]:
-        """Resize, crop and normalise photographs, uint8 [B 3 H W], for this model (§4.1).
+    def prepare(self, images: Any) -> Float[Tensor, "B 3 h w"]:
+        """Resize, crop and normalise photographs for this model (§4.1): uint8 [B 3 H W], or as `datasets.pictures`.
 
         Images of another size are resized (bicubic, antialiased) until they just cover the model's, or 256/224 of it
         if they are larger than that, and cut to it around the centre.
         """
+        if not isinstance(images, Tensor):
+            return torch.cat([self.prepare(each) for each in pictures(images)])
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(
                 f"images are {images.dtype} {list(images.shape)}, but uint8 [batch, 3, height, width] with "
@@ -99,6 +102,11 @@ class Pretrained:
             x = x[:, :, top : top + height, left : left + width]
         mean, std = (torch.tensor(v, device=x.device).view(1, 3, 1, 1) for v in (self.mean, self.std))
         return (x / 255 - mean) / std
+
+
+def prepare(loaded: Pretrained, images: Any) -> Float[Tensor, "B 3 h w"]:
+    """Resize, crop and normalise images for a model that was loaded: see `Pretrained.prepare`."""
+    return loaded.prepare(images)
 
 
 def names() -> tuple[str, ...]:
@@ -318,12 +326,16 @@ def load_named(name: str, path: Path, source: str, untrained: bool, seed: int) -
     settings: dict[str, Any] = {"n_classes": heads[0].shape[0]} if heads else {}
     if "pre_logits.fc.weight" in state and ours:
         settings["head"] = "tanh"
-    shapes = make_shapes(partial(create, name, **settings))
-    side, positions = files.grid_side(state), getattr(shapes, "pos_embed", None)
-    if side and positions is not None and positions.shape != state["pos_embed"].shape:
-        embed = shapes.patch_embed  # the file's size is not the usual one
-        settings["image_size"] = side * embed.img_size[0] // embed.grid_size[0]
-        shapes = make_shapes(partial(create, name, **settings))
+    elif not heads and not ours:
+        settings["n_classes"] = 0
+    options = {} if ours else files.timm_options(state, make_shapes(partial(create, name, **settings)))
+
+    def build(seed: int = 0, **given: Any) -> nn.Module:
+        return build_timm(spell(name), given, seed, **options) if options else create(name, seed=seed, **given)
+
+    if side := files.image_side(state, make_shapes(partial(build, **settings))):
+        settings["image_size"] = side  # the file's is not the usual one
+    shapes = make_shapes(partial(build, **settings))
     fitting = dict(state)
     if ours and not heads:
         source += ", which holds no head: it is zero"
@@ -339,7 +351,7 @@ def load_named(name: str, path: Path, source: str, untrained: bool, seed: int) -
             pass
     if difference := files.difference(shapes, fitting, metadata.get("n_heads")):
         raise ValueError(f"{path} does not fit {name}: {difference}")
-    model = create(name, seed=seed, **settings)
+    model = build(seed=seed, **settings)
     if not untrained:
         model.load_state_dict(model.state_dict() | state)  # a head that the file has not stays as it is
     return Pretrained.of(model, name, source, {})
