@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from vitlab import settings
 from vitlab.data import datasets, loader
 from vitlab.data.world import HELD_OUT, World, image_set
 
@@ -91,8 +92,40 @@ def test_labels_mean_the_same_in_both_splits(data):
     picture(data / "mine/.ipynb_checkpoints/1.png", (3, 3, 3))
     picture(data / "mine/test/__MACOSX/1.png", (3, 3, 3))
     picture(data / "mine/test/bee/._1.png", (3, 3, 3))
+    picture(data / "mine/test/bee/.ipynb_checkpoints/1.png", (3, 3, 3))
     test = datasets.load("mine", "test")  # by its name in VITLAB_DATA
     assert (test.classes, test.labels.tolist()) == (("ant", "bee"), [1])
+
+
+def test_folders_as_people_have_them(data, capsys):
+    """Linked folders, though in a circle; val/ for test/; a tenth held out where there is no second part."""
+    for number in range(20):
+        picture(data / f"flat/a/{number:02}.jfif", (number,) * 3)
+        picture(data / f"more/{number:02}.gif", (200 + number,) * 3)
+    (data / "flat/b").symlink_to(data / "more")
+    (data / "more/circle").symlink_to(data / "more")
+    (data / "only").mkdir()
+    (data / "only/train").symlink_to(data / "flat")
+    (data / "second").mkdir()
+    (data / "second/train").symlink_to(data / "flat")
+    (data / "second/valid").symlink_to(data / "flat")
+    assert len(datasets.load("flat")) == len(datasets.load("second", "test")) == 40
+    for name in ("flat", "only"):
+        feed = datasets.open_source(name, 6, 4, 0, torch.device("cpu"))
+        assert f"{name} has no test/: 10% of every class, 4 images, are held out" in capsys.readouterr().out
+        assert feed.test.labels.tolist() == [0, 0, 1, 1]
+        train, test = (datasets.open_folder(name, part, image_size=6, held_out=0.1) for part in ("train", "test"))
+        assert len(train) == 36 and not {*train.paths} & {*test.paths}
+    capsys.readouterr()
+    assert len(datasets.open_source("second", 6, 4, 0, torch.device("cpu")).test) == 40
+    assert capsys.readouterr().out == ""
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    for asked in ("tpu", "CUDA") + ("cuda",) * (not torch.cuda.is_available()):
+        monkeypatch.setenv("VITLAB_DEVICE", asked)
+        with pytest.raises(ValueError, match=f"VITLAB_DEVICE is '{asked}': expected cpu, or cuda where"):
+            settings.default_device()
 
 
 def test_sixteen_bits_and_the_camera_held_upright(data):

@@ -3,7 +3,6 @@
 import random
 import re
 import signal
-import time
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from vitlab.data.world import World
 from vitlab.training import checkpoint
 from vitlab.training.loop import DivergedError, train
 from vitlab.training.recipe import Recipe
-from vitlab.widgets.live import chart, draw_png, watch
+from vitlab.widgets.live import chart, watch
 
 pytestmark = pytest.mark.slow
 
@@ -116,13 +115,3 @@ def test_the_chart_shows_the_rows():
     assert all(ax.get_xlim() == (0, 40) and ax.get_xlabel() == "training step" for ax in (loss, accuracy))
     without = [{name: row[name] for name in ("step", "train_loss")} for row in rows]
     assert len(chart(without, steps=40).axes) == 1
-
-
-def test_a_drawing_of_many_rows_is_quick():
-    rows = [{"step": n, "train_loss": 2.0, "val_loss": 2.1, "val_accuracy": n / 999} for n in range(1, 1_000)]
-    times = []
-    for _ in range(4):
-        start = time.thread_time()  # of this thread alone: other work on the machine does not count
-        draw_png(rows, 1_000)
-        times.append(time.thread_time() - start)
-    assert min(times) < 0.3, times

@@ -1,5 +1,6 @@
 """Weight files in every dialect: the authors' .npz, timm's and others' safetensors, folders, the hub; bad files."""
 
+import argparse
 import json
 import pickle
 import socket
@@ -171,31 +172,27 @@ def test_a_named_file_of_any_image_size(tmp_path, name, size):
     assert all(torch.equal(value, fresh[key]) for key, value in control.model.state_dict().items())
 
 
-THEIRS = {  # transformers' names of timm's, by https://github.com/huggingface/transformers, models/vit
-    "cls_token": "vit.embeddings.cls_token",
-    "pos_embed": "vit.embeddings.position_embeddings",
-    "patch_embed.proj": "vit.embeddings.patch_embeddings.projection",
-    "norm": "vit.layernorm",
-    "head": "classifier",
-}
-THEIRS_IN_BLOCK = {"norm1": "layernorm_before", "norm2": "layernorm_after", "attn.proj": "attention.output.dense",
-                   "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}  # fmt: skip
+# timm's names → transformers' (its models/vit)
+THEIRS = {"cls_token": "embeddings.cls_token", "pos_embed": "embeddings.position_embeddings",
+          "patch_embed.proj": "embeddings.patch_embeddings.projection", "norm": "layernorm", "head": "classifier",
+          "norm1": "layernorm_before", "norm2": "layernorm_after", "attn.proj": "attention.output.dense",
+          "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}  # fmt: skip
 
 
-def transformers_names(state):
+def of_transformers(state):
+    found = {}
     for key, value in state.items():
-        module, _, kind = key.rpartition(".")
-        if module.endswith("attn.qkv"):
-            layer = f"vit.encoder.layer.{module.split('.')[1]}.attention.attention"
-            yield from (
-                (f"{layer}.{name}.{kind}", part)
-                for name, part in zip(["query", "key", "value"], value.chunk(3), strict=True)
-            )
-        elif module.startswith("blocks"):
-            _, number, part = module.split(".", 2)
-            yield f"vit.encoder.layer.{number}.{THEIRS_IN_BLOCK[part]}.{kind}", value
+        module, _, kind = key.rpartition(".") if key not in THEIRS else (key, "", "")
+        block, number, part = (
+            (module.split(".", 2) + [module])[:3] if module.startswith("blocks.") else ("", "", module)
+        )
+        start = f"vit.encoder.layer.{number}." if block else "" if module == "head" else "vit."
+        if part == "attn.qkv":
+            names = [f"{start}attention.attention.{name}.{kind}" for name in ("query", "key", "value")]
+            found |= zip(names, value.chunk(3), strict=True)
         else:
-            yield THEIRS[key] if key in THEIRS else f"{THEIRS[module]}.{kind}", value
+            found[f"{start}{THEIRS[part]}.{kind}".rstrip(".")] = value
+    return found
 
 
 def open_clip(state):
@@ -213,7 +210,7 @@ def without_head(state):
         (lambda state: {f"module._orig_mod.{key}": value for key, value in state.items()}, {}),
         (lambda state: {f"backbone.{key}": value for key, value in state.items()}, {}),
         (open_clip, {}),
-        (lambda state: dict(transformers_names(state)), {}),
+        (of_transformers, {}),
         (lambda state: without_head(state) | {"mask_token": torch.ones(1), "decoder_pred.bias": torch.ones(1)}, {}),
         (lambda state: without_head(state) | {"head.mlp.0.weight": torch.ones(1)}, {}),  # DINO
         (dict, {"init_values": 0.1}),  # LayerScale
@@ -264,6 +261,16 @@ def test_pickles_are_never_opened(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=f"{name} cannot be read.*pickles are never opened here"):
             zoo.load(name)
     assert not Path("exploded").exists()
+
+
+def test_the_advice_for_a_pickled_checkpoint_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = randomise(timm.create_model("test_vit", num_classes=3)).eval()
+    torch.save({"model": model.state_dict(), "args": argparse.Namespace(lr=0.1)}, "a.pth")
+    with pytest.raises(ValueError, match="convert it once with") as caught:
+        zoo.load("test_vit@a.pth")
+    exec(str(caught.value).partition("convert it once with ")[2].replace("FILE", "'a.pth'"), {})
+    assert torch.equal(zoo.load("test_vit@model.safetensors").model(pictures(160)), model(pictures(160)))
 
 
 def test_damaged_and_foreign_files(tmp_path):

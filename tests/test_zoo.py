@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 from weights import randomise
 
+import vitlab
 from vitlab import paths
 from vitlab.models import zoo
 from vitlab.models.zoo import Pretrained
@@ -241,3 +242,25 @@ def test_only_uint8_colour_images_are_taken():
     for images in (torch.zeros(2, 3, 8, 8), grey, single):
         with pytest.raises(ValueError, match=r"but uint8 \[batch, 3, height, width\] with values 0 to 255 is expected"):
             prepared(images, (8, 8))
+
+
+def test_the_first_call_takes_images_as_people_have_them(tmp_path):
+    array = photographs(60, 42)[0].permute(1, 2, 0).numpy()
+    picture = Image.fromarray(array)
+    picture.save(tmp_path / "a.png")
+    picture.convert("RGBA").save(tmp_path / "b.png")
+    lab = vitlab.load("lab")
+    x = lab.prepare(torch.from_numpy(array).permute(2, 0, 1)[None])
+    for given in (tmp_path / "a.png", picture, array, array[None], [picture], str(tmp_path / "b.png")):
+        assert torch.equal(vitlab.prepare(lab, given), x)
+    assert torch.equal(vitlab.prepare(lab, tmp_path), x.repeat(2, 1, 1, 1))
+    for wrong in (array / 255, array.transpose(2, 0, 1), 7, "none.png"):
+        with pytest.raises((ValueError, FileNotFoundError), match="expected a path|cannot be read"):
+            vitlab.prepare(lab, wrong)
+    assert {"load", "attention_rollout", "few_shot"} <= set(dir(vitlab))
+    assert vitlab.attention_distance(lab.model, x).shape == (1, 6, 4)
+    assert (
+        vitlab.position_similarity(lab.model).shape == (12,) * 4 and len(vitlab.filter_components(lab.model)[0]) == 28
+    )
+    with pytest.raises(AttributeError, match="it offers load"):
+        vitlab.lead

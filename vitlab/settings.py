@@ -49,8 +49,11 @@ def check(settings: object, expected: Mapping[str, Expectation]) -> None:
 
 
 def default_device() -> torch.device:
-    """Choose this process's own GPU where there is one and VITLAB_DEVICE is not cpu, else the CPU."""
-    if os.environ.get("VITLAB_DEVICE") == "cpu" or not torch.cuda.is_available():
+    """Choose VITLAB_DEVICE, cpu or cuda, or else this process's own GPU where there is one; ValueError without it."""
+    asked = os.environ.get("VITLAB_DEVICE", "")
+    if asked not in ("", "cpu", "cuda") or asked == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"VITLAB_DEVICE is {asked!r}: expected cpu, or cuda where torch finds a GPU; leave it out")
+    if asked == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 

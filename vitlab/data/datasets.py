@@ -37,7 +37,8 @@ from vitlab.data.loader import (
 from vitlab.data.world import HELD_OUT, World, image_set, scene, stream
 from vitlab.settings import default_device, mapped
 
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+ENDINGS = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".avif", ".tif", ".tiff")
+SECOND = ("test", "val", "valid", "validation")  # folders that hold the second part
 # name → torchvision's class, the folder it keeps its files in, the argument that names a split, its train and its test
 TORCHVISION: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "cifar10": ("CIFAR10", "cifar-10-batches-py", "train", {"train": True, "test": False}),
@@ -159,21 +160,38 @@ def _class_folders(folder: Path) -> list[str]:
 
 
 def _image_files(folder: Path) -> list[Path]:
-    """List image files in a folder and the folders in it, in alphabetical order."""
-    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and not p.name.startswith("."))
+    """List image files in a folder and in folders in it, linked ones too and hidden ones not, in alphabetical order."""
+    found, seen = list[Path](), set[str]()
+    for at, inside, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(at)) in seen:  # a link in a circle
+            inside.clear()
+            continue
+        seen.add(real)
+        inside[:] = [each for each in inside if not each.startswith((".", "__"))]
+        found += [Path(at, name) for name in names if name[0] != "." and Path(name).suffix.lower() in ENDINGS]
+    return sorted(found)
 
 
-def _listing(name: str | Path, split: str) -> tuple[tuple[str, ...], Int64[Tensor, " N"], tuple[str, ...]]:
-    """List the image files of one split, their labels, and the classes, in alphabetical order."""
+def _listing(
+    name: str | Path, split: str, held_out: float = 0.0
+) -> tuple[tuple[str, ...], Int64[Tensor, " N"], tuple[str, ...]]:
+    """List the image files of one split, their labels, and the classes, in alphabetical order.
+
+    Where there is no second part, a share `held_out` of each class of the first is taken for it.
+    """
     root = next((place for place in (Path(name), _local(name)) if os.path.isdir(place)), None)
     if root is None:
         raise FileNotFoundError(
             f"there is no data set or folder {str(name):.300}: expected one of {', '.join(NAMES)}, or a folder with "
             f"one sub-folder a class, by its path or its name in {paths.data_dir()}, which VITLAB_DATA sets"
         )
-    parts = {part: _class_folders(root / part) for part in ("train", "test")}
-    classes, folder = sorted({*parts["train"], *parts["test"]}), root / split
-    if classes and not parts[split]:
+    second = next((name for name in SECOND if _class_folders(root / name)), "test")
+    parts = {"train": _class_folders(root / "train"), "test": _class_folders(root / second)}
+    classes, folder = sorted({*parts["train"], *parts["test"]}), root / ("train" if split == "train" else second)
+    held_out = 0.0 if parts["test"] else held_out
+    if held_out and classes:
+        folder = root / "train"
+    elif classes and not parts[split]:
         words = f"no such {split}/; add it, or name the other itself"
         raise FileNotFoundError(f"{root} has train/ or test/ with class folders but {words}")
     if not classes:
@@ -183,10 +201,15 @@ def _listing(name: str | Path, split: str) -> tuple[tuple[str, ...], Int64[Tenso
         found = _image_files(folder / each)
         if not found and (folder / each).is_dir():
             raise ValueError(f"no image in {folder / each}; expected {', '.join(ENDINGS)}: add some, or remove it")
+        if held_out:
+            taken = epoch_order(len(found), seed=label, epoch=0)[: max(1, round(held_out * len(found)))].tolist()
+            found = [file for number, file in enumerate(found) if (number in taken) == (split == "test")]
         files += map(str, found)
         labels += [label] * len(found)
     if not files:
         raise ValueError(f"{folder} has no sub-folders; expected one folder a class with images in it")
+    if held_out and split == "test":
+        print(f"{root} has no test/: {held_out:.0%} of every class, {len(files):,} images, are held out to test on")
     return tuple(files), torch.tensor(labels), tuple(classes)
 
 
@@ -210,17 +233,18 @@ def _read_all(read: Callable[[int], np.ndarray], names: Sequence[str]) -> UInt8[
     return torch.from_numpy(images)
 
 
-def open_folder(name: str | Path, split: str = "train", *, image_size: int) -> FolderSet:
+def open_folder(name: str | Path, split: str = "train", *, image_size: int, held_out: float = 0.0) -> FolderSet:
     """List the images of a folder <root>/<split>/<class>/<file>, which are decoded when asked for.
 
-    `name`: a path, or a name under `$VITLAB_DATA`. A folder without train/ and test/ is one set, whole under any
-    `split`; with them, labels count the classes of both, so they mean the same in either.
+    `name`: a path, or a name under `$VITLAB_DATA`. A folder without train/ and test/ (or val/, valid/, validation/) is
+    one set, whole under any `split`; with them, labels count the classes of both, so they mean the same in either.
+    Without the second, `held_out` takes such a share of each class for it.
 
     Raises FileNotFoundError where the folder or its split is missing, ValueError where a class folder is empty or a
     file's header is no image's. An image that is cut off in the middle is found when it is decoded.
     """
     _check(split, image_size)
-    folder = FolderSet(*_listing(name, split), image_size)
+    folder = FolderSet(*_listing(name, split, held_out), image_size)
 
     def check_header(path: str) -> None:
         try:
@@ -401,7 +425,7 @@ def open_source(
     """Open the images called `data`, at `image_size` pixels.
 
     `data` is "world" or "world-300", "photographs", a name of `load`, or a folder with train/ and test/ in it, whose
-    images so many `workers` decode.
+    images so many `workers` decode; without a second part, a tenth of each class is held out to test on.
     """
     if world := world_named(data, image_size):
         unseen = image_set(world, 2_000, HELD_OUT, device)
@@ -409,7 +433,7 @@ def open_source(
     if data == "photographs":
         crops, feed = photograph_set(500, image_size), photograph_batches(image_size, batch_size, seed, device)
         return Source(feed, crops, {"images": content_hash(crops)})  # their change shows there too
-    opened = load if data in NAMES else open_folder
+    opened = load if data in NAMES else functools.partial(open_folder, held_out=0.1)
     kept = max(image_size, SIDES.get(data, 0)) if augmentation.crop == "inception" else image_size
     train, test = opened(data, "train", image_size=kept), opened(data, "test", image_size=image_size)
     feed = batches(train, batch_size, seed, device, augmentation, image_size, workers)
