@@ -124,8 +124,7 @@ def classifier(
 ) -> tuple[Float[ndarray, "D K"], Float[ndarray, " K"]]:
     """Fit (weights, offsets): `features @ weights + offsets` are the scores of features as the model gives them."""
     x, mean = np.full((features.shape[0], features.shape[1] + 1), BIAS), features.mean(0)
-    # In place: with many images these passes over memory cost as much as the solving.
-    np.subtract(features, mean, out=x[:, :-1])
+    np.subtract(features, mean, out=x[:, :-1])  # in place: of many images, passes over memory cost as much as solving
     std = np.sqrt(np.einsum("nd,nd->d", x[:, :-1], x[:, :-1]) / len(x)) + 1e-5  # the authors' floor
     x[:, :-1] /= std
     weights = ridge_weights(x, 2.0 * np.eye(n_classes)[labels] - 1.0, ridge)
@@ -155,8 +154,7 @@ def linear_probe(
     A fifth of the training images, with the classes' shares kept, is held out by `seed`; of `penalties`, scikit-learn's
     C, the one with the best accuracy there (the smallest of equals) is used to fit all training images again.
 
-    Returns accuracy, inverse_penalty (the C chosen) and held_out_accuracy. Raises ArithmeticError where a fit does not
-    end.
+    Returns accuracy, inverse_penalty (the C chosen), held_out_accuracy. Raises ArithmeticError where a fit has no end.
     """
     from sklearn.model_selection import train_test_split
     from sklearn.preprocessing import StandardScaler
@@ -171,8 +169,7 @@ def linear_probe(
 
     scores = {c: score(kept_x, kept_y, c, held_x, held_y) for c in sorted(penalties)}
     best = max(scores, key=scores.__getitem__)  # the first of equals
-    accuracy = score(x, y, best, test_x, test_y)
-    return {"accuracy": accuracy, "inverse_penalty": best, "held_out_accuracy": scores[best]}
+    return {"accuracy": score(x, y, best, test_x, test_y), "inverse_penalty": best, "held_out_accuracy": scores[best]}
 
 
 def logistic_regression(

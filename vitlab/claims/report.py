@@ -65,8 +65,7 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None) -> 
     ruling, numbers, about = rules.verdict(claim)
     told = [{"metric": name} | _fields(each) for name, each in numbers.items()]
     page.claims[claim] = vars(ruling) | {"numbers": told}
-    studies = map(tables.about, ALL[claim].study.split())
-    text = line(claim, ruling, numbers, "; ".join(filter(None, [*studies, about])))
+    text = line(claim, ruling, numbers, "; ".join(filter(None, [*map(tables.about, ALL[claim].study.split()), about])))
     if live:
         text += f"\n\nThis run ({page.preset}): {'; '.join(f'{name}: {number}' for name, number in live.items())}."
         page.live |= {f"{claim}, {name}": _fields(number) for name, number in live.items()}

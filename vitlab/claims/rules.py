@@ -131,8 +131,7 @@ def c04() -> Judged:
     at, minus = _by_size(runs, *pair), " − ".join(pair)
     first, last = min(at), max(at)
     wide = 100 * paired(runs, "arm", *pair, at=["n_train"]).unstack("n_train")
-    failed = max(at[first].failed, at[last].failed)
-    growth = Estimate.of((wide[last] - wide[first]).dropna(), "points", failed=failed)
+    growth = Estimate.of((wide[last] - wide[first]).dropna(), "points", failed=max(at[first].failed, at[last].failed))
     behind = below(at[first], margin=AHEAD, name="behind with little data")
     growing = f"growth of {minus} from {first:,} to {last:,} images"
     numbers = {growing: growth, f"{minus} at {first:,} images": at[first]}
@@ -225,8 +224,7 @@ def c11() -> Judged:
     """Low-frequency share and explained variance of the first components are above every untrained model's."""
     compared, numbers, conditions = measure.compare_filters(tables.evidence("filters")), {}, []
     limits = (white_noise_share((8, 8)), 0.0)  # of `lab`'s patches
-    asked = zip(compared.iterrows(), ("smoothness", "low dimension"), limits, strict=True)
-    for (name, row), words, limit in asked:
+    for (name, row), words, limit in zip(compared.iterrows(), ("smoothness", "low dimension"), limits, strict=True):
         number = Estimate(row["value"], row["low"], row["high"], n=128, counted="filters")
         numbers[f"{name} of the first components"] = number
         conditions.append(above(number, max(row["control_high"], limit), name=words))

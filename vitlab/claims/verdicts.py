@@ -65,8 +65,7 @@ def above(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: 
 def below(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
     """Ask whether a quantity lies below `bound`: the mirror image of `above`."""
     low, high = (None if end is None else -end for end in (estimate.high, estimate.low))
-    mirrored = replace(estimate, value=-estimate.value, low=low, high=high)
-    return above(mirrored, -bound, margin=margin, name=name)
+    return above(replace(estimate, value=-estimate.value, low=low, high=high), -bound, margin=margin, name=name)
 
 
 def within(estimate: Estimate, margin: float, *, name: str = "") -> Condition:
@@ -113,16 +112,14 @@ def any_of(*conditions: Condition, name: str = "") -> Condition:
 
 def _hardest(parts: Sequence[Condition]) -> Condition | None:
     """Find the undecided condition in which most runs failed."""
-    undecided = [part for part in parts if part.answer is Answer.UNDECIDED]
-    return max(undecided, key=lambda part: part.failed, default=None)
+    return max((part for part in parts if part.answer is Answer.UNDECIDED), key=lambda part: part.failed, default=None)
 
 
 def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
     """Judge by a rule: all conditions hold, reproduced; some, partly; none, not reproduced.
 
-    A condition in `must` is one without which the rest says nothing: where it fails, the claim is not reproduced, and
-    where it holds and all others fail, partly. Where every way of deciding what is undecided gives one verdict, this is
-    the verdict; otherwise it is inconclusive.
+    Without a condition in `must` the rest says nothing: where one fails, the claim is not reproduced; where they alone
+    hold, partly. Where every way of deciding what is undecided gives one verdict, it is that; else it is inconclusive.
 
     >>> judge(given(True, "growth"), given(False, "variety")).reason
     'growth holds, variety fails'

@@ -11,19 +11,10 @@ from jaxtyping import Bool, Float, Int, UInt8
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from vitlab.plots.style import (
-    COLOURS,
-    MUTED,
-    REFERENCE,
-    bare,
-    in_notebook,
-    legend_above,
-    show_still,
-)
+from vitlab.plots.style import COLOURS, MUTED, REFERENCE, bare, in_notebook, legend_above, show_still
 
 Picture = UInt8[np.ndarray, "height width 3"]
-# verdict → colour and marker: the shape says it too
-VERDICTS = {
+VERDICTS = {  # verdict → colour and marker: the shape says it too
     "reproduced": (COLOURS["green"], "o"),
     "partly reproduced": (COLOURS["orange"], "^"),
     "not reproduced": (COLOURS["vermilion"], "X"),
@@ -50,8 +41,7 @@ def plot_grid(image: Picture, n_patches: int, ax: Axes, numbered: bool = False) 
     if numbered:
         for n, (row, column) in enumerate(np.ndindex(n_patches, n_patches), 1):
             x, y = (column + 0.1) * width / n_patches, (row + 0.1) * height / n_patches
-            label = ax.text(x, y, n, fontsize=9, va="top")
-            label.set_bbox(dict(facecolor="white", alpha=0.75, edgecolor="none", pad=1))
+            ax.text(x, y, n, fontsize=9, va="top", bbox=dict(facecolor="white", alpha=0.75, edgecolor="none", pad=1))
     ax.set_axis_off()
     return ax
 
@@ -68,8 +58,7 @@ def plot_corruption(picture: Picture, plan: Int[np.ndarray, " N"], ax: Axes) -> 
         if source not in (-1, len(plan)):
             row, column = divmod(number, width // side)
             colour = COLOURS["sky" if source == number else "vermilion"]
-            corner = (column * side - 0.5, row * side - 0.5)
-            ax.add_patch(Rectangle(corner, side, side, fill=False, color=colour, linewidth=2))
+            ax.add_patch(Rectangle((column * side - 0.5, row * side - 0.5), side, side, fill=False, color=colour, lw=2))
     ax.plot([], [], color=MUTED, marker="s", linestyle="", markersize=9, label="mask")
     ax.plot([], [], color=COLOURS["vermilion"], label="another patch")
     ax.plot([], [], color=COLOURS["sky"], label="itself")

@@ -20,8 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-# Okabe & Ito's palette, told apart by every common form of colour blindness and in grey print.
-COLOURS = {
+COLOURS = {  # Okabe & Ito's palette, told apart by every common form of colour blindness and in grey print
     "blue": "#0072B2",
     "vermilion": "#D55E00",
     "green": "#009E73",
@@ -32,8 +31,7 @@ COLOURS = {
 }
 MUTED = "#7F7F7F"  # the paper's values, references, controls
 REFERENCE = {"color": MUTED, "linestyle": "--", "linewidth": 1.2, "zorder": 1}  # a line to compare with
-# Of what is no family of models: colour and marker.
-LOOKS = tuple(zip(COLOURS.values(), ("o", "s", "^", "D", "v", "P", "X"), strict=True))
+LOOKS = tuple(zip(COLOURS.values(), ("o", "s", "^", "D", "v", "P", "X"), strict=True))  # colour, marker of no family
 FAMILIES = {"ViT": (COLOURS["blue"], "o"), "ResNet": (COLOURS["vermilion"], "s"), "hybrid": (COLOURS["black"], "^")}
 
 _SETTINGS = {
@@ -62,8 +60,7 @@ def style() -> Iterator[None]:
         try:
             yield
         finally:
-            # The first figure of a notebook switches pyplot to interactive, which is how cells come to show figures.
-            # That has to outlast this block, or no later cell shows any.
+            # A first figure makes pyplot interactive, by which a notebook's cells show any: it must outlast this block.
             interactive = mpl.is_interactive()
     mpl.interactive(interactive)
 

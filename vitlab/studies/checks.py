@@ -152,19 +152,15 @@ def counted_parts(model: nn.Module) -> dict[str, int]:
 
 
 def equations(
-    weights: Mapping[str, np.ndarray],
-    images: Float[np.ndarray, "B 3 H W"],
-    n_heads: int,
-    deviation: str = "",  # one of `DEVIATIONS`
+    weights: Mapping[str, np.ndarray], images: Float[np.ndarray, "B 3 H W"], n_heads: int, deviation: str = ""
 ) -> Float[np.ndarray, "B K"]:
-    """Compute Eq. 1–8 (§3.1, App. A) in plain float64 numpy, no torch; `weights` go by the names of the state dict."""
+    """Compute Eq. 1–8 (§3.1, App. A), or one of `DEVIATIONS`, in plain float64 numpy; `weights` are a state dict."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
         centred = x - x.mean(axis=-1, keepdims=True)
         epsilon = 1e-5 if deviation == "LayerNorm ε 1e-5" else 1e-6  # the latter is that of the authors' code
-        scaled = centred / np.sqrt(x.var(axis=-1, keepdims=True) + epsilon)
-        return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
+        return centred / np.sqrt(x.var(axis=-1, keepdims=True) + epsilon) * w[f"{name}.weight"] + w[f"{name}.bias"]
 
     def dense(x: np.ndarray, name: str) -> np.ndarray:
         return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]

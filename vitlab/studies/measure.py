@@ -70,8 +70,7 @@ def load_pictures(pretrained: Pretrained, images: str, count: int, seed: int = 0
     if images == "photographs":
         return [picture for _, picture in datasets.photographs(limit=count)]
     available = datasets.load(images, "test", image_size=side).images
-    order = torch.randperm(len(available), generator=torch.Generator().manual_seed(seed))
-    return list(available[order[:count]])
+    return list(available[torch.randperm(len(available), generator=torch.Generator().manual_seed(seed))[:count]])
 
 
 def world_at(size: tuple[int, int], count: int, seed: int = 0) -> ImageSet:
@@ -80,8 +79,7 @@ def world_at(size: tuple[int, int], count: int, seed: int = 0) -> ImageSet:
     square = image_set(World(image_size=side), count, HELD_OUT + seed * count)
     top, left = (side - size[0]) // 2, (side - size[1]) // 2
     kept = (..., slice(top, top + size[0]), slice(left, left + size[1]))
-    masks = cast(Tensor, square.masks)[kept]  # the world's have masks
-    return ImageSet(square.images[kept], square.labels, square.classes, masks)
+    return ImageSet(square.images[kept], square.labels, square.classes, cast(Tensor, square.masks)[kept])  # has masks
 
 
 def view(pretrained: Pretrained, pictures: Sequence[Tensor], side: int = 160) -> Float[Tensor, "B H W 3"]:
@@ -91,8 +89,7 @@ def view(pretrained: Pretrained, pictures: Sequence[Tensor], side: int = 160) ->
     times = max(1, min(round(side / max(height, width)), int(room / CROP)))
     size = times * height, times * width
     larger = dataclasses.replace(pretrained, image_size=size, mean=(0.0,) * 3, std=(1.0,) * 3)
-    seen = torch.cat([larger.prepare(picture[None]) for picture in pictures])
-    return seen.clamp(0, 1).permute(0, 2, 3, 1)
+    return torch.cat([larger.prepare(picture[None]) for picture in pictures]).clamp(0, 1).permute(0, 2, 3, 1)
 
 
 def _models(weights: str, n_controls: int, seed: int) -> Iterator[tuple[dict[str, Any], Pretrained]]:
@@ -112,8 +109,7 @@ def _replicates(
     for left_out in range(min(n_groups, len(group))):
         yield "trained", left_out + 1, whole.index_select(axis, (group != left_out).nonzero().flatten())
     for number in range(n_untrained):
-        control = zoo.load(weights, untrained=True, seed=seed * n_untrained + number)
-        yield "untrained", number + 1, read(control.model)
+        yield "untrained", number + 1, read(zoo.load(weights, untrained=True, seed=seed * n_untrained + number).model)
 
 
 def _compare(trained: pd.Series, control: pd.Series) -> dict[str, float]:
@@ -295,8 +291,7 @@ def head_summary(table: pd.DataFrame) -> pd.DataFrame:
     """
     keys = ["model", "model_seed", "block", "head"]
     means = table.groupby(keys, sort=False)[[*DISTANCE_COLUMNS.values(), "prefix_mass"]].mean()
-    intervals = summary(table, keys, "distance_px").set_index(keys)
-    return means.join(intervals[["low", "high", "n"]]).reset_index()
+    return means.join(summary(table, keys, "distance_px").set_index(keys)[["low", "high", "n"]]).reset_index()
 
 
 def contrasts(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
@@ -368,16 +363,14 @@ def both_maps(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
 def per_image(table: pd.DataFrame) -> pd.DataFrame:
     """Subtract areas and chance, a row a method and image, with the untrained controls averaged.
 
-    Columns, as differences of shares: trained and untrained (mass − area), shuffled (the trained model's with another
-    image's mask), trained_hit (hit − chance).
+    Columns: trained, untrained (mass − area), shuffled (trained, by another image's mask), trained_hit (hit − chance).
     """
     excess = table.assign(
         trained=table["mass"] - table["area"],
         shuffled=table["shuffled_mass"] - table["shuffled_area"],
         trained_hit=table["hit"] - table["chance"],
     )
-    columns = ["trained", "shuffled", "trained_hit"]
-    means = excess.groupby(["model", "method", "image"], sort=False)[columns].mean()
+    means = excess.groupby(["model", "method", "image"], sort=False)[["trained", "shuffled", "trained_hit"]].mean()
     return means.loc["trained"].assign(untrained=means.loc["untrained", "trained"]).reset_index()
 
 

@@ -330,8 +330,7 @@ def cifar10(config: Config) -> Rows:
     mixed = dataclasses.replace(augmentation, mixup=config["mixup"])
     feed, model = batches(images, size, seed, device, mixed), with_new_head(vit, len(images.classes)).to(device)
     for row in train(model, feed, recipe, validation=test):
-        kept = {name: row[name] for name in names}
-        rows.append({"kind": "evaluation", **kept, "test_accuracy": row["val_accuracy"]})
+        rows.append({"kind": "evaluation", **{name: row[name] for name in names}, "test_accuracy": row["val_accuracy"]})
     return rows
 
 
@@ -522,8 +521,7 @@ def look(vit: nn.Module, pictures: Tensor) -> dict[str, Any]:
 
 def most_varied(pictures: Tensor) -> Tensor:
     """Choose the `N_SHOWN` pictures whose pixels differ most among themselves, in which there is something to see."""
-    spread = pictures.float().std(dim=(2, 3)).mean(1)
-    return pictures[spread.argsort(descending=True, stable=True)[:N_SHOWN]]
+    return pictures[pictures.float().std(dim=(2, 3)).mean(1).argsort(descending=True, stable=True)[:N_SHOWN]]
 
 
 def shown_plan(n_patches: int, share: float) -> Tensor:

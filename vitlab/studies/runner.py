@@ -36,8 +36,7 @@ def run(
     are the same to the bit. A finished run is a line of figures/out/<preset>/<kind>.jsonl; a killed one is missing,
     and the next call does it. After `minutes` no further run is begun. `settings` replace some of every configuration.
 
-    `.attrs` of the rows has "done" and "planned" (numbers of runs). Raises RuntimeError where runs have failed, when
-    the others are finished and kept.
+    `.attrs` has the numbers of runs "done" and "planned". Raises RuntimeError where runs failed, once others are kept.
     """
     study, end = table.study(name), None if minutes is None else time.monotonic() + 60 * minutes
     planned = _planned(name, preset, seed, settings)
@@ -147,8 +146,7 @@ def _executor(
     elif min(jobs, n) == 1:
         yield None
     else:
-        context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(min(jobs, n), context) as pool:
+        with concurrent.futures.ProcessPoolExecutor(min(jobs, n), multiprocessing.get_context("spawn")) as pool:
             try:
                 yield pool
             except BaseException:  # an interrupt does not wait for what runs or has not begun

@@ -73,8 +73,7 @@ def paired(
 ) -> pd.Series:
     """Subtract `value` where column `by` is `second` from where it is `first`, seed by seed.
 
-    Over seed, or over (*at, seed) where columns `at` tell further cells apart; a seed that lacks one of the two is left
-    out. Raises ValueError where a cell has two rows.
+    Over seed and columns `at`; a seed that lacks one of the two is left out. Raises ValueError for a cell of two rows.
     """
     wide = rows[rows[by].isin((first, second))].pivot(index=[*at, "seed"], columns=by, values=value)
     wide = wide.reindex(columns=[first, second])
@@ -132,15 +131,11 @@ def frontier(flops: Numbers, accuracy: Numbers) -> Bool[np.ndarray, " n"]:
     """Find the Pareto frontier: no other point is more accurate at equal or less compute, or as accurate at less."""
     x, y = _checked(flops), _checked(accuracy)
     cheaper, better = x[None] <= x[:, None], y[None] >= y[:, None]
-    strictly = (x[None] < x[:, None]) | (y[None] > y[:, None])
-    return ~np.any(cheaper & better & strictly, axis=1)
+    return ~np.any(cheaper & better & ((x[None] < x[:, None]) | (y[None] > y[:, None])), axis=1)
 
 
 def fit_frontier(flops: Numbers, accuracy: Numbers) -> Line:
-    """Fit the least-squares line through the frontier's points: logit(accuracy), at most ±7.6, over log10(FLOPs).
-
-    Through a single point the line is constant.
-    """
+    """Fit logit(accuracy), at most ±7.6, over log10(FLOPs) by least squares to the frontier; one point: a constant."""
     x, y = np.asarray(flops, dtype=float), np.asarray(accuracy, dtype=float)
     kept = frontier(x, y)
     log, value = np.log10(x[kept]), scipy.special.logit(np.clip(y[kept], 0.0005, 0.9995))

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 Config = dict[str, Any]
 
-# Kind of run → version of its function in `run.py`; raised by hand when a change moves numbers, which makes the
-# committed rows of the kind stale.
+# Kind of run → version of its function in `run.py`, raised by hand when numbers move: committed rows are then stale.
 VERSION = {"scaling": 1, "design": 1, "subsets": 1, "curves": 1, "transfer": 1, "masked": 1, "local_heads": 1}
 VERSION |= {"cifar10": 1, "filters": 1, "positions": 1, "distances": 1, "rollout": 1, "checks": 1, "speed": 1}
 PRESETS = {
@@ -145,8 +144,7 @@ _ON_REAL |= {"finetuning_batch_size": 128, "finetuning_learning_rate": 1e-3}
 
 STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes last
     smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": _SMOKE[:3]}), 2),
-    # A point of `full`, with a seed that the evidence does not have; fp32: few laptops are fast in bf16.
-    quick=Preset(
+    quick=Preset(  # a point of `full`, with a seed that the evidence does not have; fp32: few laptops are fast in bf16
         _AT_FULL | {"n_train": 1_000, "real": "", "precision": "fp32", "seed": 1_000},
         _tuned("Lab-Mu/8", "BiT-Lab-Mu/8"),
     ),
@@ -215,8 +213,7 @@ STUDIES["axial_attention"].presets["full"] = Preset(
     seeds=5,
 )
 
-# The cells of Table 8 (ViT-B/16, 5-shot accuracy on ImageNet, 0…1). Relative embeddings act in every block.
-TABLE_8 = {
+TABLE_8 = {  # its cells (ViT-B/16, 5-shot accuracy on ImageNet, 0…1); relative embeddings act in every block
     "none": 0.61382,
     "1-D, stem": 0.64206,
     "1-D, every block": 0.63964,

@@ -117,8 +117,7 @@ def _levels(text: str) -> np.ndarray:
 # --- training from scratch --------------------------------------------------------------------------------------------
 def curves(rows: pd.DataFrame) -> pd.DataFrame:
     """Evaluations of `training_curves`; train_loss (nats) is the mean since the row before, none at step 0."""
-    measured = ("step", "samples", "seconds", "train_loss", "test_loss", "test_accuracy")
-    return _part(rows, "curve", (*_CURVES, *measured))
+    return _part(rows, "curve", (*_CURVES, "step", "samples", "seconds", "train_loss", "test_loss", "test_accuracy"))
 
 
 def cifar10_curves(rows: pd.DataFrame) -> pd.DataFrame:
@@ -126,8 +125,7 @@ def cifar10_curves(rows: pd.DataFrame) -> pd.DataFrame:
     before = rows["seconds"].where(rows["kind"] == "pre-training", 0.0)
     before = before.groupby([rows["model"], rows["pretraining"], rows["seed"]]).transform("sum")
     found = rows.assign(arm=rows["model"] + ", " + rows["pretraining"], core_hours=(before + rows["seconds"]) / 3600)
-    columns = ("arm", "model", "pretraining", "seed", "core_hours", "samples", "test_accuracy")
-    return _part(found, "evaluation", columns)
+    return _part(found, "evaluation", ("arm", "model", "pretraining", "seed", "core_hours", "samples", "test_accuracy"))
 
 
 # --- transfer and masked prediction -----------------------------------------------------------------------------------
@@ -193,8 +191,7 @@ def low_shares(rows: pd.DataFrame) -> pd.DataFrame:
 
 def onset(samples: pd.Series, local: pd.Series) -> float:
     """Samples seen at the first evaluation from which on some head is always local; NaN where there is none."""
-    last_without = samples[local == 0].max()
-    return float(samples[~(samples <= last_without)].min())
+    return float(samples[~(samples <= samples[local == 0].max())].min())  # compared with the last that has none
 
 
 def onsets(rows: pd.DataFrame) -> pd.DataFrame:

@@ -103,8 +103,7 @@ def read(path: Path) -> Checkpoint:
 def check_same(found: Checkpoint, model: nn.Module, asked: Mapping[str, Any], batches: Batches) -> None:
     """Raise ValueError where a checkpoint is not of the training that `asked` determines.
 
-    How a batch is cut may change, but for a model that draws random numbers (each way to cut draws others); test images
-    while no row rests on them.
+    The cut of a batch may change, but not where random numbers depend on it; test images, while no row rests on them.
     """
     before = found.rest["identity"]
     changed = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]

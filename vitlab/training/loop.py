@@ -193,8 +193,7 @@ def train(
             optimizer.zero_grad(set_to_none=True)
             for k in range(recipe.accumulate):
                 first = (rank * recipe.accumulate + k) * part
-                whole = part == recipe.batch_size
-                images, labels = batches(state.step, *(() if whole else (first, first + part)))
+                images, labels = batches(state.step, *(() if part == recipe.batch_size else (first, first + part)))
                 flops = flops or forward_flops(model, images[:1])
                 # Dropout is a function of seed, step and images: no random state needs to be kept.
                 number = ((recipe.seed * 1_000_003 + state.step) * 1_000_003 + first) % 2**63
@@ -245,8 +244,7 @@ def train(
                 if validation is not None:
                     metrics = objective.evaluate(model, validation, recipe.precision)
                     row |= {f"val_{metric}": value for metric, value in metrics.items()}
-                better = recipe.patience and all(row["val_accuracy"] > other["val_accuracy"] for other in state.rows)
-                if better:
+                if recipe.patience and all(row["val_accuracy"] > other["val_accuracy"] for other in state.rows):
                     state.best = {key: each.detach().cpu().clone() for key, each in model.state_dict().items()}
                 swap_average()
                 state.rows.append(row)
@@ -260,8 +258,7 @@ def train(
             stopping = interrupted.is_set()
             if checkpoints is not None and (stopping or is_over() or state.step % save_every == 0):
                 check_finite(state.loss_sum, "the loss")
-                weights = model.state_dict()
-                floats = [weight for weight in weights.values() if weight.is_floating_point()]
+                floats = [weight for weight in model.state_dict().values() if weight.is_floating_point()]
                 check_finite(nn.utils.get_total_norm(floats), "the norm of the weights")
                 rest = vars(state) | {"loss_sum": float(state.loss_sum)}
                 rest |= {"optimizer": optimizer.state_dict(), "identity": known}

@@ -61,8 +61,7 @@ def corrupt_pixels(
     images: Num[Tensor, "B 3 H W"], mask: Num[Tensor, "3 P P"], plan: Int64[Tensor, "B N"]
 ) -> Num[Tensor, "B 3 H W"]:
     """Give images the patches that a plan says: their own, another's or the mask."""
-    patches = patches_of(images, mask.shape[-1])
-    replaced = _replace(patches.flatten(2), mask.flatten(), plan).unflatten(2, mask.shape)
+    replaced = _replace(patches_of(images, mask.shape[-1]).flatten(2), mask.flatten(), plan).unflatten(2, mask.shape)
     return join(replaced, images.shape[2] // mask.shape[-1])
 
 
@@ -140,8 +139,7 @@ class MaskedViT(nn.Module):
 def _replace(x: Num[Tensor, "B N D"], mask: Num[Tensor, " D"], plan: Int64[Tensor, "B N"]) -> Num[Tensor, "B N D"]:
     """Give every patch the row that the plan says: its own, another's or the mask."""
     n_patches = x.shape[1]
-    own = torch.arange(n_patches, device=x.device)
-    source = torch.where((plan == KEPT) | (plan == n_patches), own, plan)
+    source = torch.where((plan == KEPT) | (plan == n_patches), torch.arange(n_patches, device=x.device), plan)
     moved = x.gather(1, source[..., None].expand_as(x))
     return torch.where((plan == n_patches)[..., None], mask.to(x.dtype), moved)
 

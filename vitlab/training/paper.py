@@ -93,11 +93,10 @@ def lab(recipe: Recipe, batch_size: int, samples: int) -> Recipe:
     if steps < 1:
         raise ValueError(f"{samples} images make no batch of {batch_size}; train on more, or in smaller batches")
     ratio = batch_size / recipe.batch_size
-    share = min(recipe.warmup_steps / recipe.steps, 0.1)
     return dataclasses.replace(
         recipe,
         steps=steps,
         batch_size=batch_size,
-        warmup_steps=int(share * steps),
+        warmup_steps=int(min(recipe.warmup_steps / recipe.steps, 0.1) * steps),
         learning_rate=recipe.learning_rate * (math.sqrt(ratio) if recipe.optimizer == "adam" else ratio),
     )

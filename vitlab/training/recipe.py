@@ -20,9 +20,8 @@ _NOT_DECAYED = ("pos_embed", "cls_token", "gain")  # embeddings and gains, thoug
 class Recipe:
     """The hyper-parameters of a training: all that determines it but the model, the images and the machine.
 
-    `batch_size` is the number of images of one update, which may go through the model in parts: `accumulate` in turn,
-    and one in each process (see `distributed`). The result is the same to rounding, but for a model with dropout, which
-    draws other numbers for each way to cut a batch.
+    `batch_size` images make one update, and may go through the model in parts: `accumulate` in turn, and one in each
+    process (see `distributed`). The result is the same to rounding, but for dropout, whose draws depend on the parts.
     """
 
     steps: int

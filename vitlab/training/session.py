@@ -69,8 +69,7 @@ class Session:
         return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(Session, name)}
 
 
-# Every setting with its default, which says of what type it is.
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {  # every setting with its default, which says of what type it is
     each.name: each.default
     for kind in (Recipe, Augmentation, Session)
     for each in dataclasses.fields(kind)

@@ -91,8 +91,7 @@ def somebody_is_there() -> bool:
 
     papermill, nbconvert and all else that runs notebooks with nbclient say with each cell that nobody can be asked.
     """
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    kernel = getattr(shell, "kernel", None)
+    kernel = getattr(sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None, "kernel", None)
     return kernel is not None and bool(kernel.get_parent("shell").get("content", {}).get("allow_stdin"))
 
 

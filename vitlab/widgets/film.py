@@ -18,9 +18,7 @@ from numpy import ndarray
 from vitlab import plots
 from vitlab.plots.style import as_png, still
 
-BODY, CSS = (
-    (resources.files("vitlab.widgets") / f"film.{kind}").read_text(encoding="utf-8") for kind in ("html", "css")
-)
+BODY, CSS = ((resources.files(__package__) / f"film.{kind}").read_text(encoding="utf-8") for kind in ("html", "css"))
 COLOURS = 64  # of a frame's palette: a film of twenty has half a megabyte
 
 

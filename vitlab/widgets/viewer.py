@@ -98,11 +98,7 @@ def view(
     parameter = next(network.parameters())
     maps = attention.attention_maps(network, x.to(parameter.device, parameter.dtype))
     grid, n_prefix = attention.grid_size(network, x), attention.n_prefix_tokens(network)
-    options = {
-        "class_token": attention.reads_class_token(network),
-        "title": name if title is None else title,
-        **options,
-    }
+    options = {"class_token": attention.reads_class_token(network), "title": name if title is None else title} | options
     if fit:
         options = fit_size(maps, grid, n_prefix) | options
     return attention_view(maps, shown[0].float(), grid, attention.patch_stride(network), n_prefix, **options)
@@ -206,8 +202,7 @@ def tables(
     share on prefix tokens; distance [M Q], the mean in pixels, where prefix tokens count 0 (NaN from a token, which has
     no place); head_distance [M], over all query patches.
     """
-    rolled = rollout_matrix(list(maps[:, None]))  # [1 T T]
-    chosen = torch.cat([maps[list(blocks)].flatten(0, 1), rolled])  # [M T T]
+    chosen = torch.cat([maps[list(blocks)].flatten(0, 1), rollout_matrix(list(maps[:, None]))])  # [M T T]
     distance = (chosen[:, n_prefix:, n_prefix:] * pixel_distances(grid, stride)).sum(-1)  # [M patches]
 
     def merge(values: Tensor, axis: int) -> Tensor:
