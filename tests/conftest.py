@@ -18,13 +18,7 @@ os.environ.update(
     PYDEVD_DISABLE_FILE_VALIDATION="1",
     **{
         name: str(_SCRATCH / name.lower())
-        for name in (
-            "IPYTHONDIR",
-            "JUPYTER_CONFIG_DIR",
-            "JUPYTER_DATA_DIR",
-            "JUPYTER_RUNTIME_DIR",
-            "MPLCONFIGDIR",
-        )
+        for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR")
     },
 )
 

@@ -82,18 +82,13 @@ def test_a_place_that_cannot_be_written_into_is_named_with_what_to_do(tmp_path):
     assert names(tmp_path) == ["file"]
 
 
-def test_json_is_what_was_written_and_errors_name_the_file(tmp_path):
-    target = tmp_path / "x.json"
-    paths.write_json(target, {"b": 1, "a": [0.5, None, "ü"]})
-    assert target.read_text(encoding="utf-8") == '{\n "a": [\n  0.5,\n  null,\n  "ü"\n ],\n "b": 1\n}\n'
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        paths.write_json(target, float("nan"))
-    assert paths.read_json(target)["a"][2] == "ü"
-    target.write_text("{")
+def test_json_that_is_none_names_its_file(tmp_path):
+    paths.write_json(tmp_path / "x.json", {"b": 1, "a": [0.5, None, "ü"]})
+    assert paths.read_json(tmp_path / "x.json") == {"a": [0.5, None, "ü"], "b": 1}
+    (tmp_path / "x.json").write_bytes(b"")
     with pytest.raises(ValueError, match="x.json is not valid JSON"):
-        paths.read_json(target)
-    target.write_bytes(b"")
-    assert paths.file_hash(target) == "e3b0c44298fc1c14"  # the start of SHA-256
+        paths.read_json(tmp_path / "x.json")
+    assert paths.file_hash(tmp_path / "x.json") == "e3b0c44298fc1c14"  # the start of SHA-256
 
 
 def test_a_lock_excludes_other_processes_and_dies_with_its_holder(tmp_path):

@@ -133,10 +133,7 @@ class TestSize:
         made = attention_view(maps, picture((32, 32)), (32, 32), 8, pool=2)
         assert made.meta["grid"] == [16, 16] and len(made.page()) <= 2_000_000
 
-    @pytest.mark.parametrize(
-        "depth, heads, side, n_prefix",
-        [(24, 16, 14, 5), (6, 4, 8, 1), (12, 12, 24, 0)],
-    )
+    @pytest.mark.parametrize("depth, heads, side, n_prefix", [(24, 16, 14, 5), (6, 4, 8, 1), (12, 12, 24, 0)])
     def test_what_fitting_says_fits(self, depth, heads, side, n_prefix):
         empty = torch.empty(1, heads, n_prefix + side**2, n_prefix + side**2)
         found = fit_size([empty] * depth, (side, side), n_prefix)

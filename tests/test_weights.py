@@ -172,26 +172,22 @@ def test_a_named_file_of_any_image_size(tmp_path, name, size):
     assert all(torch.equal(value, fresh[key]) for key, value in control.model.state_dict().items())
 
 
-# timm's names → transformers' (its models/vit)
-THEIRS = {"cls_token": "embeddings.cls_token", "pos_embed": "embeddings.position_embeddings",
-          "patch_embed.proj": "embeddings.patch_embeddings.projection", "norm": "layernorm", "head": "classifier",
-          "norm1": "layernorm_before", "norm2": "layernorm_after", "attn.proj": "attention.output.dense",
-          "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}  # fmt: skip
+THEIRS = (  # timm's names → transformers' (its models/vit)
+    "blocks→encoder.layer norm1→layernorm_before norm2→layernorm_after attn.proj→attention.output.dense "
+    "mlp.fc1→intermediate.dense mlp.fc2→output.dense cls_token→embeddings.cls_token norm.→layernorm. "
+    "pos_embed→embeddings.position_embeddings patch_embed.proj→embeddings.patch_embeddings.projection"
+)
 
 
 def of_transformers(state):
     found = {}
     for key, value in state.items():
-        module, _, kind = key.rpartition(".") if key not in THEIRS else (key, "", "")
-        block, number, part = (
-            (module.split(".", 2) + [module])[:3] if module.startswith("blocks.") else ("", "", module)
-        )
-        start = f"vit.encoder.layer.{number}." if block else "" if module == "head" else "vit."
-        if part == "attn.qkv":
-            names = [f"{start}attention.attention.{name}.{kind}" for name in ("query", "key", "value")]
-            found |= zip(names, value.chunk(3), strict=True)
-        else:
-            found[f"{start}{THEIRS[part]}.{kind}".rstrip(".")] = value
+        parts = ("query", "key", "value") if "qkv" in key else ("",)
+        for part, each in zip(parts, value.chunk(len(parts)), strict=True):
+            name = key.replace("attn.qkv", f"attention.attention.{part}")
+            for ours, _, theirs in (pair.partition("→") for pair in THEIRS.split()):
+                name = name.replace(ours, theirs)
+            found[name.replace("head.", "classifier.") if "head" in name else f"vit.{name}"] = each
     return found
 
 
