@@ -106,8 +106,7 @@ def _run(model: nn.Module, images: Tensor, n_tokens: int, see: Callable[..., Ten
         for number, block in enumerate(model.blocks):
             handles.append(block.register_forward_pre_hook(functools.partial(tap.enter, number)))
             handles.append(block.register_forward_hook(tap.leave))
-        # Compiled code would hide its calls.
-        with torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext(), tap:
+        with torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext(), tap:  # to see calls
             output = model(images)
     finally:
         for handle in handles:
@@ -324,8 +323,7 @@ def check_attention(attn: Tensor, grid: tuple[int, int], n_prefix: int) -> None:
 
 def check_rows(attn: Tensor, name: str) -> None:
     """Refuse attention that holds NaN or has rows that do not sum to 1, as far as its precision goes."""
-    sums = attn.detach().sum(-1, dtype=torch.promote_types(attn.dtype, torch.float32))
-    worst = (sums - 1).abs().amax().item()
+    worst = (attn.detach().sum(-1, dtype=torch.promote_types(attn.dtype, torch.float32)) - 1).abs().amax().item()
     if not worst <= (1e-2 if attn.dtype.itemsize < 4 else 1e-4):  # also true of NaN
         problem = "holds NaN" if math.isnan(worst) else f"has a row whose sum differs from 1 by {worst:.3g}"
         raise ValueError(

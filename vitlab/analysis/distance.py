@@ -35,9 +35,8 @@ def attention_distance(
 ) -> Float[Tensor, "B H"]:
     """Average the attention-weighted distance between query and key patches over query patches; in input pixels.
 
-    Prefix tokens are dropped as queries and as keys. What happens to the mass that was on them is the mode:
-    "paper" leaves the rows as they are, as the authors' code does, so that this mass counts as distance 0;
-    "renormalized" makes each row sum to 1 again (a row with no mass on patches counts 0).
+    Prefix tokens are dropped as queries and keys. Mode "paper" leaves rows as they are, as the authors' code does: mass
+    on them counts as distance 0; "renormalized" makes rows sum to 1 again (one with no mass on patches counts 0).
     """
     check_attention(attn, grid, n_prefix)
     return distance_reducer(grid, stride, n_prefix, mode)(0, widen(attn))
@@ -59,9 +58,8 @@ def distance_reducer(
         weights = weights.to(attn)  # rounded once, in a copy that is kept
         if mode == "paper":
             return (attn * weights).sum((-2, -1))  # not a product with a long vector: that rounds too much
-        numerator = (attn * weights).sum(-1)[..., n_prefix:]
         on_patches = attn[..., n_prefix:, n_prefix:].sum(-1)
-        return (numerator / on_patches.clamp_min(torch.finfo(attn.dtype).tiny)).sum(-1)
+        return ((attn * weights).sum(-1)[..., n_prefix:] / on_patches.clamp_min(torch.finfo(attn.dtype).tiny)).sum(-1)
 
     return reduce
 
@@ -96,8 +94,7 @@ def depth_trend(distances: Float[Tensor, "B L H"]) -> Float[Tensor, " B"]:
     """
     trends = []
     for means in distances.mean(-1).tolist():
-        flat = len(set(means)) < 2
-        trends.append(float("nan") if flat else float(stats.spearmanr(range(len(means)), means).statistic))
+        trends.append(torch.nan if len(set(means)) < 2 else float(stats.spearmanr(range(len(means)), means).statistic))
     return torch.tensor(trends)
 
 

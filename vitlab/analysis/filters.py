@@ -47,9 +47,8 @@ def filter_components(
     variance = singular**2
     explained = variance / variance.sum().clamp_min(torch.finfo(variance.dtype).tiny)
     largest = axes.gather(1, axes.abs().argmax(1, keepdim=True))
-    components = (axes * largest.sign())[:n].unflatten(1, filters.shape[1:])
     dtype = torch.promote_types(filters.dtype, torch.float32)  # of whole numbers too: they would be cut off to 0
-    return components.to(dtype), explained[:n].to(dtype)
+    return (axes * largest.sign())[:n].unflatten(1, filters.shape[1:]).to(dtype), explained[:n].to(dtype)
 
 
 def filter_tiles(components: Float[Tensor, "n 3 P Q"]) -> Float[Tensor, "n 3 P Q"]:

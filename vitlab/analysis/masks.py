@@ -29,8 +29,7 @@ def mass_inside(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B heig
     """
     _check(maps)
     maps = widen(maps)  # counts are maps too
-    coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2])).to(maps)
-    return (maps * coverage).sum((1, 2)) / maps.sum((1, 2))
+    return (maps * patch_coverage(masks, (maps.shape[1], maps.shape[2])).to(maps)).sum((1, 2)) / maps.sum((1, 2))
 
 
 def area_share(masks: Shaped[Tensor, "B height width"]) -> Float[Tensor, " B"]:
@@ -42,8 +41,7 @@ def pointing_hit(maps: Real[Tensor, "B rows cols"], masks: Shaped[Tensor, "B hei
     """Play the pointing game: is the patch of the largest value mostly object (at least half of its pixels)? (C14)"""
     _check(maps)
     coverage = patch_coverage(masks, (maps.shape[1], maps.shape[2]))
-    best = maps.flatten(1).argmax(1, keepdim=True)
-    return coverage.flatten(1).gather(1, best)[:, 0] >= 0.5
+    return coverage.flatten(1).gather(1, maps.flatten(1).argmax(1, keepdim=True))[:, 0] >= 0.5
 
 
 def pointing_chance(masks: Shaped[Tensor, "B height width"], grid: tuple[int, int]) -> Float[Tensor, " B"]:

@@ -50,14 +50,12 @@ def position_similarity(
 ) -> Float[Tensor, "rows cols rows cols"]:
     """Compute the cosine similarity of every patch's position embedding with every other, -1…1; float32 or better.
 
-    Of embeddings and their grid, or of a model. Tile [i, j] is the map of similarities to the patch in row i, column j,
-    as in Fig. 7 centre.
+    Of embeddings and their grid, or of a model. Tile [i, j] is the map to the patch in row i, column j (Fig. 7 centre).
     """
     if isinstance(pos, nn.Module):
         grid, pos = position_grid(pos), position_embeddings(pos)
     if grid is None:
         raise ValueError("position embeddings given without their grid: give (rows, columns) too, or the model")
-    rows, cols = grid
     check_fit(pos, grid)
     pos = widen(pos)
     norms = pos.norm(dim=1)
@@ -65,7 +63,7 @@ def position_similarity(
         raise ValueError("a position embedding is zero or not finite, so its cosine is undefined; were weights loaded?")
     unit = pos / norms[:, None]
     with torch.autocast(unit.device.type, enabled=False):  # the caller's would round the product
-        return (unit @ unit.T).clamp(-1, 1).reshape(rows, cols, rows, cols)
+        return (unit @ unit.T).clamp(-1, 1).reshape(*grid, *grid)
 
 
 def distance_correlation(similarity: Float[Tensor, "rows cols rows cols"]) -> float:

@@ -36,9 +36,8 @@ def attention_rollout(
 ) -> Float[Tensor, "B rows cols"]:
     """Roll attention out from where the head reads to every patch, in one pass over the images.
 
-    That is the row of the class token, as in the paper, or the mean over the rows of all patches for a head that reads
-    those (`reads_class_token`). Values sum to 1 together with what stays on prefix tokens. For the paper's picture
-    divide by the maximum (`overlay`).
+    That is the class token's row, as in the paper, or the mean of all patches' rows where the head reads those
+    (`reads_class_token`). With what stays on prefix tokens values sum to 1; `overlay` makes the paper's picture.
 
     `head_fusion`: over heads, "mean" (the paper), "max" or "min". `discard_ratio`: share of each image's smallest fused
     attention to patches set to 0 in each block; paper: 0.
@@ -60,8 +59,7 @@ def rollout_from_maps(
 ) -> Float[Tensor, "B rows cols"]:
     """Compute `attention_rollout` of attention maps at hand, first block first.
 
-    `class_token`: start from token 0, the class token, and not from all patches alike, for a head that reads it; None
-    does so where there is any prefix token.
+    `class_token`: start from token 0, which the head reads, not from all patches alike; None: where there is a prefix.
     """
     from_class = n_prefix > 0 if class_token is None else class_token
     update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)

@@ -67,8 +67,7 @@ def draw(augmentation: Augmentation, batch_size: int, seed: int, step: int) -> D
     (smallest, largest), (low, high) = augmentation.area, map(math.log, augmentation.aspect)
     area, aspect = smallest + (largest - smallest) * shape[..., 0], (low + (high - low) * shape[..., 1]).exp()
     weight = float(betaincinv(augmentation.mixup, augmentation.mixup, weight)) if augmentation.mixup else 1.0
-    flip = (uniform[:, 0] < 0.5) & augmentation.flip
-    return Draws(flip, uniform[:, 1:], torch.stack([area, aspect], -1), weight)
+    return Draws((uniform[:, 0] < 0.5) & augmentation.flip, uniform[:, 1:], torch.stack([area, aspect], -1), weight)
 
 
 def boxes(drawn: Draws, height: int, width: int) -> Int64[Tensor, "B 4"]:
@@ -77,8 +76,7 @@ def boxes(drawn: Draws, height: int, width: int) -> Int64[Tensor, "B 4"]:
     sizes = torch.stack([area / aspect, area * aspect], -1).mul_(height * width).sqrt_().round_().long()
     image = torch.tensor([height, width])
     fits = ((sizes >= 1) & (sizes <= image)).all(-1)
-    size = sizes[torch.arange(len(sizes)), fits.int().argmax(-1)]
-    size = torch.where(fits.any(-1, keepdim=True), size, image)
+    size = torch.where(fits.any(-1, keepdim=True), sizes[torch.arange(len(sizes)), fits.int().argmax(-1)], image)
     return torch.cat([(drawn.position * (image - size + 1)).long(), size], -1)
 
 
@@ -89,13 +87,12 @@ def shift_and_flip(images: UInt8[Tensor, "B 3 H W"], drawn: Draws, shift: int) -
         return images
     device = images.device
     corner = ((drawn.position * (2 * shift + 1)).long() - shift).to(device, non_blocking=True)
-    flip = drawn.flip.to(device, non_blocking=True)
     axes = []
     for k, n in enumerate((height, width)):
         index = corner[:, k, None] + torch.arange(n, device=device)
         axes.append(n - 1 - (n - 1 - index.abs()).abs())  # reflected about the first and the last pixel
     row, column = axes
-    column = torch.where(flip[:, None], column.flip(-1), column)
+    column = torch.where(drawn.flip.to(device, non_blocking=True)[:, None], column.flip(-1), column)
     pixel = (row[:, :, None] * width + column[:, None, :]).flatten(1)
     return images.flatten(2).gather(2, pixel[:, None].expand(-1, 3, -1)).unflatten(2, (height, width))
 
@@ -110,8 +107,7 @@ def crop_and_resize(
     for k, side in enumerate(size):
         n = image_size or side
         first, length = corner[:, k, None], extent[:, k, None]
-        centres = torch.arange(n, device=device) + 0.5
-        at = first + centres * length / n - 0.5  # pixel centres of the result, in the image's pixels
+        at = first + (torch.arange(n, device=device) + 0.5) * length / n - 0.5  # its pixel centres, in the image's
         at = at.clamp(first, first + length - 1)  # pixels outside the box have no part in it
         axes.append(((2 * at + 1) / side - 1).to(images.dtype))
     row, column = axes

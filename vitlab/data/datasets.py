@@ -81,8 +81,7 @@ def load(name: str | Path, split: str = "train", *, image_size: int | None = Non
 
     A named set other than the digits is looked for under `$VITLAB_DATA` as <name>/<split>/<class>/<image>, then in
     torchvision's own layout; `download=True` fetches it there. For folders, see `open_folder`. `image_size` (pixels)
-    resizes the shorter side and crops the centre; sets whose images differ in size need it, but for "imagenette",
-    which comes as squares of 128.
+    resizes the shorter side and crops the centre; sets of several sizes need it, but "imagenette" (squares of 128).
 
     Raises FileNotFoundError where a set or its split is missing, ValueError for an unreadable image or images of
     several sizes, MemoryError where the set is larger than the free memory.

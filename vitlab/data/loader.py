@@ -42,8 +42,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def resize_and_crop(image: Image.Image, image_size: int | None) -> np.ndarray:
     """Resize the shorter side to `image_size` (antialiased bicubic), crop the centre; None: leave it as it is."""
     if image_size is not None and image.size != (image_size, image_size):
-        scale = image_size / min(image.size)
-        width, height = (max(image_size, round(side * scale)) for side in image.size)
+        width, height = (max(image_size, round(side * (image_size / min(image.size)))) for side in image.size)
         left, top = (width - image_size) // 2, (height - image_size) // 2
         image = image.resize((width, height), Image.Resampling.BICUBIC)
         image = image.crop((left, top, left + image_size, top + image_size))
@@ -146,8 +145,7 @@ def to_float(images: UInt8[Tensor, "*B 3 H W"]) -> Float[Tensor, "*B 3 H W"]:
 
 def epoch_order(n: int, seed: int, epoch: int) -> Int64[Tensor, " n"]:
     """Permute `n` images as epoch `epoch` visits them, by nothing but the arguments."""
-    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
-    return torch.randperm(n, generator=generator)
+    return torch.randperm(n, generator=torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63))
 
 
 def batch_indices(n: int, batch_size: int, seed: int) -> Callable[[int], Int64[Tensor, " B"]]:

@@ -3,8 +3,7 @@
 A class has a contour, a texture, two colours and an arrangement of parts; how much each of these four cues says of it
 is set. Texture is local: a patch tells it. Arrangement is global: only where the parts stand to one another tells a
 class. An instance adds what a camera would. Image i of a world is a pure function of (world, i), in any batch, order or
-process: but for one grey level in about one byte of a hundred thousand, where what is painted with it moves the
-rounding, and in a few more on a GPU.
+process, but for one grey level in one byte of 100,000 (more on a GPU): what is painted with it moves the rounding.
 
 Related: FractalDB (Kataoka et al., ACCV 2020, CVPR 2022); Visual Atoms (Takashima et al., CVPR 2023); dead leaves (Lee
 et al., IJCV 2001; Baradad et al., 2021).
@@ -150,8 +149,7 @@ def class_looks(world: World, device: torch.device | str = "cpu") -> dict[str, T
 
 def object_looks(world: World, indices: Int64[Tensor, " B"]) -> dict[str, Tensor]:
     """Draw the looks of the objects of every image, [B, 4, …] back to front: of the labelled one as the cues say."""
-    draws = uniform(world.seed, indices, _N_LAYERS * _N_DRAWS, purpose=3)
-    found = looks(draws.reshape(len(indices), _N_LAYERS, _N_DRAWS))
+    found = looks(uniform(world.seed, indices, _N_LAYERS * _N_DRAWS, purpose=3).unflatten(1, (_N_LAYERS, _N_DRAWS)))
     for cue, own in class_looks(world, indices.device).items():
         labelled = own[indices % world.n_classes]
         found[cue][:, _LABELLED] = torch.lerp(found[cue][:, _LABELLED], labelled, getattr(world, cue))
@@ -209,9 +207,8 @@ def _paint(
     where = torch.einsum("hwc,bdc->bhwd", torch.stack([across, down], -1), turned) * extent[:, None, None, None]
     where = where + ((at[:, :2] * 2 - 1) * 0.8)[:, None, None]
     noise = F.grid_sample(sheet.expand(len(at), -1, -1, -1), where, mode="bilinear", align_corners=False)
-    colour = 0.25 + 0.5 * u[:, 1, 8:11]
     contrast = world.background * (0.1 + 0.25 * u[:, 1, 11])
-    image = colour[..., None, None] + contrast[:, None, None, None] * noise
+    image = (0.25 + 0.5 * u[:, 1, 8:11])[..., None, None] + contrast[:, None, None, None] * noise
     # One light for the whole scene: a tilt across the frame, and rounder objects fall off towards their rim.
     towards = 2 * math.pi * scene_tilt
     light = torch.stack([torch.cos(towards), torch.sin(towards)], -1) * world.lighting

@@ -24,11 +24,7 @@ HEAD = ("head.", "pre_logits.")  # of ours; the pre-training head's hidden layer
 
 
 def resize_positions(
-    pos: Float[Tensor, "N D"],
-    old: tuple[int, int],
-    new: tuple[int, int],
-    convention: str = "paper",
-    n_prefix: int = 0,
+    pos: Float[Tensor, "N D"], old: tuple[int, int], new: tuple[int, int], convention: str = "paper", n_prefix: int = 0
 ) -> Float[Tensor, "M D"]:
     """Interpolate position embeddings in two dimensions for another grid (§3.2: fine-tuning at higher resolution).
 
@@ -46,8 +42,7 @@ def resize_positions(
     check_fit(patches, old)
     if old == new:
         return pos
-    picture = patches.T.reshape(1, -1, *old)  # [N D] -> [1 D rows cols]
-    picture = picture.to(torch.promote_types(pos.dtype, torch.float32))
+    picture = patches.T.reshape(1, -1, *old).to(torch.promote_types(pos.dtype, torch.float32))  # [1 D rows cols]
     if new[1] == 1:  # a column: torch's antialiasing (2.15) would give all its rows the first one's values; so as a row
         resized = F.interpolate(picture.mT.contiguous(), size=new[::-1], **CONVENTIONS[convention]).mT
     else:

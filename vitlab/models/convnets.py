@@ -47,10 +47,9 @@ class BiTConfig:
 class BiT(nn.Module):
     """A small ResNet (BiT): images [B 3 H W], normalised, to logits [B n_classes].
 
-    As in the paper's baseline: GroupNorm in place of BatchNorm, weight-standardised convolutions and
-    pre-activation blocks. Unlike BiT, which is made for 224 px: blocks of two 3 × 3 convolutions (narrow
-    bottlenecks are slow on a CPU), a stem without max-pooling and, as for the ViT, a head that starts at
-    zero. Any image not smaller than the total stride will do. Every weight is drawn from `seed` alone.
+    As in the paper's: GroupNorm in place of BatchNorm, weight-standardised convolutions, pre-activation blocks. Unlike
+    BiT, made for 224 px: blocks of two 3 × 3 convolutions (narrow bottlenecks are slow on a CPU), no max-pooling and,
+    as for the ViT, a zero head. Images are not smaller than the total stride. Weights are drawn from `seed` alone.
     """
 
     def __init__(self, config: BiTConfig, seed: int = 0) -> None:
@@ -59,10 +58,8 @@ class BiT(nn.Module):
         widths = [config.width * 2**i for i in range(len(config.layers))]
         self.num_features = widths[-1]
         with torch.random.fork_rng(devices=[]):  # the layers' constructors draw; those draws are thrown away
-            # 3 × 3 at stride 1 and 2, wider above so that fields overlap (7 × 7 at stride 4)
-            kernel_size = max(3, 2 * config.stem_stride - 1)
-            padding = (kernel_size - 1) // 2
-            self.stem = StdConv2d(3, config.width, kernel_size, stride=config.stem_stride, padding=padding)
+            kernel_size = max(3, 2 * config.stem_stride - 1)  # odd; 7 × 7 at stride 4, so that fields overlap
+            self.stem = StdConv2d(3, config.width, kernel_size, stride=config.stem_stride, padding=kernel_size // 2)
             self.stages = nn.Sequential()
             for i, (width, depth) in enumerate(zip(widths, config.layers, strict=True)):
                 stage = ResNetStage(
@@ -97,8 +94,7 @@ class BiT(nn.Module):
                 f"images of shape {tuple(images.shape)} given, but this model takes [batch, 3, H, W], "
                 f"{self.config.stride} pixels a side or more"
             )
-        x = self.stem(images.contiguous(memory_format=torch.channels_last))
-        return self.norm(self.stages(x))
+        return self.norm(self.stages(self.stem(images.contiguous(memory_format=torch.channels_last))))
 
     def forward_head(self, x: Float[Tensor, "B D h w"], pre_logits: bool = False) -> Float[Tensor, "B K"]:
         """Compute logits from the mean over positions; with `pre_logits` give that mean itself, [B D]."""
@@ -154,8 +150,7 @@ class ResNetEmbed(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         check_images(images, self.img_size)
-        features = self.backbone.forward_features(images)
-        return self.proj(features).flatten(2).transpose(1, 2)  # [B D rows cols] -> [B N D], row by row
+        return self.proj(self.backbone.forward_features(images)).flatten(2).transpose(1, 2)  # [B N D], row by row
 
 
 class Hybrid(ViT):

@@ -38,8 +38,7 @@ class VariantConfig(ViTConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, known in (("positions", POSITIONS), ("placed", PLACED), ("attention", ATTENTION)):
-            value = getattr(self, name)
-            if value not in known:
+            if (value := getattr(self, name)) not in known:
                 raise ValueError(f"{name} {value!r} is unknown; use one of {', '.join(map(repr, known))}")
         if self.positions == "none" and self.placed != "stem":
             raise ValueError(f"placed {self.placed!r} says nothing where positions is 'none'; leave placed out")
@@ -90,8 +89,7 @@ class AxialAttention(Attention):
 class Offsets(nn.Module):
     """One embedding for each offset between two patches' places in the sequence, row by row, the same for all heads.
 
-    `pos_embed_offsets` is [2N - 1, D_h]; its row r is for the offset p_q - p_k = N - 1 - r, so that the rows of a
-    query's keys stand side by side, in the keys' order.
+    `pos_embed_offsets` [2N - 1, D_h]: row r is of offset p_q - p_k = N - 1 - r; a query's keys are adjacent, in order.
     """
 
     def __init__(self, n_patches: int, head_dim: int) -> None:
@@ -188,8 +186,7 @@ class Variant(ViT):
     config: VariantConfig
 
     def __init__(self, config: VariantConfig, seed: int = 0) -> None:
-        n_blocks = config.depth * (2 if config.attention == "axial" else 1)
-        super().__init__(replace(config, depth=n_blocks), seed)
+        super().__init__(replace(config, depth=config.depth * (2 if config.attention == "axial" else 1)), seed)
         self.config = config
         with torch.random.fork_rng(devices=[]):  # the layers' constructors draw; those draws are thrown away
             if config.attention == "axial":  # blocks in pairs, named so that no others' weights fit

@@ -74,8 +74,7 @@ class PatchEmbed(nn.Module):
 
     def __init__(self, image_size: int, patch_size: int, dim: int) -> None:
         super().__init__()
-        self.img_size = (image_size, image_size)
-        self.patch_size = (patch_size, patch_size)
+        self.img_size, self.patch_size = (image_size, image_size), (patch_size, patch_size)
         self.grid_size = (image_size // patch_size, image_size // patch_size)
         self.proj = nn.Conv2d(3, dim, kernel_size=patch_size, stride=patch_size)
 
@@ -98,8 +97,7 @@ class Attention(nn.Module):
 
     def __init__(self, dim: int, n_heads: int, dropout: float) -> None:
         super().__init__()
-        self.num_heads = n_heads
-        self.head_dim = dim // n_heads
+        self.num_heads, self.head_dim = n_heads, dim // n_heads
         self.scale = self.head_dim**-0.5
         self.fused_attn = True
         self.qkv = nn.Linear(dim, 3 * dim)  # the one dense layer the paper puts no dropout after
@@ -175,21 +173,18 @@ class ViT(nn.Module):
 
     def __init__(self, config: ViTConfig, seed: int = 0, patch_embed: nn.Module | None = None) -> None:
         super().__init__()
-        self.config = config
-        self.embed_dim = config.dim
+        self.config, self.embed_dim = config, config.dim
         self.num_prefix_tokens = 1 if config.pool == "class" else 0
         with torch.random.fork_rng(devices=[]):  # the layers' constructors draw; those draws are thrown away
             self.patch_embed = patch_embed or PatchEmbed(config.image_size, config.patch_size, config.dim)
             rows, cols = self.patch_embed.grid_size
-            n_tokens = self.num_prefix_tokens + rows * cols
             self.cls_token = nn.Parameter(torch.zeros(1, 1, config.dim)) if config.pool == "class" else None
-            self.pos_embed = nn.Parameter(torch.zeros(1, n_tokens, config.dim))
+            self.pos_embed = nn.Parameter(torch.zeros(1, self.num_prefix_tokens + rows * cols, config.dim))
             self.pos_drop = nn.Dropout(config.dropout)
             self.blocks = nn.Sequential(*(Block(config) for _ in range(config.depth)))
             self.norm = nn.LayerNorm(config.dim, eps=1e-6)
             self.pre_logits: nn.Module = nn.Identity()
-            if config.head == "tanh":  # the pre-training head's hidden layer (§3.1)
-                # by the paper's rule dropout follows; the authors' code has none there
+            if config.head == "tanh":  # pre-training (§3.1); dropout by the paper's rule, none in the authors' code
                 parts = {"fc": nn.Linear(config.dim, config.dim), "act": nn.Tanh(), "drop": nn.Dropout(config.dropout)}
                 self.pre_logits = nn.Sequential(OrderedDict(parts))
             self.head = nn.Linear(config.dim, config.n_classes)

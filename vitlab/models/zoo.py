@@ -50,8 +50,7 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
 # sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8"); R+Lab-Mu does more.
 HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-M": 16, "R+Lab-B": 32}
 SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
-# Name → file in data/.
-BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-hybrid", "lab-world")}
+BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-hybrid", "lab-world")}  # in data/
 MAX_IMAGE_SIZE = 4096  # pixels a side, the paper's largest is 518: a ViT makes room for the position of every patch
 CROP = 256 / 224  # larger images are cut down to the middle 224 of 256, as is usual for evaluation
 
@@ -118,10 +117,9 @@ def names() -> tuple[str, ...]:
 def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
     """Make a model with fresh weights, drawn from `seed` alone.
 
-    `name` is one of Table 1 ("ViT-L/16"; 224 px and 1000 classes unless said otherwise), a lab size
-    ("Lab-Ti/8"; 32 px, 10 classes), the ResNet of the same compute ("BiT-Lab-Ti/8"; "BiT-Lab-Ti" is short
-    for a patch of 4), a lab-size hybrid ("R+Lab-Ti/16": the ResNet's total stride, as in the paper's
-    "R50+ViT-B/16"), or any name of timm's. Upper and lower case are the same.
+    `name` is one of Table 1 ("ViT-L/16"; 224 px and 1000 classes unless said otherwise), a lab size ("Lab-Ti/8"; 32 px,
+    10 classes), the ResNet of the same compute ("BiT-Lab-Ti/8"; "BiT-Lab-Ti" for a patch of 4), a lab-size hybrid
+    ("R+Lab-Ti/16": the total stride, as in the paper's "R50+ViT-B/16"), or any name of timm's. Case does not matter.
 
     Settings are `n_classes` and `image_size`; but for our ResNets `dropout`; of a ViT or hybrid `head`, "linear" or
     "tanh", and `pool`, "class" or "gap"; of a ViT `positions`, `placed` and `attention`, see `variants.VariantConfig`.
@@ -215,29 +213,23 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
     `weights` is one of
 
     - "lab" or another of `BUNDLED`: weights that come with the project;
-    - "ViT-B/16" or another of `weights.PAPERS_OWN`: the paper's own, pre-trained on ImageNet-21k and published
-      without a head, which is zero here, as at the start of fine-tuning;
-    - a timm name, or a hub name "hf-hub:OWNER/MODEL"; these and the paper's are downloaded, or come from the local
-      Hugging Face cache;
+    - "ViT-B/16" or another of `weights.PAPERS_OWN`: the paper's, of ImageNet-21k, published without head: zero here;
+    - a timm name, or "hf-hub:OWNER/MODEL"; these and the paper's are downloaded, or come from Hugging Face's cache;
     - a path to a file that `save` wrote, or to an .npz file of the authors' release;
-    - "NAME@FILE": such a file, or any safetensors file, for any name `create` knows; one without a head gives our
-      models a zero head;
+    - "NAME@FILE": such a file, or any safetensors, for a name `create` knows; without a head our models get a zero one;
     - a folder that timm's `save_for_hf` wrote (config.json and model.safetensors), also as "local-dir:FOLDER".
 
     With `untrained` the same architecture comes with fresh weights drawn from `seed`: the control.
 
-    Raises FileNotFoundError, ConnectionError when weights cannot be downloaded, and ValueError for an unknown name, or
-    a file that cannot be read or holds something else.
+    Raises FileNotFoundError, ConnectionError where a download fails, ValueError for a name or file that will not do.
     """
     text = str(weights)
     path = Path(os.path.expanduser(text))
-    is_folder = text != "" and os.path.isdir(path)  # unlike pathlib's, False for what can be no path
-    asked = f"{files.FOLDER_PREFIX}{path}" if is_folder else text
+    asked = f"{files.FOLDER_PREFIX}{path}" if text and os.path.isdir(path) else text  # os's: False for what is no path
     name, _, file = asked.partition("@")
     if text.lower() in BUNDLED:
         path = paths.bundled_dir() / BUNDLED[text.lower()]
-        # its source is the same wherever the project lies
-        loaded = dataclasses.replace(load_file(path, untrained, seed), source=f"data/{path.name}")
+        loaded = dataclasses.replace(load_file(path, untrained, seed), source=f"data/{path.name}")  # wherever it lies
     elif os.path.isfile(path) or (not file and path.suffix in (".safetensors", ".npz", ".pt", ".pth", ".bin")):
         loaded = load_file(path, untrained, seed)
     elif file and not asked.startswith(files.PREFIXES):

@@ -171,6 +171,5 @@ def plot_overlays(
             ax.set_axis_off()
             if masks is not None and masks[column].any() and not masks[column].all():
                 ax.contour(masks[column], levels=[0.5], colors="white", linewidths=1.5 if row == 0 else 0.8)
-        first = axes[row, 0]
-        first.text(-0.06, 0.5, label, transform=first.transAxes, rotation=90, ha="right", va="center")
+        axes[row, 0].text(-0.06, 0.5, label, transform=axes[row, 0].transAxes, rotation=90, ha="right", va="center")
     return axes

@@ -120,8 +120,7 @@ def name_ends(ax: Axes) -> None:
         if line.get_xdata()[-1] < reach:  # it ends before the others
             ax.annotate(line.get_label(), line.get_xydata()[-1], (8, 0), textcoords="offset points", va="center",
                         color=line.get_color(), fontsize=9)  # fmt: skip
-    lines = [line for line in lines if line.get_xdata()[-1] >= reach]
-    lines.sort(key=lambda line: line.get_ydata()[-1])
+    lines = sorted((line for line in lines if line.get_xdata()[-1] >= reach), key=lambda line: line.get_ydata()[-1])
     low, high = ax.get_ylim()
     stacked = (high - low) / 16 * np.arange(len(lines))
     # Labels that touch share the mean of their distances: the least squares under the order.
@@ -200,13 +199,12 @@ def plot_speeds(table: pd.DataFrame, ax: Axes, y: str = "images_per_second") -> 
 
 def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes, patch_size: int) -> Axes:
     """Draw accuracy by image_size, px (§3.2): a thin line for every seed, the mean with its interval next to it."""
-    named = labels(means["model"])
     for (_, model), rows in runs.sort_values("image_size").groupby(["seed", "model"]):
         colour, marker = FAMILIES[family(model)]
         ax.plot(rows["image_size"], rows["test_accuracy"], color=colour, marker=marker, ms=4, lw=0.8, alpha=0.6)
     for i, (model, rows) in enumerate(means.groupby("model", sort=False), 1):
         right = rows["image_size"] + 0.025 * i * runs["image_size"].max()
-        plot_points(ax, right, rows, FAMILIES[family(model)], named[model], markersize=7)
+        plot_points(ax, right, rows, FAMILIES[family(model)], labels(means["model"])[model], markersize=7)
     sides = sorted(means["image_size"].unique())
     ax.set_xticks(sides, [f"{side} px\n{(side // patch_size) ** 2} patches" for side in sides])
     ax.set_xlabel("image side in fine-tuning")
@@ -222,8 +220,7 @@ def plot_epochs(rows: pd.DataFrame, ax: Axes, y: str = "test_accuracy") -> Axes:
     each = zip(rows["line"], rows["model"], scratch, strict=True)
     looks = {line: (*FAMILIES[family(model)], (4, 2) if dashed else "") for line, model, dashed in each}
     plot_curves(rows, ax, x="epoch", y=y, hue="line", looks=looks, bounds=(0, 1 if y == "test_accuracy" else 9))
-    ax.set_xlabel("epochs of fine-tuning")
-    ax.set_xticks(np.unique(rows["epoch"]))
+    ax.set(xlabel="epochs of fine-tuning", xticks=np.unique(rows["epoch"]))
     accuracy_axis(ax, "test accuracy (%)" if y == "test_accuracy" else "share of the final accuracy (%)")
     ax.legend(loc="lower right", fontsize=9)
     return ax

@@ -16,9 +16,8 @@ from vitlab.settings import default_device
 
 def group() -> tuple[int, int]:
     """Return this process's rank in the group that it has joined, and the group's size: (0, 1) where it is alone."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return 0, 1
-    return dist.get_rank(), dist.get_world_size()
+    joined = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
 
 
 @contextlib.contextmanager

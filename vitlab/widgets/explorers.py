@@ -20,7 +20,6 @@ from vitlab.widgets.controls import Explorer, choice, read_picture
 
 def patch_sizes(picture: UInt8[Tensor, "3 H W"]) -> Explorer:
     """Choose a model, the size of the image and of its patches → the patches, their number, the work (Table 1)."""
-    models, sizes = ("ViT-B", "ViT-L", "ViT-H"), (7, 8, 14, 16, 28, 32, 56)
 
     def draw(model: str, image_size: int, patch_size: int) -> tuple[Figure, str]:
         settings: dict[str, Any] = {**zoo.VIT_SIZES[model], "image_size": image_size, "patch_size": patch_size}
@@ -40,9 +39,9 @@ def patch_sizes(picture: UInt8[Tensor, "3 H W"]) -> Explorer:
     return Explorer(
         draw,
         "Patch size, tokens and work",
-        model=choice("model", models),
+        model=choice("model", ("ViT-B", "ViT-L", "ViT-H")),
         image_size=choice("image size (px)", (112, 224, 336, 384, 448), 224),
-        patch_size=choice("patch size (px)", sizes, 16),
+        patch_size=choice("patch size (px)", (7, 8, 14, 16, 28, 32, 56), 16),
     )
 
 
