@@ -269,6 +269,11 @@ def test_the_advice_for_a_pickled_checkpoint_works(tmp_path, monkeypatch):
     assert torch.equal(zoo.load("test_vit@model.safetensors").model(pictures(160)), model(pictures(160)))
 
 
+def test_a_name_in_a_file_cannot_be_markup(tmp_path):
+    zoo.save(tmp_path / "m.safetensors", zoo.create("Lab-Mu/8"), r"<img src=x onerror=alert(1)>`$\foo$", {})
+    assert zoo.load(tmp_path / "m.safetensors").name == "?img src?x onerror?alert?1?????foo?"
+
+
 def test_damaged_and_foreign_files(tmp_path):
     ours, archive = tmp_path / "model.safetensors", saved(tmp_path / "ViT.npz", as_released(vit()))
     zoo.save(ours, zoo.create("Lab-Ti/8"), "Lab-Ti/8", {})

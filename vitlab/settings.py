@@ -24,7 +24,7 @@ def whole(value: Any, least: int = 0, most: int = 10**15) -> Expectation:
 
 def number(value: Any, least: float = 0.0, below: float = math.inf) -> Expectation:
     """Expect a finite number, at least `least` and less than `below`; True and False are none."""
-    good = isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= value < below
+    good = isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= float(value) < below
     words = f"number of at least {least:g}"
     return good, f"a {words}, less than {below:g}" if below < math.inf else f"a finite {words}"
 

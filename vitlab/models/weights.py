@@ -120,16 +120,12 @@ def timm_options(state: Mapping[str, Tensor], shapes: nn.Module) -> dict[str, An
     wanted = shapes.state_dict()
     if type(shapes).__name__ != "VisionTransformer" or PATCHES not in state:
         return {}
-    options: dict[str, Any] = {}
-    if "blocks.0.ls1.gamma" in state and "blocks.0.ls1.gamma" not in wanted:
-        options["init_values"] = 1e-5
-    if "reg_token" in state and "reg_token" not in wanted:
+    options: dict[str, Any] = {} if "blocks.0.ls1.gamma" not in state.keys() - wanted else {"init_values": 1e-5}
+    if "reg_token" in state.keys() - wanted:
         options["reg_tokens"] = state["reg_token"].shape[1]
-    if "cls_token" not in state and "cls_token" in wanted:
+    if "cls_token" in wanted.keys() - state:
         options |= {"class_token": False, "global_pool": "avg", "fc_norm": "fc_norm.weight" in state}
-    elif "fc_norm.weight" in state and "fc_norm.weight" not in wanted:
-        options["global_pool"] = "avg"
-    return options
+    return options if "fc_norm.weight" not in state.keys() - wanted else {"global_pool": "avg"} | options
 
 
 def image_side(state: Mapping[str, Tensor], shapes: nn.Module) -> int:
@@ -139,16 +135,14 @@ def image_side(state: Mapping[str, Tensor], shapes: nn.Module) -> int:
     """
     embed: Any = getattr(shapes, "patch_embed", None)
     rows, cols = getattr(embed, "grid_size", None) or (0, 0)
-    for key, its in shapes.state_dict().items():
+    for key, its in shapes.state_dict().items() if rows else ():
         table = state.get(key, state.get("visual.positional_embedding") if key == "pos_embed" else None)
-        if not rows or table is None or not key.endswith(("pos_embed", "relative_position_bias_table")):
+        if table is None or not key.endswith(("pos_embed", "relative_position_bias_table")) or its.ndim > 3:
             continue
-        if key.endswith("pos_embed") and its.ndim == 3:  # of OpenCLIP, without the first dimension
+        if its.ndim == 3:  # of OpenCLIP, without the first dimension
             side = math.isqrt(max(table.shape[-2] - its.shape[1] + rows * cols, 0))
-        elif its.ndim == 2:
-            side = (math.isqrt(max(len(table) - len(its) + (2 * rows - 1) * (2 * cols - 1), 0)) + 1) // 2
         else:
-            continue
+            side = (math.isqrt(max(len(table) - len(its) + (2 * rows - 1) * (2 * cols - 1), 0)) + 1) // 2
         return 0 if table.shape[-2] == its.shape[-2] else side * embed.img_size[0] // rows
     return 0
 

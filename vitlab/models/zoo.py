@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,6 +71,7 @@ class Pretrained:
     @classmethod
     def of(cls, model: nn.Module, name: str, source: str, about: Mapping[str, Any]) -> Pretrained:
         """Take image size and normalisation from a model of ours or timm's; ours are made for [-1, 1]."""
+        name = re.sub(r"[^\w./+:@ -]", "?", name)  # a file's own may be shown as HTML, Markdown and mathtext
         published = getattr(model, "pretrained_cfg", None)  # timm's
         if published is None:
             return cls(model, name, source, (model.config.image_size,) * 2, about=about)
@@ -101,11 +103,6 @@ class Pretrained:
             x = x[:, :, top : top + height, left : left + width]
         mean, std = (torch.tensor(v, device=x.device).view(1, 3, 1, 1) for v in (self.mean, self.std))
         return (x / 255 - mean) / std
-
-
-def prepare(loaded: Pretrained, images: Any) -> Float[Tensor, "B 3 h w"]:
-    """Resize, crop and normalise images for a model that was loaded: see `Pretrained.prepare`."""
-    return loaded.prepare(images)
 
 
 def names() -> tuple[str, ...]:
