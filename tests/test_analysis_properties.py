@@ -60,8 +60,7 @@ def test_distance_and_prefix_mass_add_up(case):
     (attn,), grid, n_prefix = case
     mass = mass_reducer(n_prefix)(0, attn)
     assert ((mass >= 0) & (mass <= 1 + 1e-6)).all()
-    on_patches = attn[..., n_prefix:, n_prefix:].sum(-1).mean(-1)
-    assert close(mass + on_patches, torch.ones_like(mass), attn.dtype)
+    assert close(mass + attn[..., n_prefix:, n_prefix:].sum(-1).mean(-1), torch.ones_like(mass), attn.dtype)
     if n_prefix == 0:
         paper, again = (attention_distance(attn, grid, 16, 0, mode) for mode in ("paper", "renormalized"))
         assert close(paper, again, attn.dtype, 16 * sum(grid))

@@ -151,8 +151,7 @@ def test_notebooks_run_and_failures_are_told(folder, figures, capsys, tmp_path, 
     assert log.read_text() == "long timed "
     out = figures / "smoke"
     assert (out / "02_b" / "notebook.failed.ipynb").exists() and not (out / "02_b" / "notebook.ipynb").exists()
-    done = nbformat.read(out / "01_a" / "notebook.ipynb", as_version=4)
-    assert done.cells[-1].outputs[0].text == "7 smoke\n"
+    assert nbformat.read(out / "01_a" / "notebook.ipynb", as_version=4).cells[-1].outputs[0].text == "7 smoke\n"
     make(folder, "02_b", "1")
     assert cli.main(["run", "02", "--preset", "smoke"]) == 0
     assert [path.name for path in (out / "02_b").iterdir()] == ["notebook.ipynb"]

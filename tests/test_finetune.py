@@ -47,8 +47,7 @@ def test_held_out_images_are_a_random_share_that_is_not_trained_on():
     images = world_splits(TINY, 40, 1, 1).train
     rest, apart = split(images, 0.1, seed=3)
     assert (len(rest), len(apart)) == (36, 4)
-    every = torch.cat([rest.images, apart.images]).flatten(1)
-    assert len(every.unique(dim=0)) == 40
+    assert len(torch.cat([rest.images, apart.images]).flatten(1).unique(dim=0)) == 40
     assert not torch.equal(split(images, 0.1, seed=4)[1].images, apart.images)
     with pytest.raises(ValueError, match="a held-out share of 0.0 of 40 images leaves none"):
         split(images, 0.0, seed=0)
@@ -77,8 +76,7 @@ def test_another_normalization_is_that_of_the_pretrained_model():
     found = Pretrained(model, "test_vit", "fresh", (side, side), mean, std)
     model.patch_embed.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))  # copied with the model
     finetune(found, images, few, (0.01,), watch=images)
-    wanted = found.prepare(images.images)
-    torch.testing.assert_close(seen[0], wanted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(seen[0], found.prepare(images.images), atol=1e-5, rtol=1e-5)
 
 
 # ---- the tables ----

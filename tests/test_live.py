@@ -113,5 +113,4 @@ def test_the_chart_shows_the_rows():
     assert accuracy.lines[0].get_xydata().tolist() == [[5, 0.25], [10, 0.75]]
     assert accuracy.yaxis.get_major_formatter()(0.75) == "75" and accuracy.get_ylabel() == "held-out accuracy (%)"
     assert all(ax.get_xlim() == (0, 40) and ax.get_xlabel() == "training step" for ax in (loss, accuracy))
-    without = [{name: row[name] for name in ("step", "train_loss")} for row in rows]
-    assert len(chart(without, steps=40).axes) == 1
+    assert len(chart([{name: row[name] for name in ("step", "train_loss")} for row in rows], steps=40).axes) == 1

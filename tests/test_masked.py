@@ -94,8 +94,7 @@ def test_no_gradient_from_patches_that_are_not_corrupted(target):
     assert len(seen["out"]) == (plan != KEPT).sum() == 6 * 8
     kept = (plan == KEPT).reshape(6, 1, 4, 4).repeat_interleave(4, 2).repeat_interleave(4, 3)
     other = torch.where(kept, -images, images)  # other pixels where nothing is predicted
-    again = objective(target).loss(lambda *_: seen["out"], other, plan)
-    assert torch.equal(loss, again)
+    assert torch.equal(loss, objective(target).loss(lambda *_: seen["out"], other, plan))
     swapped = objective(target).loss(lambda *_: seen["out"], torch.where(kept, images, -images), plan)
     assert not torch.equal(loss, swapped)
 

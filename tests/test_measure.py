@@ -216,8 +216,7 @@ class TestPictures:
         model = Pretrained(torch.nn.Identity(), "Lab-Mu/8", "nowhere", (32, 32))
         picture = torch.arange(200).repeat(160, 1).to(torch.uint8).repeat(3, 1, 1)  # brighter from left to right
         seen, given = measure.view(model, [picture], side=96), model.prepare(picture[None])[0] * 0.5 + 0.5
-        small = seen[0].reshape(32, 3, 32, 3, 3).mean((1, 3))
-        np.testing.assert_allclose(small, given.permute(1, 2, 0), atol=0.02)
+        np.testing.assert_allclose(seen[0].reshape(32, 3, 32, 3, 3).mean((1, 3)), given.permute(1, 2, 0), atol=0.02)
         for side, pixels in ((32, 32), (400, 160)):
             assert measure.view(model, [torch.zeros(3, side, side, dtype=torch.uint8)]).shape[1] == pixels
 

@@ -123,8 +123,7 @@ def test_a_family_looks_the_same_in_every_figure():
         plots.plot_accuracy(runs(2, MODELS), new(), "n_train"),
         plots.plot_epochs(runs(2, MODELS, "epoch", (1, 2)).assign(arm="1x"), new()),
     ):
-        looks = [(line.get_color(), line.get_marker()) for line in ax.lines]
-        assert looks == list(FAMILIES.values())
+        assert [(line.get_color(), line.get_marker()) for line in ax.lines] == list(FAMILIES.values())
 
 
 def test_names_at_the_ends_of_lines_do_not_touch_and_an_early_end_is_named_there():
@@ -191,8 +190,7 @@ def test_heads_over_blocks_and_over_the_training():
     scale = {"uniform": 16.0, "limit": 8.0, "image_px": 32}
     ax = plots.plot_heads(heads, new(), **scale)
     assert ax.collections[0].get_offsets()[:, 1].tolist() == [9, 4] and ax.get_ylabel().endswith("(px of 32)")
-    training = pd.concat([heads.assign(samples=n) for n in (0, 5000)])
-    ax = plots.plot_heads(training, new(), at=5000, **scale)
+    ax = plots.plot_heads(pd.concat([heads.assign(samples=n) for n in (0, 5000)]), new(), at=5000, **scale)
     assert legend(ax) == ["uniform attention", "limit of local heads", "block 1"]
     assert ax.lines[-1].get_xdata() == [5, 5] and "thousands" in ax.get_xlabel()
     shares = pd.DataFrame({"samples": [0, 5000], "seed": 0, "local": [0.0, 0.5], "objective": "masked", "loss": 6.0})

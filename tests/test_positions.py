@@ -37,8 +37,7 @@ class TestKnownAnswers:
     def test_distance_correlation_known_answers(self):
         assert distance_correlation(isotropic(5, 7)) == pytest.approx(1.0, abs=1e-6)
         assert distance_correlation(-isotropic(5, 7)) == pytest.approx(-1.0, abs=1e-6)
-        random = position_similarity(noise(144, 200), (12, 12))
-        assert abs(distance_correlation(random)) < 0.05
+        assert abs(distance_correlation(position_similarity(noise(144, 200), (12, 12)))) < 0.05
 
     def test_row_column_excess_known_answers(self):
         row = torch.eye(6)[:, None, :, None].expand(6, 6, 6, 6)  # alike in one row, whatever the distance

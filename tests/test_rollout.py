@@ -51,8 +51,7 @@ class TestKnownAnswers:
         exact = overlay(rollout, (2, 4), smooth=False)
         assert exact[0].tolist() == [[pytest.approx(1 / 3)] * 2 + [1.0] * 2] * 2
         assert exact[1].tolist() == [[1.0, 1.0, 0.5, 0.5]] * 2
-        smooth = overlay(rollout, (2, 4))
-        assert smooth[1, 0].tolist() == [1.0, 0.875, 0.625, 0.5]
+        assert overlay(rollout, (2, 4))[1, 0].tolist() == [1.0, 0.875, 0.625, 0.5]
         assert overlay(torch.zeros(1, 2, 2), (4, 4)).eq(0).all()
 
     def test_overlay_divides_the_map_and_then_enlarges_it_known_answers(self):

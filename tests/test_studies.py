@@ -159,8 +159,7 @@ def test_half_a_line_of_a_killed_process_is_run_again(quick_runs):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_after_its_minutes_no_run_is_begun(quick_runs, jobs):
-    rows = runner.run("data_scaling", "smoke", jobs=jobs, minutes=0)
-    assert rows.empty and not quick_runs
+    assert runner.run("data_scaling", "smoke", jobs=jobs, minutes=0).empty and not quick_runs
 
 
 def test_a_raised_version_makes_rows_stale(quick_runs, monkeypatch):
@@ -199,8 +198,7 @@ def test_published_runs_are_read_as_they_were_measured(quick_runs, tmp_path, mon
         monkeypatch.setattr(store, read.__name__, functools.lru_cache(read.__wrapped__))
     live = runner.run("data_scaling", "smoke", jobs=1)
     assert publish("scaling", "smoke") == 18 and publish("scaling", "smoke") == 0
-    found = tables.evidence("data_scaling")
-    pd.testing.assert_frame_equal(found[live.columns], live, check_dtype=False)
+    pd.testing.assert_frame_equal(tables.evidence("data_scaling")[live.columns], live, check_dtype=False)
     about = store.runs("scaling")
     assert list(about) == store.ABOUT and set(about["seed"]) == {0, 1} and about["study"].eq("data_scaling").all()
 

@@ -52,37 +52,6 @@ def test_notebooks_follow_their_sources_and_edits_are_not_lost(folder):
     assert tool.sync(folder) and tool.check(folder) == ["exercises/01_sums.ipynb is not its source's"]
 
 
-def test_the_reference_is_an_execution_of_the_source_as_it_stands(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "ROOT", tmp_path)
-    monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path / "out"))
-    results = tmp_path / "out" / "quick" / "01_sums"
-    with pytest.raises(ValueError, match="01_sums has not run to its end: vitlab run 01"):
-        tool.reference(folder)
-
-    def executed(text="1\n", stream="stdout", more=()):
-        notebook = tool.from_source(folder / "source" / "01_sums.py")
-        notebook.cells[-1].outputs = [nbformat.v4.new_output("stream", name=stream, text=text)]
-        tag = {"tags": ["injected-parameters"]}
-        lines = "\n".join(["# Parameters", 'PRESET = "quick"', *more])
-        notebook.cells.insert(2, nbformat.v4.new_code_cell(lines, metadata=tag))
-        tool.write(notebook, results / "notebook.ipynb")
-        for name in ("a.png", "result.json"):
-            (results / name).write_text("{}")
-
-    for wrong, words in (
-        ({"stream": "stderr"}, "wrote to stderr"),
-        ({"more": ["SEED = 1"]}, "SEED = 1"),
-        ({"text": str(tmp_path)}, "shows a path of this machine"),
-    ):
-        executed(**wrong)
-        with pytest.raises(ValueError, match=words):
-            tool.reference(folder)
-    executed()
-    assert [path.name for path in tool.reference(folder)] == ["01_sums.ipynb"]
-    assert {path.name for path in (tmp_path / "figures/reference/01_sums").iterdir()} == {"a.png", "result.json"}
-    assert nbformat.read(folder / "01_sums.ipynb", as_version=4).cells[-1].outputs[0].text == "1\n"
-
-
 def test_on_colab_the_first_cell_installs_what_is_missing_and_keeps_torch(folder, monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="expected OWNER/NAME"):
         tool.colab("vitlab", folder)

@@ -61,8 +61,7 @@ def test_relative_logits_are_those_of_a_bias_written_by_hand_on_2_x_3_patches(wa
                 offset = query - key  # p_q - p_k, from -5 to 5
                 logit = logit + q[b, query, head] @ offsets.pos_embed_offsets[5 - offset]
             logits.append(logit / 2)  # the root of D_h = 4
-        attn = torch.stack(logits).softmax(0)
-        wanted[b, query, 4 * head : 4 * head + 4] = attn @ v[b, :, head]
+        wanted[b, query, 4 * head : 4 * head + 4] = torch.stack(logits).softmax(0) @ v[b, :, head]
     torch.testing.assert_close(attention(x), attention.proj(wanted), atol=1e-12, rtol=0)
 
 

@@ -127,10 +127,8 @@ def test_seeds_to_decide_by_hand(sd, distance, n):
 
 
 def test_as_many_seeds_as_planned_decide_four_times_in_five():
-    rng = np.random.default_rng(0)
-    draws = rng.normal(0.8, 1.0, (500, seeds_to_decide(1, 0.8)))
-    decided = [above(Estimate.of(draw)).answer is Answer.HOLDS for draw in draws]
-    assert 0.75 < np.mean(decided) < 0.85
+    draws = np.random.default_rng(0).normal(0.8, 1.0, (500, seeds_to_decide(1, 0.8)))
+    assert 0.75 < np.mean([above(Estimate.of(draw)).answer is Answer.HOLDS for draw in draws]) < 0.85
 
 
 def test_a_verdict_in_one_line():

@@ -31,8 +31,7 @@ def made_maps(n_prefix=1, grid=GRID, depth=DEPTH, heads=HEADS, batch=1, spread=2
 
 
 def picture(grid=GRID, patch=16):
-    rng = torch.Generator().manual_seed(1)
-    return torch.rand(3, grid[0] * patch, grid[1] * patch, generator=rng)
+    return torch.rand(3, grid[0] * patch, grid[1] * patch, generator=torch.Generator().manual_seed(1))
 
 
 def made_view(maps, grid=GRID, patch=16, n_prefix=1, **options):
@@ -84,8 +83,7 @@ class TestPayload:
         _, arrays = read_page(made_view(maps, patch=(16, 8), n_prefix=n_prefix).page())
         wanted = torch.cat([attention_distance(a, GRID, (16, 8), n_prefix)[0] for a in maps])
         np.testing.assert_allclose(arrays["head_distance"][:-1], wanted, rtol=1e-3)
-        first_patch = max(n_prefix, 1)
-        np.testing.assert_allclose(arrays["distance"][:-1, first_patch:].mean(-1), wanted, rtol=1e-3)
+        np.testing.assert_allclose(arrays["distance"][:-1, max(n_prefix, 1) :].mean(-1), wanted, rtol=1e-3)
 
     def test_distance_of_one_query_by_hand(self):
         """All of a patch's attention on its neighbour to the right, half of another's on the class token."""
@@ -204,8 +202,7 @@ class TestPage:
         address = attention_view(made_maps(), image, GRID, 16).meta["picture"]
         shown = Image.open(io.BytesIO(base64.b64decode(address.removeprefix("data:image/png;base64,"))))
         np.testing.assert_array_equal(np.asarray(shown), (255 * image).round().byte().permute(1, 2, 0))
-        large = torch.rand(3, 600, 1200)
-        found = attention_view(made_maps(), large, GRID, 16).meta
+        found = attention_view(made_maps(), torch.rand(3, 600, 1200), GRID, 16).meta
         assert found["size"] == [600, 1200] and found["picture"].startswith("data:image/jpeg;base64,")
         assert Image.open(io.BytesIO(base64.b64decode(found["picture"].partition(",")[2]))).size == (512, 256)
 
@@ -217,8 +214,7 @@ class TestModels:
         image = torch.randint(0, 256, (3, 96, 96), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
         made = view(pretrained, image)
         x = pretrained.prepare(image[None])
-        maps = attention_maps(pretrained.model, x)
-        same = attention_view(maps, image / 255, (12, 12), 8)
+        same = attention_view(attention_maps(pretrained.model, x), image / 255, (12, 12), 8)
         assert made.packed == same.packed
         rollout = attention_rollout(pretrained.model, x)[0].flatten().numpy()
         assert np.abs(shown_values(made.arrays)[-1, 0] - rollout).max() <= rollout.max() / 20
@@ -235,8 +231,7 @@ class TestModels:
     )
     def test_timm_models(self, options, grid, tokens):
         model = timm.create_model("test_vit", **options).eval()
-        image = torch.randn(3, grid[0] * 16, grid[1] * 16, generator=torch.Generator().manual_seed(0))
-        made = view(model, image)
+        made = view(model, torch.randn(3, grid[0] * 16, grid[1] * 16, generator=torch.Generator().manual_seed(0)))
         assert made.meta["grid"] == list(grid) and made.meta["tokens"] == tokens
         assert made.meta["heads"] == options.get("num_heads", 2)
 

@@ -29,8 +29,7 @@ def images(count: int = 3, size: int = 32, dtype: torch.dtype = torch.float32) -
 
 def layer_norm(x, weight, bias):
     mean = x.mean(-1, keepdim=True)
-    variance = ((x - mean) ** 2).mean(-1, keepdim=True)
-    return (x - mean) / torch.sqrt(variance + 1e-6) * weight + bias
+    return (x - mean) / torch.sqrt(((x - mean) ** 2).mean(-1, keepdim=True) + 1e-6) * weight + bias
 
 
 def open_coded(w: dict, image: torch.Tensor, config: ViTConfig) -> torch.Tensor:
@@ -72,8 +71,7 @@ def test_table_1_counts(name):
     with torch.device("meta"):
         ours = ViT(ViTConfig(224, patch, dim, depth, heads, mlp))
         theirs = VisionTransformer(224, patch, embed_dim=dim, depth=depth, num_heads=heads)
-    counts = [sum(p.numel() for p in model.parameters()) for model in (ours, theirs)]
-    assert counts == [n_parameters, n_parameters]
+    assert [sum(p.numel() for p in model.parameters()) for model in (ours, theirs)] == [n_parameters, n_parameters]
     assert ours.pos_embed.shape == (1, n_tokens, dim)
     assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
 
@@ -106,8 +104,7 @@ def test_dropout_is_where_the_paper_puts_it():
     in_block = ["attn.proj_drop", "mlp.drop1", "mlp.drop2"]
     blocks = [f"blocks.{block}.{name}" for block in range(3) for name in in_block]
     assert dropping == ["pos_drop", *blocks, "pre_logits.drop"]
-    order = [name for name, _ in model.blocks[0].mlp.named_children()]
-    assert order == ["fc1", "act", "drop1", "fc2", "drop2"]
+    assert [name for name, _ in model.blocks[0].mlp.named_children()] == ["fc1", "act", "drop1", "fc2", "drop2"]
 
 
 def test_initialisation_is_the_authors():

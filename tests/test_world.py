@@ -117,8 +117,7 @@ def test_the_cues_do_not_move_the_objects():
 
 
 def test_background_has_a_one_over_f_spectrum():
-    sheet = noise_sheet(0)[0]
-    power = torch.fft.rfft2(sheet).abs() ** 2
+    power = torch.fft.rfft2(noise_sheet(0)[0]).abs() ** 2
     f = (torch.fft.fftfreq(1024)[:, None] ** 2 + torch.fft.rfftfreq(1024)[None] ** 2).sqrt()
     band = [power[(f > lo) & (f <= 2 * lo)].mean().log2() for lo in (0.02, 0.04, 0.08, 0.16)]
     slopes = torch.stack(band).diff()  # amplitude 1/f: power falls by a factor of 4 an octave
@@ -176,8 +175,7 @@ def test_slices_of_the_stream_are_the_batch_cut_up(size):
     for start, stop in [(15, 16), (14, 16), (91, 98), (39, 40), (0, 50), (50, 100), (99, 100)]:
         found, own = batch(0, start, stop)
         assert torch.equal(found, images[start:stop]) and torch.equal(own, labels[start:stop])
-    later = stream(World(image_size=size), 100, start=100)
-    assert torch.equal(later(0, 30, 40)[0], batch(1, 30, 40)[0])
+    assert torch.equal(stream(World(image_size=size), 100, start=100)(0, 30, 40)[0], batch(1, 30, 40)[0])
 
 
 def test_worlds_and_indices_that_mean_nothing_are_refused():

@@ -31,8 +31,7 @@ def test_every_name_can_be_built_in_any_case():
         assert zoo.parse(name.upper()) == zoo.parse(name.lower()) == zoo.parse(name)
         with torch.device("meta"):
             config = zoo.create(name).config
-        large = name.startswith("ViT")
-        assert (config.image_size, config.n_classes) == ((224, 1000) if large else (32, 10))
+        assert (config.image_size, config.n_classes) == ((224, 1000) if name.startswith("ViT") else (32, 10))
 
 
 def test_sizes_by_hand():
@@ -224,8 +223,7 @@ def test_any_size_becomes_the_models(shape):
 
 def test_what_is_cropped():
     def ramp(width: int) -> torch.Tensor:  # grey value = column, 0 at the left edge and 250 at the right
-        columns = torch.linspace(0, 250, width).round().to(torch.uint8)
-        return columns.expand(1, 3, width, width).contiguous()
+        return torch.linspace(0, 250, width).round().to(torch.uint8).expand(1, 3, width, width).contiguous()
 
     def span(width: int) -> float:  # share of the picture's width that is left
         values = (prepared(ramp(width), (32, 32)) * 0.5 + 0.5) * 255 / 250
@@ -233,8 +231,7 @@ def test_what_is_cropped():
 
     assert span(36) == pytest.approx(1, abs=0.05)  # a little larger: all of it
     assert span(64) == pytest.approx(224 / 256, abs=0.05)  # much larger: its middle
-    middle = prepared(ramp(64), (32, 32)).mean().item()
-    assert middle == pytest.approx(125 / 127.5 - 1, abs=0.01)
+    assert prepared(ramp(64), (32, 32)).mean().item() == pytest.approx(125 / 127.5 - 1, abs=0.01)
 
 
 def test_only_uint8_colour_images_are_taken():

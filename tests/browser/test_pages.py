@@ -38,8 +38,7 @@ def address(tmp_path_factory):
     rng = torch.Generator().manual_seed(0)
     maps = list((2 * torch.randn(DEPTH, 1, HEADS, 197, 197, generator=rng)).softmax(-1))
     token = torch.arange(196)
-    there = torch.where(token % 14 < 12, token + 2, token)
-    maps[2][0, 1, 1:] = torch.eye(197)[there + 1]
+    maps[2][0, 1, 1:] = torch.eye(197)[torch.where(token % 14 < 12, token + 2, token) + 1]
     image = torch.rand(3, 224, 224, generator=torch.Generator().manual_seed(1))
     made = attention_view(maps, image, GRID, PATCH, title="a page for tests")
     path = tmp_path_factory.mktemp("view") / "view.html"

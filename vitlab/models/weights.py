@@ -77,7 +77,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return read_release(path)
     try:
         with safe_open(path, framework="pt") as file:
-            return plain({key: file.get_tensor(key) for key in file.keys()}), file.metadata() or {}  # noqa: SIM118
+            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except SafetensorError as error:
         with path.open("rb") as opened:
             start = opened.read(24)

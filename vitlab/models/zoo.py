@@ -310,7 +310,7 @@ def make_shapes(make: Callable[[], nn.Module]) -> nn.Module:
 def load_named(name: str, path: Path, source: str, untrained: bool, seed: int) -> Pretrained:
     """Load a file into the architecture of a name: its number of classes and image size are the file's."""
     state, metadata = files.read(path)
-    ours = bool(parse(name)[0])
+    state, ours = files.plain(state), bool(parse(name)[0])
     heads = [state[key] for key in ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight") if key in state]
     settings: dict[str, Any] = {"n_classes": heads[0].shape[0]} if heads else {}
     if "pre_logits.fc.weight" in state and ours:
