@@ -19,8 +19,8 @@ Numbers: TypeAlias = Sequence[float] | np.ndarray | pd.Series
 def mean_interval(values: Numbers) -> Interval | None:
     """Compute Student's t interval, 95 %, of the mean of independent values (seeds, images) [n]; None for a single one.
 
-    It covers the mean of normal values 95 times in 100 for any n, and of skewed ones nearly as often; a percentile
-    bootstrap of three seeds does so 74 times in 100, of twenty 92. Raises ValueError for values that are not finite.
+    It covers the mean of normal values 95 times in 100 for any n, of log-normal ones 82 to 84 for n from 3 to 10; a
+    percentile bootstrap of three normal ones 74, of twenty 92. Raises ValueError for values that are not finite.
 
     >>> [round(bound, 2) for bound in mean_interval([0.5, 0.6, 0.7])]
     [0.35, 0.85]
