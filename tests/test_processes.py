@@ -92,9 +92,9 @@ from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 
 names = ("R+Lab-Ti/8", "R+Lab-Ti/16", "R+Lab-Mu/8", "BiT-Lab-Mu/8")
-for name in names:
-    torch.set_num_threads(3)
-    train(zoo.create(name), stream(World(), 25), Recipe(steps=3, batch_size=25))
+for threads, name, size in [*((3, name, size) for name in names for size in (25, 64)), (6, "R+Lab-Ti/16", 64)]:
+    torch.set_num_threads(threads)
+    train(zoo.create(name), stream(World(), size), Recipe(steps=8, batch_size=size))
 """
 
 

@@ -158,17 +158,18 @@ def written(path: Path, model: nn.Module) -> Path:
         ("vit_small_patch14_reg4_dinov2", {"image_size": 56}),
         ("deit_tiny_distilled_patch16_224", {"image_size": 96}),
         ("beit_base_patch16_224", {"image_size": 64}),  # tables of relative positions
+        ("crossvit_9_240", {"n_classes": 1000}),  # several heads, under names of their own
     ],
 )
 def test_a_named_file_of_any_image_size(tmp_path, name, size):
-    model = randomise(zoo.create(name, n_classes=6, **size))
+    model = randomise(zoo.create(name, **{"n_classes": 6} | size))
     path = written(tmp_path / "a@b.safetensors", model)
     found = zoo.load(f"{name}@{path}")
     assert (found.name, found.source) == (name, str(path))
     x = torch.randn(2, 3, *found.image_size, generator=torch.Generator().manual_seed(0))
     assert torch.equal(found.model(x), model(x))
     control = zoo.load(f"{name}@{path}", untrained=True, seed=4)
-    fresh = zoo.create(name, n_classes=6, seed=4, **size).state_dict()
+    fresh = zoo.create(name, seed=4, **{"n_classes": 6} | size).state_dict()
     assert all(torch.equal(value, fresh[key]) for key, value in control.model.state_dict().items())
 
 

@@ -186,11 +186,9 @@ def _listing(
         )
     second = next((name for name in SECOND if _class_folders(root / name)), "test")
     parts = {"train": _class_folders(root / "train"), "test": _class_folders(root / second)}
-    classes, folder = sorted({*parts["train"], *parts["test"]}), root / ("train" if split == "train" else second)
     held_out = 0.0 if parts["test"] else held_out
-    if held_out and classes:
-        folder = root / "train"
-    elif classes and not parts[split]:
+    folder = root / ("train" if held_out or split == "train" else second)
+    if (classes := sorted({*parts["train"], *parts["test"]})) and not held_out and not parts[split]:
         words = f"no such {split}/; add it, or name the other itself"
         raise FileNotFoundError(f"{root} has train/ or test/ with class folders but {words}")
     if not classes:

@@ -118,7 +118,7 @@ def plain(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def timm_options(state: Mapping[str, Tensor], shapes: nn.Module) -> dict[str, Any]:
     """Tell what a file's tensors say of timm's VisionTransformer that its name does not: arguments that make it."""
     wanted = shapes.state_dict()
-    if type(shapes).__name__ != "VisionTransformer" or PATCHES not in state:
+    if type(shapes).__name__ != "VisionTransformer":
         return {}
     options: dict[str, Any] = {} if "blocks.0.ls1.gamma" not in state.keys() - wanted else {"init_values": 1e-5}
     if "reg_token" in state.keys() - wanted:

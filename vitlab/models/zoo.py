@@ -313,34 +313,36 @@ def load_named(name: str, path: Path, source: str, untrained: bool, seed: int) -
     state, ours = files.plain(state), bool(parse(name)[0])
     heads = [state[key] for key in ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight") if key in state]
     settings: dict[str, Any] = {"n_classes": heads[0].shape[0]} if heads else {}
-    if "pre_logits.fc.weight" in state and ours:
-        settings["head"] = "tanh"
-    elif not heads and not ours:
-        settings["n_classes"] = 0
-    options = {} if ours else files.timm_options(state, make_shapes(partial(create, name, **settings)))
+    settings |= {"head": "tanh"} if "pre_logits.fc.weight" in state and ours else {}
+    options: dict[str, Any] = {}
 
-    def build(seed: int = 0, **given: Any) -> nn.Module:
-        return build_timm(spell(name), given, seed, **options) if options else create(name, seed=seed, **given)
+    def build(seed: int = 0) -> nn.Module:
+        return create(name, seed=seed, **settings) if ours else build_timm(spell(name), settings, seed, **options)
 
-    if side := files.image_side(state, make_shapes(partial(build, **settings))):
+    shapes = make_shapes(build)
+    if not ours and files.PATCHES in state:
+        options = files.timm_options(state, shapes)
+        if not any(key.startswith(shapes.pretrained_cfg["classifier"]) for key in state):
+            settings["n_classes"] = 0
+        shapes = make_shapes(build)
+    if side := files.image_side(state, shapes):
         settings["image_size"] = side  # the file's is not the usual one
-    shapes = make_shapes(partial(build, **settings))
+        shapes = make_shapes(build)
     fitting = dict(state)
     if ours and not heads:
         source += ", which holds no head: it is zero"
         fitting |= {key: value for key, value in shapes.state_dict().items() if key.startswith("head.")}
     if not ours and state.keys() != shapes.state_dict().keys():  # another project's keys, say OpenCLIP's: timm may know
-        overlay: dict[str, Any] = {"state_dict": state}
-        if heads:  # else timm drops a head whose width is not the published one
-            overlay["num_classes"] = heads[0].shape[0]
+        # timm drops a head whose width is not the published one, unless told
+        overlay = {"state_dict": state} | ({"num_classes": heads[0].shape[0]} if heads else {})
         try:
-            theirs = build_timm(spell(name), settings, 0, pretrained=True, pretrained_cfg_overlay=overlay)
+            theirs = build_timm(spell(name), settings, 0, pretrained=True, pretrained_cfg_overlay=overlay, **options)
             state = fitting = theirs.state_dict()
         except (KeyError, RuntimeError):
             pass
     if difference := files.difference(shapes, fitting, metadata.get("n_heads")):
         raise ValueError(f"{path} does not fit {name}: {difference}")
-    model = build(seed=seed, **settings)
+    model = build(seed)
     if not untrained:
         model.load_state_dict(model.state_dict() | state)  # a head that the file has not stays as it is
     return Pretrained.of(model, name, source, {})
