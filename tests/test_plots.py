@@ -150,8 +150,6 @@ def test_compute_scaling_and_speeds():
     ax = plots.plot_speeds(runs(3, MODELS[:1], "image_size", (32, 64), "images_per_second"), new())
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.1016, 0.1032])  # medians of the rounds
     assert ax.get_xscale() == ax.get_yscale() == "log" and "images per second" in ax.get_ylabel()
-    empty = pd.DataFrame(columns=["model", "image_size", "largest_batch"])
-    assert words(plots.plot_speeds(empty, new(), "largest_batch")) == ["not measured on this system"]
 
 
 def test_points_have_the_intervals_given_but_not_those_of_few_seeds():

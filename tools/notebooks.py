@@ -3,7 +3,7 @@
 python -m tools.notebooks sync         notebooks/source/*.py → notebooks/*.ipynb, where a source has changed
 python -m tools.notebooks check        is every notebook its source's?
 python -m tools.notebooks exercises    the same without solutions → notebooks/exercises
-python -m tools.notebooks reference    figures/out/quick → figures/reference, and outputs into the notebooks
+python -m tools.notebooks reference [05 …]    figures/out/quick → figures/reference, and outputs into the notebooks
 python -m tools.notebooks colab OWNER/NAME    copies for Google Colab → notebooks/colab
 """
 
@@ -124,14 +124,14 @@ def make_exercises(folder: Path = FOLDER) -> list[Path]:
     return [write(notebook, path) for path, notebook in made.items()]
 
 
-def reference(folder: Path = FOLDER) -> list[Path]:
-    """Put the outputs of the last `vitlab run` at quick into the notebooks, and its results into figures/reference.
+def reference(*numbers: str, folder: Path = FOLDER) -> list[Path]:
+    """Put the outputs of the last `vitlab run` at quick into notebooks (none = all), its results in figures/reference.
 
     Raises ValueError where a notebook has not run to its end, was run from another source or with other parameters,
     wrote to stderr, or shows a path of this machine.
     """
     made = []
-    for source in sources(folder):
+    for source in [each for each in sources(folder) if not numbers or each.stem[:2] in numbers]:
         results, notebook = paths.out_dir("quick") / source.stem, from_source(source)
         if not (results / "notebook.ipynb").exists() or (results / "notebook.failed.ipynb").exists():
             raise ValueError(f"{source.stem} has not run to its end: vitlab run {source.stem[:2]}")

@@ -21,7 +21,7 @@
 # - how to count the FLOPs of any model by one method, and what a published count means;
 # - what a frontier is, and how to read a horizontal distance between two;
 # - why equal FLOPs are not equal seconds, and how to time models fairly;
-# - how to find the largest batch that fits, without a crash.
+# - how to count the memory of a forward pass, and with it the largest batch.
 #
 # **Prerequisites.** Notebook 02 (the three families), 04 (paired seeds).
 
@@ -44,7 +44,7 @@ from vitlab.claims.rules import as_factor
 from vitlab.models import zoo
 from vitlab.models.zoo import forward_flops, multiply_adds
 from vitlab.studies import speed, table, tables
-from vitlab.studies.speed import largest
+from vitlab.studies.speed import activation_bytes
 from vitlab.studies.statistics import compute_factor, fit_frontier, frontier
 
 page = claims.begin("05_compute_scaling", PRESET, SEED)
@@ -157,26 +157,14 @@ print(f"B needs {compute_factor(line_a, line_b):.1f} times the compute of A")
 # %% [markdown]
 # ### The largest batch
 #
-# Double until it does not fit, then halve the interval between the largest that did and the smallest
-# that did not. On a GPU, running out of memory raises an exception; on a CPU it could bring down the
-# machine, so a separate process tries, whose memory is limited.
-
+# A forward pass holds, at any time, the results that later operators still need. Watch every operator,
+# add up the bytes of the results that are alive, keep the largest sum: so much an image takes.
 
 # %%
-def largest_in_the_open(fits):
-    low, high = 0, 1
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
-for limit in (0, 1, 37, 1000):
-    fits = range(1, limit + 1).__contains__  # as a device on which `limit` images fit
-    assert largest_in_the_open(fits) == limit
-    assert limit / (1 + 1 / 16) <= largest(fits) <= limit  # vitlab tries batches in steps of 6 %
+layers = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
+most = activation_bytes(layers, torch.zeros(32, 64))
+assert most == 32 * (256 + 256) * 4  # 32 images in fp32: the hidden layer before and after GELU
+print(f"{most / 32:,.0f} bytes an image; {2**34 * 32 // most:,} images fill 16 GiB")
 
 # %% [markdown]
 # ## Experiment
@@ -232,7 +220,7 @@ print(f"The ResNet needs {10 ** np.log10(factors).mean():.2f} times the ViT's co
 
 # %% [markdown]
 # Speed on one core of this device: all models by turns in every round, so that a slow moment affects
-# all of them. Then the largest batch: on a GPU in all its memory, on a CPU in a fixed amount.
+# all of them. Then the largest batch whose activations fill the 16 GiB of the paper's TPU core.
 
 # %% tags=["timed"]
 timings = speed.measure(**speed.SIZES[PRESET], seed=SEED)
@@ -251,7 +239,7 @@ with plots.figure(page, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, rig
 # %% [markdown]
 # Equal FLOPs do not mean equal speed: a ViT's attention grows with the fourth power of the image's
 # side, everything else with the square. The memory of a forward pass is that of its largest
-# activations: in a ResNet the first feature map, in a ViT the hidden layer of one MLP.
+# activations: in a ResNet the first feature maps, in a ViT the hidden layer of one MLP.
 #
 # ## Verdict
 #
@@ -271,10 +259,9 @@ vit, resnet = families["ViT"], families["ResNet"]
 rate = speeds.pivot(index=["round", "image_size"], columns="model", values="images_per_second")
 ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
 print("ViT / ResNet, images per second:", *(f"{each:.2f} at {px} px" for px, each in (10 ** ratio.mean()).items()))
-if len(batches):
-    batch = batches.pivot(index="image_size", columns="model", values="largest_batch")
-    memory = (batch[vit] / batch[resnet]).items()
-    print("ViT / ResNet, largest batch:", *(f"{each:.2f} at {px} px" for px, each in memory))
+batch = batches.pivot(index="image_size", columns="model", values="largest_batch")
+memory = (batch[vit] / batch[resnet]).items()
+print("ViT / ResNet, largest batch:", *(f"{each:.2f} at {px} px" for px, each in memory))
 claims.show(page, "C20", live={"images per second, ViT over ResNet": as_factor(ratio.mean(axis=1), "rounds")})
 if PRESET == "smoke":
     print("Preset smoke measures for a moment only: its speeds mean nothing.")
@@ -385,8 +372,7 @@ print(f"{tokens:,} tokens, {pixels} px")
 # - Count the FLOPs of all models by one method; a multiply-add is two FLOPs.
 # - Compare frontiers along the compute axis, say over which accuracies, and give the interval over
 #   seeds.
-# - FLOPs determine neither seconds nor bytes: time models by turns, and find the largest batch by
-#   trying.
+# - FLOPs determine neither seconds nor bytes: time models by turns, and count what is alive.
 #
 # ## References
 #

@@ -186,9 +186,6 @@ def plot_speeds(table: pd.DataFrame, ax: Axes, y: str = "images_per_second") -> 
     """Draw medians of rounds by image_size (px), a band from slowest to fastest (Fig. 12), or of `y` largest_batch."""
     names = {"images_per_second": "inference (images per second, log scale)", "largest_batch": "largest batch (images)"}
     ax.set_ylabel(names[y])
-    if table.empty:
-        ax.text(0.5, 0.5, "not measured on this system", ha="center", color=MUTED, transform=ax.transAxes)
-        return ax
     plot_curves(table, ax, x="image_size", y=y, estimator="median", errorbar=("pi", 100))
     log_ticks(ax, table["image_size"])
     log_axis(ax, "y")
