@@ -29,7 +29,7 @@ from vitlab.analysis.attention import (
     grid_size,
     n_prefix_tokens,
     patch_stride,
-    reads_class_token,
+    read_weights,
     reduce_attention,
 )
 from vitlab.analysis.distance import distance_and_mass, distance_reducer, mass_reducer, mean_attention_distance
@@ -45,7 +45,7 @@ def plain(model: nn.Module, images: Tensor) -> None:
 def one_pass(model: nn.Module, images: Tensor) -> None:
     """Distance, rollout and prefix mass of every image from one forward."""
     grid, n_prefix = grid_size(model, images), n_prefix_tokens(model)
-    update, finish = rollout_reducer(grid, n_prefix, reads_class_token(model))
+    update, finish = rollout_reducer(grid, n_prefix, read_weights(model, images))
     reducers = {
         "distance": distance_reducer(grid, patch_stride(model), n_prefix),
         "mass": mass_reducer(n_prefix),

@@ -25,9 +25,7 @@ from vitlab.data.world import World
 from vitlab.training.loop import train
 from vitlab.training.recipe import Recipe
 
-RECIPE = Recipe(
-    steps=40, batch_size=16, learning_rate=1e-2, warmup_steps=4, eval_every=8, patience=4, ema_decay=0.9, accumulate=2
-)
+RECIPE = Recipe(steps=40, batch_size=16, learning_rate=1e-2, warmup_steps=4, eval_every=8, patience=4, accumulate=2)
 SPLITS = world_splits(World(image_size=8), 50, 20, 4)
 
 

@@ -27,9 +27,10 @@ ALLOWED = {  # what each package may import of the others
     "studies": BASE | SCIENCE,
     "claims": BASE | SCIENCE | {"studies"},
     "widgets": BASE | SCIENCE | {"plots"},
+    "overview": BASE | {"analysis", "models", "plots"},
     "notebooks": BASE,
     "exercises": BASE | {"notebooks"},
-    "cli": BASE | SCIENCE | {"studies", "claims", "notebooks", "exercises"},
+    "cli": BASE | SCIENCE | {"studies", "claims", "notebooks", "exercises", "overview"},
 }
 
 

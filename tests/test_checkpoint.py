@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab import paths
 from vitlab.data.world import World, stream
 from vitlab.models import zoo
 from vitlab.training import checkpoint
@@ -22,11 +21,6 @@ def saved(folder, step, value=1.0):
         nn.init.constant_(parameter, value)
     rest = {"step": step, "rows": [{"loss": 0.5}], "recipe": {"betas": (0.9, 0.999)}, "average": None}
     return checkpoint.save(folder, model, rest)
-
-
-def sign(path):
-    """Write checksums of the files of a checkpoint as they are now."""
-    paths.write_json(path / checkpoint.SUMS, {name: paths.file_hash(path / name) for name in (WEIGHTS, REST)})
 
 
 def test_what_is_saved_comes_back(tmp_path):
@@ -51,14 +45,8 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def flip_a_bit(path):
-    content = bytearray(path.read_bytes())
-    content[-20] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("file", [WEIGHTS, REST, checkpoint.SUMS])
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, Path.unlink])
+@pytest.mark.parametrize("file", [WEIGHTS, REST])
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
 def test_a_damaged_checkpoint_is_passed_over_aloud(tmp_path, capsys, file, damage):
     saved(tmp_path, 4, value=4.0)
     damage(saved(tmp_path, 8, value=8.0) / file)
@@ -70,7 +58,7 @@ def test_a_damaged_checkpoint_is_passed_over_aloud(tmp_path, capsys, file, damag
 
 def test_when_all_are_damaged_nothing_starts_over_in_silence(tmp_path):
     truncate(saved(tmp_path, 8) / WEIGHTS)
-    with pytest.raises(ValueError, match=r"no checkpoint in .* is whole .*its checksum differs.*delete the folder"):
+    with pytest.raises(ValueError, match=r"no checkpoint in .* is whole .*delete the folder"):
         checkpoint.newest(tmp_path)
 
 
@@ -81,7 +69,6 @@ def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path):
 
     path = saved(tmp_path, 3)
     torch.save({"step": Evil()}, path / REST)
-    sign(path)  # somebody who also mends the checksum
     with pytest.raises(ValueError, match=r"resume\.pt holds more than tensors and plain values"):
         checkpoint.read(path)
     assert not (tmp_path / "was_run").exists()

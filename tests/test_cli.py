@@ -88,7 +88,7 @@ def test_recipes_and_doctor_say_what_is_there(figures, capsys):
     assert "Table 3" in said and "93,836" in said and "Table 4" in said and "(0.001, 0.003, 0.01, 0.03)" in said
     assert cli.main(["doctor"]) == 0
     said = capsys.readouterr().out
-    for words in ("torch ", "memory ", "cifar10    not found in", "VITLAB_FIGURES = "):
+    for words in ("torch ", "memory ", "cifar10 not found", "VITLAB_FIGURES="):
         assert words in said
 
 

@@ -31,7 +31,7 @@ def test_three_seeds_by_hand():
         (Estimate(-0.04, -9.0, 9.0, 3, "points"), "0.0 points [−9.0, 9.0], n = 3 seeds"),
         (Estimate(9.0, 9 - 0.1, 9 + 0.1, 5), "9.00 [8.90, 9.10], n = 5 seeds"),  # 9 + 0.1 − 9 is not 0.1
         (Estimate.of([0.5], "points"), "+0.5 points, n = 1 seed"),
-        (Estimate(-1.1e-16, None, None, 2, "points"), "−1.1e−16 points, n = 2 seeds"),
+        (Estimate(-1.1e-16, None, None, 2, "points"), "−1.1e−16 points, n = 2 seeds, no interval"),
         (Estimate.exact(86_567_656), "86,567,656"),
         (Estimate.exact(0.125, "s"), "0.125 s"),
     ],

@@ -106,8 +106,6 @@ class TestPositions:
         pos = torch.randn(3, 64, generator=draw)[measure.rings((6, 6))] + 0.05 * torch.randn(36, 64, generator=draw)
         path = save(tmp_path / "rings.safetensors", pos=pos)
         table = measure.positions(path, n_untrained=3, n_shuffled=40, n_groups=8)
-        curves = table[~table.quantity.isin(measure.POSITION_MEASURES)]
-        assert set(curves.model) == {"trained", "untrained"} and curves.distance.between(1, 7).all()
         found = measure.compare_positions(table)
         assert found.value["row excess"] > 0.05 and not (found.low > found.control_high).any()
         lenient = measure.compare_positions(table[table.model.isin(["trained", "untrained"])])
@@ -116,13 +114,6 @@ class TestPositions:
     def test_one_row_of_patches_has_no_excess(self):
         found = measure.position_measures(position_similarity(torch.eye(5).cumsum(0), (1, 5)))
         assert [row["quantity"] for row in found] == ["rank correlation"] and found[0]["value"] > 0.5
-
-    @pytest.mark.parametrize("grid", [(3, 5), (1, 4)])
-    def test_curves_know_rows_from_columns(self, grid):
-        found = pd.DataFrame(measure.position_curves(position_similarity(codes(*grid)[0], grid)))
-        row = found[found.quantity == "same row"]
-        assert row.value.eq(1).all() and row.distance.tolist() == list(range(1, grid[1]))
-        assert found.drop(row.index).value.eq(0).all()
 
     def test_shuffling_keeps_rings(self):
         groups = measure.rings((5, 7))

@@ -5,7 +5,13 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import attention_gradients, attention_maps, n_prefix_tokens, reads_class_token
+from vitlab.analysis.attention import (
+    attention_gradients,
+    attention_maps,
+    n_prefix_tokens,
+    read_weights,
+    reads_class_token,
+)
 from vitlab.analysis.rollout import (
     attention_rollout,
     gradient_rollout,
@@ -77,7 +83,7 @@ class TestHeadsAndDiscarding:
     @pytest.mark.parametrize("fusion", ["mean", "max", "min"])
     def test_blocks_of_heads_give_the_same(self, fusion):
         maps = random_maps(heads=5)
-        update, finish = rollout_reducer((3, 3), 1, True, fusion)
+        update, finish = rollout_reducer((3, 3), 1, torch.eye(10)[:1].expand(len(maps[0]), -1), fusion)
         for block, attn in enumerate(maps):
             for part in attn.split(2, dim=1):
                 update(block, part)
@@ -115,9 +121,21 @@ def test_rollout_starts_where_the_gradient_of_the_logits_says_that_the_head_read
     read, n_prefix = tokens.grad.abs().amax((0, 2)) > 0, n_prefix_tokens(model)
     assert bool(read[n_prefix:].any()) == (not from_class) and (not from_class or bool(read[0]))
     assert reads_class_token(model) == from_class
+    torch.testing.assert_close(read.float() > 0, (read_weights(model, images) > 0).any(0))
+
+    weights = torch.zeros(2, tokens.shape[1])
+    weights[:, : 1 + ("distilled" in name)] = 1  # its two heads are averaged
+    if (pool := getattr(model, "attn_pool", None)) is not None:  # softmax(q kᵀ / √d) of the latent, by hand
+        x = tokens.detach()[:, 0 if model.pool_include_prefix else n_prefix :]
+        q = pool.q(pool.latent).unflatten(-1, (pool.num_heads, -1)).transpose(1, 2)
+        k = pool.kv(x).unflatten(-1, (2, pool.num_heads, -1))[:, :, 0].transpose(1, 2)
+        weights.zero_()[:, -x.shape[1] :] = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1).mean((1, 2))
+    elif not from_class:
+        weights = (torch.arange(tokens.shape[1]) >= n_prefix).float().expand(2, -1)
 
     def from_there(matrix):
-        return (matrix[:, 0] if from_class else matrix[:, n_prefix:].mean(1))[:, n_prefix:]
+        row = weights[:, None].to(matrix) @ matrix / weights.sum(1)[:, None, None]
+        return row[:, 0, n_prefix:]
 
     maps, grads = attention_gradients(model, images)
     identity, captured = torch.eye(maps[0].shape[-1]), attention_maps(model, images)

@@ -45,7 +45,10 @@ def test_a_training_is_evaluated_ten_times_unless_told_otherwise(settings, eval_
     "arguments, words",
     [
         (("ViT-B/16", "x", "CIFAR-10"), r"Table 3 has no ViT-B/16 on CIFAR-10; it has ViT-B/16, ViT-B/32 on JFT;"),
-        (("Lab-Ti/8", "world", None, {"rate": 1}), r"no setting rate; there are: steps, batch_size"),
+        (("Lab-Ti/8", "world", None, {"zzz": 1}), r"no setting zzz; there are: epochs, steps, batch_size"),
+        (("Lab-Ti/8", "world", None, {"learn_rate": 1}), r"no setting learn_rate; did you mean learning_rate\?"),
+        (("Lab-Ti/8", "world", None, {"epochs": 1}), r"world has no epochs, for no image comes twice; give steps"),
+        (("Lab-Ti/8", "digits", None, {"epochs": 1, "steps": 2}), r"epochs is 1; expected .* no steps next to it"),
         (("Lab-Ti/8", "world-30", None, {"flip": True}), r"world-30 is not augmented"),
         (("Lab-Ti/8", "world", None, {"steps": 0}), r"0 images make no batch of 128"),
         (("Lab-Ti/8", "digits", None, {"objective": "masked", "mixup": 0.1}), r"masked prediction mixes no images"),
@@ -155,6 +158,9 @@ def test_an_interrupt_says_how_to_resume(tmp_path, capsys, monkeypatch):
 
 
 def test_the_command_plans_and_refuses(tmp_path, capsys):
+    assert main(["train", "Lab-Ti/8", "digits", "--epochs", "3", "--batch", "100", "--lr", "0.01", "--plan"]) == 0
+    said = capsys.readouterr().out  # of 1,437 digits
+    assert "44 steps of 100 = 4,400 images" in said and "learning_rate=0.01" in said
     assert main(["train", "Lab-Ti/8", "digits", "--plan"]) == 0
     assert "1,000 steps of 128 = 128,000 images" in capsys.readouterr().out
     assert main(["train", "Lab-Ti/8", "digits", "--set", "steps=many"]) == 2
@@ -177,7 +183,6 @@ REFUSED = {
     "momentum=1": "momentum is 1.0; expected a number of at least 0, less than 1",
     "decay=exponential": "decay is 'exponential'; expected one of 'linear', 'cosine', 'constant'",
     "grad_clip=-1": "grad_clip is -1.0; expected a finite number above 0, or None",
-    "ema_decay=(1,2)": "ema_decay is (1, 2); expected a decay between 0 and 1",
     "warmup_steps=1000": "warmup is 1000 of 1000 steps",
     "accumulate=0": "accumulate is 0; expected a whole number from 1",
     "batch_size=-5": "batch_size is -5; expected a number of images",

@@ -1,6 +1,7 @@
 """Training: the schedules and the updates by hand, early stopping, divergence, Ctrl-C, resuming to the same bits."""
 
 import dataclasses
+import itertools
 import json
 import math
 import random
@@ -99,25 +100,6 @@ def test_label_smoothing_by_hand():
     rows = train(Line(0.5), constant(2.0), Recipe(steps=1, label_smoothing=0.2, learning_rate=0.1))
     right, wrong = math.log1p(math.exp(-1.0)), math.log1p(math.exp(1.0))  # logits 1 and 0
     assert rows[0]["train_loss"] == pytest.approx(0.9 * right + 0.1 * wrong, rel=1e-6)
-
-
-def test_the_moving_average_of_the_weights_is_what_is_evaluated_and_kept():
-    weights, seen = [], []
-
-    def feed(step):
-        weights.append(model.weight.item())
-        return constant(2.0)(step)
-
-    model = Line(0.5)
-    recipe = Recipe(steps=4, learning_rate=0.1, decay="constant", ema_decay=0.75, eval_every=2)
-    validation = ImageSet(torch.full((1, 3, 2, 2), 255, dtype=torch.uint8), torch.tensor([0]), ("a", "b"))
-    rows = train(model, feed, recipe, validation=validation, report=lambda row: seen.append(model.weight.item()))
-    weights.append(seen[-1])  # after the last update, before the average is put in its place
-    average = weights[1]  # it begins as the weights after the first update
-    for w in weights[1:]:
-        average = 0.75 * average + 0.25 * w
-    assert model.weight.item() == pytest.approx(average, rel=1e-6) != pytest.approx(seen[-1], rel=1e-3)
-    assert rows[-1]["val_loss"] == pytest.approx(math.log1p(math.exp(-average)), rel=1e-5)
 
 
 def test_a_batch_in_parts_is_the_whole_batch():
@@ -235,7 +217,6 @@ def test_training_stops_when_patience_is_over_and_goes_back_to_the_best(accuraci
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"ema_decay": 0.0}, "ema_decay is 0.0"),
         ({"patience": 1}, "eval_every is 0"),
         ({"warmup_steps": 2}, "warmup is 2 of 2 steps"),
     ],
@@ -261,6 +242,15 @@ def test_a_loss_that_is_no_number_stops_and_names_a_checkpoint_that_is_finite(tm
     with pytest.raises(DivergedError, match=words):
         train(Line(0.1), feed, recipe, folder=tmp_path, save_every=2)
     assert checkpoint.newest(tmp_path / "checkpoints").weights["weight"].isfinite().all()
+
+
+def test_a_checkpoint_is_written_every_minute(tmp_path, monkeypatch):
+    clock = itertools.count(step=25)  # seconds between two looks at it
+    monkeypatch.setattr("vitlab.training.loop.time.monotonic", lambda: next(clock))
+    seen = []
+    monkeypatch.setattr(checkpoint, "save", lambda folder, model, rest, name: seen.append(rest["step"]))
+    train(Line(0.1), constant(1.0), Recipe(steps=7), folder=tmp_path)
+    assert seen == [3, 6, 7]
 
 
 def test_weights_that_are_no_numbers_are_never_saved(tmp_path):

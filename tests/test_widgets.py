@@ -72,15 +72,6 @@ class TestControls:
         assert len(published) == 3
 
 
-def test_patch_sizes_say_tokens_and_work_or_refuse():
-    made = widgets.patch_sizes(torch.zeros(3, 32, 32, dtype=torch.uint8))
-    words = drawn(made)[1]
-    assert "14 × 14 patches and the class token are 197 tokens" in words and "17.56 billion" in words
-    assert "4.1% of them in the attention matrices" in words  # 12 · 2 · 197² · 768
-    with pytest.raises(ValueError, match="image_size 336 is not divisible by patch_size 32"):
-        drawn(made, image_size=336, patch_size=32)
-
-
 def test_a_choice_of_nothing_asks_for_the_experiment():
     with pytest.raises(ValueError, match="learning rate: no value given, expected one or more; run the experiment"):
         controls.choice("learning rate", [])

@@ -53,8 +53,6 @@ def ledger() -> str:
             f"Verdict: **{ruling.verdict}**{reason}. Evidence: {evidence}. "
             + (f"{note[0].upper()}{note[1:]}." if note else ""),
         ]
-        if ruling.advice:
-            parts.append(f"{ruling.advice[0].upper()}{ruling.advice[1:]}.")
         if known.condition and ruling.verdict is not Verdict.REPRODUCED:
             parts.append(f"Where the effect is, or what it would take: {known.condition}")
         rows = [f"| {metric} | {number} |" for metric, number in numbers.items()]

@@ -15,6 +15,7 @@ _OFFERED = {  # what `vitlab.NAME` is, imported on first use
     "position_similarity": "analysis.positions:position_similarity",
     "filter_components": "analysis.filters:filter_components",
     "few_shot": "probes:few_shot",
+    "analyse": "overview:analyse",
     "pretrain": "training.loop:train",
     "finetune": "training.finetune:finetune",
 }

@@ -20,6 +20,7 @@ presets: smoke (the tests'), quick (a laptop, offline; the default), full (the e
 examples:
   vitlab run                          every notebook at the preset quick, then figures/out/quick/REPORT.md
   vitlab run 02 08 --set SEED=1       two notebooks with another seed
+  vitlab analyse vit_small_patch16_224 my-photographs    distances, rollout, positions, filters of any ViT
   vitlab study data_scaling --preset full --plan    what it would take; starts nothing
   vitlab study all --preset full --minutes 30       half an hour of everything; again until nothing is left
   vitlab exercises check mine.ipynb   which exercises of your copy of a notebook are solved
@@ -93,8 +94,15 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--out", metavar="FOLDER", help=words)
     added.add_argument("--like", metavar="DATA", help="Table 3's recipe for MODEL on JFT, IN-21k or ImageNet")
     added.add_argument("--set", **settings, help="such as steps=5000, or objective=masked: predict hidden patches")
-    added.add_argument("--save-every", type=int, default=500, metavar="STEPS", help="between checkpoints; default: 500")
+    for name in ("epochs", "steps", "lr", "batch"):
+        added.add_argument(f"--{name}", metavar="N", help=f"as --set {name}=N")
+    added.add_argument("--save-every", type=int, metavar="STEPS", help="between checkpoints; default: a minute")
     added.add_argument("--plan", action="store_true", help="check everything, say what it would take, and stop")
+
+    added = command(analyse, "run every analysis of a ViT on your images: tables (CSV) and a figure")
+    added.add_argument("model", metavar="MODEL", help="whatever vitlab.load takes: lab, a timm name, a file, NAME@FILE")
+    added.add_argument("images", metavar="IMAGES", help="a picture, or a folder of them")
+    added.add_argument("--out", metavar="FOLDER", help="default: figures/out/analyses/MODEL")
 
     added = command(study, "do the runs of studies that are missing, in as many pieces as it takes")
     added.add_argument("names", nargs="+", metavar="NAME", help="such as data_scaling; all = every study")
@@ -175,9 +183,10 @@ def train(options: argparse.Namespace) -> int:
     from vitlab.settings import default_device
     from vitlab.training import session
 
-    if options.save_every < 1:
+    if options.save_every is not None and options.save_every < 1:
         raise ValueError(f"--save-every {options.save_every}: expected a number of steps, 1 or more")
-    given = {key.lower(): text for key, text in _pairs(options).items()}
+    given = {name: getattr(options, name) for name in ("epochs", "steps", "lr", "batch") if getattr(options, name)}
+    given |= {key.lower(): text for key, text in _pairs(options).items()}
     values = {key: notebooks.parse(key, text, session.DEFAULTS.get(key)) for key, text in given.items()}
     chosen = session.session(options.model, options.data, options.like, values)
     if options.plan:
@@ -188,6 +197,20 @@ def train(options: argparse.Namespace) -> int:
     folder = Path(options.out) if options.out else paths.figures_dir() / "training" / name
     paths.check_writable(folder, "--out FOLDER" if options.out else "--out FOLDER or VITLAB_FIGURES=FOLDER")
     session.run(chosen, folder, save_every=options.save_every)
+    return 0
+
+
+def analyse(options: argparse.Namespace) -> int:
+    """Write the tables and the figure of every analysis of a model on images."""
+    from vitlab import overview, paths
+
+    folder = Path(options.out or paths.figures_dir() / "analyses" / Path(options.model.partition("@")[0]).name)
+    paths.check_writable(folder, "--out FOLDER")
+    found = overview.analyse(options.model, options.images)
+    made = [*found.to_csv(folder), folder / "overview.png"]
+    found.plot().savefig(made[-1], dpi=100)
+    print(f"{found.pretrained.name} ({found.pretrained.source}), {found.rollout['image'].max()} images")
+    print(*(f"no {table}: {why}" for table, why in found.left_out.items()), *made, sep="\n")
     return 0
 
 
@@ -271,30 +294,28 @@ def doctor(options: argparse.Namespace) -> int:
     from vitlab import notebooks, paths
     from vitlab.data import datasets
 
-    print(f"vitlab {vitlab.__version__}\n  checkout {paths.ROOT}")
-    numbers = " ".join(path.stem.split("_")[0] for path in notebooks.all_notebooks())
-    print(f"  notebooks {numbers}" if numbers else f"  no notebooks in {notebooks.notebooks_dir()}")
-    print(f"  figures go to {paths.figures_dir()}")
-    print(f"installed\n  python {platform.python_version()} ({sys.executable})")
     versions = {each.name: each.version for each in importlib.metadata.distributions()}
-    absent = 'is not installed: pip install "vitlab[lab]" for the notebooks'
-    needed = ("torch", "torchvision", "timm", "numpy", "pandas", "scikit-learn")
-    for package in (*needed, "matplotlib", "jupyterlab", "ipywidgets", "papermill", "jupytext"):
-        print(f"  {package} {versions.get(package, absent)}")
-    threads = f"{os.cpu_count()} processors, torch uses {torch.get_num_threads()} threads"
-    print(f"machine\n  {platform.platform()}, {threads}")
-    for device in map(torch.cuda.get_device_properties, range(torch.cuda.device_count())):
-        print(f"  GPU {device.name}, {device.total_memory / 2**30:.0f} GiB")
-    if not torch.cuda.is_available():
-        print("  no GPU that torch can use: everything runs on the CPU")
-    print(f"  memory {psutil.virtual_memory().available / 2**30:.1f} GiB available")
-    print("data sets\n  world      synthetic, made on demand\n  digits     come with scikit-learn")
-    for name in (*datasets.TORCHVISION, "photos"):
-        there = (paths.data_dir() / name).is_dir() if name == "photos" else datasets.present(name)
-        print(f"  {name:<10} {'found in' if there else 'not found in'} {paths.data_dir()}")
-    print("  to use a copy of your own: VITLAB_DATA=FOLDER, one folder per set in it")
-    variables = sorted(name for name in os.environ if name.startswith(("VITLAB_", "HF_")))
-    print("\n  ".join(["variables", *(f"{name} = {os.environ[name]}" for name in variables)]))
+    wanted = "torch torchvision timm numpy pandas scikit-learn matplotlib jupyterlab ipywidgets papermill jupytext"
+    absent = 'not installed: pip install "vitlab[lab]" for the notebooks'
+    numbers = " ".join(path.stem.split("_")[0] for path in notebooks.all_notebooks()) or "none"
+    sets = {name: datasets.present(name) for name in datasets.TORCHVISION}
+    sets["photos"] = (paths.data_dir() / "photos").is_dir()
+    found = {
+        f"vitlab {vitlab.__version__}": [f"notebooks in {notebooks.notebooks_dir()}: {numbers}"]
+        + [f"figures go to {paths.figures_dir()}"],
+        f"python {platform.python_version()}, {platform.platform()}": [sys.executable]
+        + [f"{name} {versions.get(name, absent)}" for name in wanted.split()],
+        f"{os.cpu_count()} processors, torch uses {torch.get_num_threads()} threads": [
+            f"memory {psutil.virtual_memory().available / 2**30:.1f} GiB available",
+            *(f"GPU {torch.cuda.get_device_name(number)}" for number in range(torch.cuda.device_count())),
+        ],
+        f"data sets in {paths.data_dir()} (VITLAB_DATA=FOLDER for a copy of your own, a folder a set)": [
+            f"{name} {'found' if there else 'not found'}" for name, there in sets.items()
+        ],
+        "variables": [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith(("VITLAB", "HF"))],
+    }
+    for heading, lines in found.items():
+        print("\n  ".join([heading, *lines]))
     return 0
 
 

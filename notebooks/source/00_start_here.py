@@ -39,7 +39,7 @@ from vitlab.data.loader import to_float
 from vitlab.data.world import HELD_OUT, World, image_set, scene
 from vitlab.data.world import with_cues, with_difficulty
 from vitlab.models.vit import ViT, ViTConfig
-from vitlab.models.zoo import lab_sizes
+from vitlab.models import zoo
 from vitlab.studies.table import PRESETS
 
 study = claims.begin("00_start_here", PRESET, SEED)
@@ -134,15 +134,18 @@ Markdown("\n".join(lines))
 # patch size in pixels, or the stride that matches it.
 
 # %%
-sizes = pd.DataFrame(lab_sizes()).set_index("model")
-sizes.insert(0, "in legends", sizes.index.map(plots.labels(sizes.index)))
-sizes["MFLOPs"] = (sizes.pop("flops") / 1e6).round(1)
-sizes
+rows = []
+for name in (f"{size}/8" for size in zoo.SIZES if not size.startswith("ViT-")):
+    model = zoo.create(name)
+    layers, n_parameters = getattr(model.config, "layers", ()), sum(p.numel() for p in model.parameters())
+    row = {"model": name, "in legends": plots.labels([name])[name], "residual blocks": sum(layers)}
+    row |= {key: getattr(model.config, key, 0) for key in ("width", "dim", "depth", "n_heads")}
+    rows.append(row | {"parameters": n_parameters, "MFLOPs": round(2 * zoo.multiply_adds(name, 32) / 1e6, 1)})
+pd.DataFrame(rows).set_index("model")
 
 # %% [markdown]
 # For images of 32 × 32 pixels and ten classes; a multiply-add counts as two FLOPs. *Width* is the
-# number of channels in the first and last stage of a ResNet, and the length of a token in an
-# encoder.
+# number of channels of a ResNet's first stage, *dim* the length of a token in an encoder.
 
 # %% [markdown]
 # ## The ledger

@@ -42,7 +42,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab import claims, plots, widgets
+from vitlab import claims, plots
 from vitlab.data.loader import to_float
 from vitlab.data.world import World, scene
 from vitlab.studies import checks
@@ -274,9 +274,9 @@ SIZES = {
 }
 for name, size in SIZES.items():
     with torch.device("meta"):
-        counted = checks.counted_parts(zoo.create(name))
-    assert parameter_parts(*size) == counted
-    print(f"{name}: {sum(counted.values()):,} parameters")
+        counted = sum(p.numel() for p in zoo.create(name).parameters())
+    assert sum(parameter_parts(*size).values()) == counted
+    print(f"{name}: {counted:,} parameters")
 
 # %% [markdown]
 # The shares of the parts in each model:
@@ -351,13 +351,6 @@ with plots.figure(study, "cost", 1, 2, alt=alt, figsize=(9.2, 3.8)) as axes:
 # %% [markdown]
 # Half the patch size means four times the tokens and a little more than four times the FLOPs: the
 # dense layers, linear in the number of tokens, still outweigh attention, which is partly quadratic.
-#
-# Move the controls (this takes a kernel). From which patch size down does a ViT-B at 448 px spend
-# more than a third of its FLOPs on attention? And what happens with a patch size that does
-# not divide the image?
-
-# %%
-widgets.patch_sizes(images[0])
 
 # %% [markdown]
 # ## Experiment

@@ -196,7 +196,7 @@ pd.DataFrame(covered).T.style.format("{:.0%}").set_caption("how often a 95 % int
 
 # %% [markdown]
 # With a handful of seeds the bootstrap's interval is too narrow: all ours are t intervals. Where a run failed to start,
-# the seeds are a mixture of two outcomes whose mean neither covers: we report how many failed, and give none.
+# the seeds are a mixture of two outcomes whose mean neither covers: we say so, and give none.
 #
 # ## Experiment
 #

@@ -192,31 +192,15 @@ with plots.figure(study, "wrong", 1, 2, alt=alt, figsize=(11, 3.3), width_ratios
 # %% [markdown]
 # ## Experiment
 #
-# The three quantities, and the mean similarity at each distance, for the trained table, for it with
-# one group of dimensions left out at a time (a jackknife, as in notebook 06), and for the controls:
+# The three quantities for the trained table, for it with one group of dimensions left out at a time (a
+# jackknife, as in notebook 06), and for the controls; `limit` is what the rule asks of the interval:
 
 # %%
 table = measure.positions(WEIGHTS, **measure.SIZES[PRESET]["positions"], seed=SEED)
-table.head()
-
-# %% [markdown]
-# Left, similarity against distance; right, the three quantities and their controls.
-
-# %%
 measures = measure.compare_positions(table)
 least = pd.Series({"rank correlation": 0.3}).reindex(measures.index)
-measures["limit"] = measures["control_high"].combine(least, np.fmax)  # what the rule asks
-alt = "Left: mean cosine similarity against the distance between patches in one row, one column "
-alt += "and neither. Right: rank correlation, row and column excess next to their controls."
-with plots.figure(study, "distance", 1, 2, alt=alt, figsize=(11, 4.6)) as (left, right):
-    plots.plot_similarity_curves(table, left)
-    plots.plot_measures(measures, right)
-    right.set_xlabel("Rank correlation; excess of cosine similarity")
-
-# %% [markdown]
-# Nearness: the curves fall from left to right. Rows and columns: blue and vermilion lie above green
-# at the same distance. Curves that rise again at the far end mean that opposite edges are similar.
-# The dashed line is what the rule asks of the whole interval.
+measures["limit"] = measures["control_high"].combine(least, np.fmax)
+measures.round(4)
 
 # %% [markdown]
 # ## Over several trainings
@@ -269,7 +253,6 @@ claims.show(study, "C10", live={
     for name, row in measures.iterrows()
     if np.isfinite(row.low)
 })
-measures.round(4)
 
 # %% [markdown]
 # The same figure for a ViT-Ti/16 that was trained on ImageNet, with its grid of 14 × 14 patches,

@@ -196,7 +196,7 @@ class _Tap(TorchFunctionMode):
 
 
 def softmax_rows(
-    query: Float[Tensor, "B H T d"],
+    query: Float[Tensor, "B H Q d"],
     key: Float[Tensor, "B K T d"],
     value: Tensor,
     attn_mask: Tensor | None = None,
@@ -207,7 +207,7 @@ def softmax_rows(
     *,
     heads: slice,
     rounded: torch.dtype | None = None,
-) -> Float[Tensor, "B h T T"]:
+) -> Float[Tensor, "B h Q T"]:
     """Compute softmax(q kᵀ · scale + mask) of a fused call for some heads, in float32 or better, as it does (Eq. 6)."""
     if enable_gqa:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
@@ -244,6 +244,45 @@ def reads_class_token(model: nn.Module) -> bool:
     holders = (model, getattr(model, "embeds", None))  # the latter in timm's NaFlexViT
     has_one = n_prefix_tokens(model) > 0 and any(getattr(each, "cls_token", None) is not None for each in holders)
     return has_one and getattr(model, "global_pool", None) in (None, "", "token")
+
+
+def read_weights(model: nn.Module, images: Tensor) -> Float[Tensor, "B T"]:
+    """Give the share with which the head reads each of the last block's tokens: its pooling; every row sums to 1.
+
+    An attention pool's (SigLIP) is its attention, a mean over its heads, for which the model runs once more.
+    """
+    weights = widen(torch.zeros(len(images), count_tokens(model, images), dtype=images.dtype, device=images.device))
+    if isinstance(pool := getattr(model, "attn_pool", None), nn.Module):
+        tap, given = _Pool(), list[Tensor]()
+        handle = pool.register_forward_pre_hook(lambda _, args: given.append(args[0]))
+        try:
+            reduce_attention(model, images, {})  # in evaluation mode
+        finally:
+            handle.remove()
+        with torch.no_grad(), tap:
+            pool(given[0])
+        if tap.attn is None:
+            raise ValueError(f"the attention of {type(pool).__name__}, which pools the tokens, was not seen")
+        weights[:, -tap.attn.shape[-1] :] = tap.attn.mean((1, 2))  # prefix tokens, at the front, may not be among them
+    elif reads_class_token(model):
+        weights[:, : 1 + (getattr(model, "dist_token", None) is not None)] = 1
+    else:
+        weights[:, 0 if getattr(model, "pool_include_prefix", False) else n_prefix_tokens(model) :] = 1
+    return weights / weights.sum(1, keepdim=True)
+
+
+class _Pool(TorchFunctionMode):
+    """See the first attention of a pool, [B heads queries keys]."""
+
+    attn: Tensor | None = None
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if self.attn is None and func is F.scaled_dot_product_attention:
+            self.attn = softmax_rows(*args, **(kwargs or {}), heads=slice(None))
+        elif self.attn is None and func in (torch.softmax, Tensor.softmax, F.softmax):
+            self.attn = result
+        return result
 
 
 def patch_stride(model: nn.Module) -> tuple[int, int]:

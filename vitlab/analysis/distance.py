@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from vitlab.analysis.attention import check_attention, grid_size, n_prefix_tokens, patch_stride, reduce_attention, widen
 
+DISTANCE_COLUMNS = {"paper": "distance_px", "renormalized": "renormalized_px"}  # mode → its name in tables
+
 
 def pixel_distances(
     grid: tuple[int, int], stride: int | tuple[int, int], dtype: torch.dtype = torch.float32
@@ -46,7 +48,7 @@ def distance_reducer(
     grid: tuple[int, int], stride: int | tuple[int, int], n_prefix: int, mode: str = "paper"
 ) -> Callable[[int, Tensor], Tensor]:
     """Make `attention_distance` a reducer for `reduce_attention`: of any group of heads, unchecked."""
-    if mode not in ("paper", "renormalized"):
+    if mode not in DISTANCE_COLUMNS:
         raise ValueError(f"mode {mode!r} given, expected 'paper' or 'renormalized'")
     distances = pixel_distances(grid, stride, torch.float64)
     n_patches = len(distances)
@@ -69,6 +71,13 @@ def mass_reducer(n_prefix: int) -> Callable[[int, Tensor], Tensor]:
     return lambda block, attn: attn[..., n_prefix:, :n_prefix].sum(-1).mean(-1)
 
 
+def head_reducers(model: nn.Module, images: Tensor) -> dict[str, Callable[[int, Tensor], Tensor]]:
+    """Make reducers of every head's distance_px, renormalized_px (the two modes, in pixels) and prefix_mass (0…1)."""
+    about = grid_size(model, images), patch_stride(model), n_prefix_tokens(model)
+    distances = {name: distance_reducer(*about, mode) for mode, name in DISTANCE_COLUMNS.items()}
+    return distances | {"prefix_mass": mass_reducer(about[2])}
+
+
 def mean_attention_distance(model: nn.Module, images: Tensor, mode: str = "paper") -> Float[Tensor, "B L H"]:
     """Compute `attention_distance` of every image, block and head, in input pixels; the paper averages 128 images."""
     return distance_and_mass(model, images, mode)[0]
@@ -78,11 +87,8 @@ def distance_and_mass(
     model: nn.Module, images: Tensor, mode: str = "paper"
 ) -> tuple[Float[Tensor, "B L H"], Float[Tensor, "B L H"]]:
     """Compute `mean_attention_distance` and the mass on prefix tokens from one pass."""
-    n_prefix = n_prefix_tokens(model)
-    reducers = {
-        "distance": distance_reducer(grid_size(model, images), patch_stride(model), n_prefix, mode),
-        "mass": mass_reducer(n_prefix),
-    }
+    about = grid_size(model, images), patch_stride(model), n_prefix_tokens(model)
+    reducers = {"distance": distance_reducer(*about, mode), "mass": mass_reducer(about[2])}
     found = reduce_attention(model, images, reducers, by_heads=True)
     return torch.stack(found["distance"], dim=1), torch.stack(found["mass"], dim=1)
 

@@ -19,7 +19,7 @@ from vitlab.analysis.attention import (
     check_attention,
     grid_size,
     n_prefix_tokens,
-    reads_class_token,
+    read_weights,
     reduce_attention,
     widen,
 )
@@ -36,14 +36,15 @@ def attention_rollout(
 ) -> Float[Tensor, "B rows cols"]:
     """Roll attention out from where the head reads to every patch, in one pass over the images.
 
-    That is the class token's row, as in the paper, or the mean of all patches' rows where the head reads those
-    (`reads_class_token`). With what stays on prefix tokens values sum to 1; `overlay` makes the paper's picture.
+    That is the class token's row, as in the paper, or the mean of the rows of all that the head reads, weighted as an
+    attention pool does (`read_weights`). With what stays on prefix tokens values sum to 1; `overlay` makes the paper's
+    picture.
 
     `head_fusion`: over heads, "mean" (the paper), "max" or "min". `discard_ratio`: share of each image's smallest fused
     attention to patches set to 0 in each block; paper: 0.
     """
-    grid, n_prefix, from_class = grid_size(model, images), n_prefix_tokens(model), reads_class_token(model)
-    update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)
+    grid, n_prefix, start = grid_size(model, images), n_prefix_tokens(model), read_weights(model, images)
+    update, finish = rollout_reducer(grid, n_prefix, start, head_fusion, discard_ratio)
     reduce_attention(model, images, {"rollout": update}, by_heads=True)
     return finish()
 
@@ -61,8 +62,12 @@ def rollout_from_maps(
 
     `class_token`: start from token 0, which the head reads, not from all patches alike; None: where there is a prefix.
     """
-    from_class = n_prefix > 0 if class_token is None else class_token
-    update, finish = rollout_reducer(grid, n_prefix, from_class, head_fusion, discard_ratio)
+    start = torch.zeros_like(widen(maps[0][:, 0, 0]))
+    if n_prefix > 0 if class_token is None else class_token:
+        start[:, 0] = 1
+    else:
+        start[:, n_prefix:] = 1 / (start.shape[1] - n_prefix)
+    update, finish = rollout_reducer(grid, n_prefix, start, head_fusion, discard_ratio)
     for block, attn in enumerate(maps):
         check_attention(attn, grid, n_prefix)
         update(block, widen(attn))
@@ -70,12 +75,13 @@ def rollout_from_maps(
 
 
 def rollout_reducer(
-    grid: tuple[int, int], n_prefix: int, class_token: bool, head_fusion: str = "mean", discard_ratio: float = 0.0
+    grid: tuple[int, int], n_prefix: int, start: Tensor, head_fusion: str = "mean", discard_ratio: float = 0.0
 ) -> tuple[Callable[[int, Tensor], None], Callable[[], Float[Tensor, "B rows cols"]]]:
     """Make rollout a reducer for `reduce_attention`: (update, finish) serve one pass; finish() gives the map.
 
-    The row vector starts at the last block, the forward at the first, so head-fused blocks wait, at most as many as
-    a block has heads: together one block's attention. In a deeper model the oldest two are multiplied into one.
+    `start` [B T] are the shares with which the head reads the last block's tokens, as `read_weights` gives them. This
+    row vector starts at the last block, the forward at the first, so head-fused blocks wait, at most as many as a block
+    has heads: together one block's attention. In a deeper model the oldest two are multiplied into one.
     """
     if head_fusion not in _FUSIONS:
         raise ValueError(f"head_fusion {head_fusion!r} given, expected one of {', '.join(_FUSIONS)}")
@@ -108,7 +114,7 @@ def rollout_reducer(
 
     def finish() -> Tensor:
         close()
-        row = _start(waiting[0], n_prefix, class_token)
+        row = start[:, None].to(waiting[0])
         for block in reversed(waiting):
             row = _product(row, block)
         return row[:, 0, n_prefix:].unflatten(-1, grid)
@@ -132,7 +138,7 @@ def gradient_rollout(model: nn.Module, images: Tensor, targets: Tensor | None = 
     """
     maps, grads = attention_gradients(model, images, targets)
     n_prefix = n_prefix_tokens(model)
-    row = _start(widen(maps[-1][:, 0]), n_prefix, reads_class_token(model))
+    row = read_weights(model, images)[:, None].to(widen(maps[-1]))
     for attn, grad in zip(reversed(maps), reversed(grads), strict=True):
         row = row + _product(row, (widen(attn) * widen(grad)).clamp_min(0).mean(1))
     return row[:, 0, n_prefix:].unflatten(-1, grid_size(model, images))
@@ -159,13 +165,3 @@ def _with_skip(fused: Float[Tensor, "B T T"]) -> Float[Tensor, "B T T"]:
     """Add the identity, for the skip connection, and make every row sum to 1; for a mean that is half and half."""
     mixed = fused + torch.eye(fused.shape[-1], dtype=fused.dtype, device=fused.device)
     return mixed.div_(mixed.sum(-1, keepdim=True))
-
-
-def _start(like: Float[Tensor, "B T T"], n_prefix: int, class_token: bool) -> Float[Tensor, "B 1 T"]:
-    """Select the query whose row is wanted: the class token, or every patch with equal weight."""
-    row = torch.zeros_like(like[:, :1])
-    if class_token:
-        row[..., 0] = 1
-    else:
-        row[..., n_prefix:] = 1 / (row.shape[-1] - n_prefix)
-    return row

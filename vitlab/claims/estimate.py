@@ -27,7 +27,6 @@ class Estimate:
     n: int
     unit: str = ""  # "points" are a difference of percentages, and print with their sign
     counted: str = "seeds"  # what n counts, in the plural
-    failed: int = 0  # of the n runs, those that never left chance, see `statistics.failed_starts`
 
     def __post_init__(self) -> None:
         low, high = (self.value if bound is None else bound for bound in (self.low, self.high))
@@ -38,11 +37,10 @@ class Estimate:
             raise ValueError(f"value {self.value} lies outside its interval ({low}, {high})")
 
     @classmethod
-    def of(cls, values: Numbers, unit: str = "", counted: str = "seeds", failed: int = 0) -> Estimate:
-        """Average independent observations, with Student's t interval, or without where some have `failed` to start."""
-        interval = mean_interval(values)
-        low, high = (None, None) if interval is None or failed else interval
-        return cls(float(np.mean(values)), low, high, len(values), unit, counted, failed)
+    def of(cls, values: Numbers, unit: str = "", counted: str = "seeds") -> Estimate:
+        """Average independent observations, with Student's t interval."""
+        low, high = mean_interval(values) or (None, None)
+        return cls(float(np.mean(values)), low, high, len(values), unit, counted)
 
     @classmethod
     def exact(cls, value: float, unit: str = "") -> Estimate:
@@ -80,4 +78,4 @@ class Estimate:
         words = f"{sign}{value} {self.unit}".strip() + (f" [{', '.join(bounds)}]" if bounds else "")
         if not self.is_exact:
             words += f", n = {self.n:,} {self.counted.removesuffix('s') if self.n == 1 else self.counted}"
-        return f"{words}, of which {self.failed} never started to learn: no interval" if self.failed else words
+        return words if self.n == 1 or self.low is not None else f"{words}, no interval"

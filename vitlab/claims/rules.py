@@ -6,6 +6,7 @@ the whole interval does not, and is undecided otherwise, as it is with fewer tha
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -19,11 +20,12 @@ from vitlab.analysis.filters import white_noise_share
 from vitlab.claims.claims import ALL
 from vitlab.claims.estimate import Estimate
 from vitlab.claims.verdicts import Ruling, above, all_of, any_of, below, given, judge, within
-from vitlab.studies import measure, speed, table, tables
-from vitlab.studies.statistics import advantages, compute_factor, failed_starts, fit_frontier, paired
+from vitlab.studies import measure, table, tables
+from vitlab.studies.statistics import failed_starts, frontier, paired
 
 AHEAD = 1.0  # percentage points of accuracy: a smaller lead is none
 EQUAL = 2.0  # none is a difference whose whole interval is smaller: Table 8's kinds differ by 0.3, its "none" by 2.8
+ACCURACIES = (0.7, 0.8, 0.9)  # at which C07 compares
 Numbers = dict[str, Estimate]  # by name
 
 
@@ -52,8 +54,9 @@ def lead(runs: pd.DataFrame, first: str, second: str, column: str = "test_accura
     """
     wide = runs[runs["arm"].isin((first, second))].pivot(index="seed", columns="arm", values=column).dropna()
     n_images, chance = int(runs["n_test"].iloc[0]), 1 / int(runs["n_classes"].iloc[0])
-    failed = sum(failed_starts(wide[arm], n_images, chance) for arm in (first, second))
-    return Estimate.of(100 * (wide[first] - wide[second]), "points", failed=int(np.count_nonzero(failed)))
+    found = Estimate.of(100 * (wide[first] - wide[second]), "points")
+    failed = any(failed_starts(wide[arm], n_images, chance).any() for arm in (first, second))
+    return dataclasses.replace(found, low=None, high=None) if failed else found
 
 
 def as_factor(log10s: np.ndarray | pd.Series, counted: str = "seeds") -> Estimate:
@@ -131,7 +134,7 @@ def c04() -> Judged:
     at, minus = _by_size(runs, *pair), " − ".join(pair)
     first, last = min(at), max(at)
     wide = 100 * paired(runs, "arm", *pair, at=["n_train"]).unstack("n_train")
-    growth = Estimate.of((wide[last] - wide[first]).dropna(), "points", failed=max(at[first].failed, at[last].failed))
+    growth = Estimate.of((wide[last] - wide[first]).dropna(), "points")
     behind = below(at[first], margin=AHEAD, name="behind with little data")
     growing = f"growth of {minus} from {first:,} to {last:,} images"
     numbers = {growing: growth, f"{minus} at {first:,} images": at[first]}
@@ -154,29 +157,46 @@ def c05() -> Judged:
 
 
 def _compared(first: str, second: str, compare: Callable) -> np.ndarray:
-    """Compare two families' frontiers (few-shot accuracy over FLOPs) in every seed that has both."""
+    """Compare two families' few-shot accuracies over FLOPs in every seed that has both."""
     points = tables.compute_points(tables.evidence("compute_scaling"))
     family = points["model"].map(lambda model: {"R+": "hybrid", "Bi": "ResNet"}.get(model[:2], "ViT"))
-    lines = {key: fit_frontier(rows["flops"], rows["few_shot"]) for key, rows in points.groupby([family, "seed"])}
-    seeds = [seed for name, seed in lines if name == first and (second, seed) in lines]
-    found = [compare(lines[first, seed], lines[second, seed]) for seed in seeds]
-    return np.array([each for each in found if each is not None])
+    runs = {key: (rows["flops"], rows["few_shot"]) for key, rows in points.groupby([family, "seed"])}
+    seeds = [seed for name, seed in runs if name == first and (second, seed) in runs]
+    return np.array([compare(runs[first, seed], runs[second, seed]) for seed in seeds])
+
+
+def _gaps(first: tuple, second: tuple) -> np.ndarray:
+    """Subtract the second frontier from the first at the least and at the most compute that both families spent."""
+    ends = np.log10([max(each[0].min() for each in (first, second)), min(each[0].max() for each in (first, second))])
+    one, other = frontier(*first), frontier(*second)
+    return np.interp(ends, one[0], one[1]) - np.interp(ends, other[0], other[1])
 
 
 def c06() -> Judged:
-    """On the fitted frontiers the hybrid leads at the least compute both spent, and its lead declines to the most."""
-    gaps, at = 100 * _compared("hybrid", "ViT", advantages), "compute both spent"
+    """On the frontiers the hybrid leads at the least compute that both spent, and its lead declines to the most."""
+    gaps, at = 100 * _compared("hybrid", "ViT", _gaps), "compute both spent"
     least, most, fall = (Estimate.of(each, "points") for each in (*gaps.T, gaps[:, 0] - gaps[:, 1]))
     ruling = judge(above(fall, margin=AHEAD, name="decline"), must=[above(least, margin=AHEAD, name="lead")])
     return Judged(ruling, {f"hybrid − ViT at the least {at}": least, f"hybrid − ViT at the most {at}": most})
 
 
+def _log_factors(vit: tuple, resnet: tuple) -> np.ndarray:
+    """Compute log10 of the ResNet's compute over the ViT's at each of `ACCURACIES`; NaN where one does not reach it."""
+    one, other = frontier(*resnet), frontier(*vit)
+    needs = [np.interp(np.array(ACCURACIES), y, x, math.nan, math.nan) for x, y in (one, other)]
+    return needs[0] - needs[1]
+
+
 def c07() -> Judged:
-    """The ResNet's compute over the ViT's at equal few-shot accuracy is above 1, and above 2."""
-    logs = np.log10(_compared("ViT", "ResNet", compute_factor))
-    mean = Estimate.of(logs)
-    ruling = judge(above(mean, math.log10(2), name="above 2"), must=[above(mean, name="above 1")])
-    return Judged(ruling, {"compute of ResNet over that of ViT for equal accuracy": as_factor(logs)})
+    """At each accuracy that all seeds reach, the ResNet's compute over the ViT's is above 1, and above 2."""
+    logs, numbers, over_one, over_two = _compared("ViT", "ResNet", _log_factors), Numbers(), [], []
+    for accuracy, each in zip(ACCURACIES, logs.T, strict=True):
+        if np.isfinite(each).all():
+            mean = Estimate.of(each)
+            numbers[f"compute of ResNet over that of ViT for {accuracy:.0%}"] = as_factor(each)
+            over_one.append(above(mean))
+            over_two.append(above(mean, math.log10(2)))
+    return Judged(judge(all_of(*over_two, name="above 2"), must=[all_of(*over_one, name="above 1")]), numbers)
 
 
 # --- C08, C21: transfer -----------------------------------------------------------------------------------------------
@@ -278,7 +298,7 @@ def c14() -> Judged:
 def c20() -> Judged:
     """The ViT's images per second are within 1.5 × of the ResNet's at every size; its largest batch is larger."""
     timings, (vit, resnet) = tables.evidence("speed"), ("Lab-Ti/8", "BiT-Lab-Ti/8")
-    speeds, batches = (speed.select(timings, value) for value in ("images_per_second", "largest_batch"))
+    speeds, batches = (timings[timings["kind"] == kind] for kind in ("speed", "batch"))
     rate = speeds.pivot(index=["round", "image_size"], columns="model", values="images_per_second")
     ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
     batch = batches.pivot(index="image_size", columns="model", values="largest_batch")

@@ -36,7 +36,6 @@ class Condition:
 
     answer: Answer
     name: str = ""
-    failed: int = 0  # observations of runs that never started to learn, because of which there is no interval
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,6 @@ class Ruling:
 
     verdict: Verdict
     reason: str = ""  # which parts hold
-    advice: str = ""  # what to mend, where runs without a result leave it inconclusive
 
 
 def above(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
@@ -59,7 +57,7 @@ def above(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: 
     """
     low, high = _bounds(estimate)
     fails = bool(high <= bound or high < bound + margin)
-    return _condition(bool(low > bound) and not fails, fails, estimate, name)
+    return _condition(bool(low > bound) and not fails, fails, name)
 
 
 def below(estimate: Estimate, bound: float = 0.0, *, margin: float = 0.0, name: str = "") -> Condition:
@@ -76,7 +74,7 @@ def within(estimate: Estimate, margin: float, *, name: str = "") -> Condition:
     """
     low, high = _bounds(estimate)
     holds, fails = -margin < low and high < margin, low >= margin or high <= -margin
-    return _condition(bool(holds), bool(fails), estimate, name)
+    return _condition(bool(holds), bool(fails), name)
 
 
 def given(holds: bool, name: str = "") -> Condition:
@@ -91,16 +89,14 @@ def _bounds(estimate: Estimate) -> tuple[float, float]:
     return estimate.low, estimate.high
 
 
-def _condition(holds: bool, fails: bool, estimate: Estimate, name: str) -> Condition:
-    return given(holds, name) if holds or fails else Condition(Answer.UNDECIDED, name, estimate.failed)
+def _condition(holds: bool, fails: bool, name: str) -> Condition:
+    return given(holds, name) if holds or fails else Condition(Answer.UNDECIDED, name)
 
 
 def all_of(*conditions: Condition, name: str = "") -> Condition:
     """Combine by Kleene's *and*: fails if one fails, holds if all hold, else undecided."""
-    if any(part.answer is Answer.FAILS for part in conditions):
-        return Condition(Answer.FAILS, name)
-    hardest = _hardest(conditions)
-    return replace(hardest, name=name) if hardest else Condition(Answer.HOLDS, name)
+    answers = [part.answer for part in conditions]
+    return Condition(next((each for each in (Answer.FAILS, Answer.UNDECIDED) if each in answers), Answer.HOLDS), name)
 
 
 def any_of(*conditions: Condition, name: str = "") -> Condition:
@@ -108,11 +104,6 @@ def any_of(*conditions: Condition, name: str = "") -> Condition:
     opposite = {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS, Answer.UNDECIDED: Answer.UNDECIDED}
     found = all_of(*(replace(part, answer=opposite[part.answer]) for part in conditions), name=name)
     return replace(found, answer=opposite[found.answer])
-
-
-def _hardest(parts: Sequence[Condition]) -> Condition | None:
-    """Find the undecided condition in which most runs failed."""
-    return max((part for part in parts if part.answer is Answer.UNDECIDED), key=lambda part: part.failed, default=None)
 
 
 def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
@@ -134,21 +125,19 @@ def judge(*conditions: Condition, must: Sequence[Condition] = ()) -> Ruling:
     parts, answers = (*must, *conditions), [part.answer for part in (*must, *conditions)]
     open_to = [(True, False) if each is Answer.UNDECIDED else (each is Answer.HOLDS,) for each in answers]
     verdicts = {two_valued(case) for case in itertools.product(*open_to)}
-    last = _hardest(parts)
-    named = len(parts) > 1 and (last or len(set(answers)) > 1) and all(part.name for part in parts)
-    reason = ", ".join(f"{part.name} {part.answer}" for part in parts) if named else ""
-    if last is None or len(verdicts) == 1:
-        return Ruling(verdicts.pop(), reason)
-    advice = "more seeds decide nothing as long as runs do not start to learn: mend the recipe first"
-    return Ruling(Verdict.INCONCLUSIVE, reason, advice if last.failed else "")
+    told = (
+        len(parts) > 1 and (Answer.UNDECIDED in answers or len(set(answers)) > 1) and all(part.name for part in parts)
+    )
+    reason = ", ".join(f"{part.name} {part.answer}" for part in parts) if told else ""
+    return Ruling(verdicts.pop() if len(verdicts) == 1 else Verdict.INCONCLUSIVE, reason)
 
 
 def line(claim: str, ruling: Ruling, numbers: Mapping[str, Estimate], note: str = "") -> str:
-    """Write the verdict on a claim, its numbers (of more than ten the first nine), advice and note as Markdown."""
+    """Write the verdict on a claim, its numbers (of more than ten the first nine) and a note as Markdown."""
     told = [f"{metric}: {estimate}" for metric, estimate in numbers.items()]
     if len(told) > 10:
         told[9:] = [f"and {len(told) - 9} more numbers, in result.json"]
-    texts = filter(None, ("; ".join(told), ruling.advice, note))
+    texts = filter(None, ("; ".join(told), note))
     sentences = [f"{text[0].upper()}{text[1:].removesuffix('.')}." for text in texts]
     reason = f"** ({ruling.reason})." if ruling.reason else ".**"
     return " ".join([f"**{claim}: {ruling.verdict}{reason}", *sentences])

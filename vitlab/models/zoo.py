@@ -7,7 +7,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -53,7 +53,7 @@ HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-M": 16, "R+
 SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
 BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-hybrid", "lab-world")}  # in data/
 MAX_IMAGE_SIZE = 4096  # pixels a side, the paper's largest is 518: a ViT makes room for the position of every patch
-CROP = 256 / 224  # larger images are cut down to the middle 224 of 256, as is usual for evaluation
+CROP = 256 / 224  # larger images are cut down to the middle 224 of 256 where a model says nothing else
 
 
 @dataclass(frozen=True)
@@ -67,22 +67,31 @@ class Pretrained:
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)  # of each channel, for values in [0, 1]
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
     about: Mapping[str, Any] = field(default_factory=dict)  # what was saved with them
+    crop: float = CROP  # side that larger images are resized to, over that of their middle, which the model sees
+    squash: bool = False  # resize both sides so, whatever the shape
+    interpolation: str = "bicubic"  # or "bilinear"
 
     @classmethod
     def of(cls, model: nn.Module, name: str, source: str, about: Mapping[str, Any]) -> Pretrained:
-        """Take image size and normalisation from a model of ours or timm's; ours are made for [-1, 1]."""
+        """Take image size, crop and normalisation from a model of ours or timm's; ours are made for [-1, 1]."""
         name = re.sub(r"[^\w./+:@ -]", "?", name)  # a file's own may be shown as HTML, Markdown and mathtext
-        published = getattr(model, "pretrained_cfg", None)  # timm's
-        if published is None:
-            return cls(model, name, source, (model.config.image_size,) * 2, about=about)
-        size = getattr(getattr(model, "patch_embed", None), "img_size", None) or published["input_size"][1:]
-        return cls(model, name, source, tuple(size), tuple(published["mean"]), tuple(published["std"]), about)
+        published = getattr(model, "pretrained_cfg", None) or {}  # timm's
+        size = getattr(getattr(model, "patch_embed", None), "img_size", None) or published.get("input_size", ())[1:]
+        size = size or getattr(getattr(model, "config", None), "image_size", None)
+        if not size:
+            raise ValueError(f"{name} does not tell its image size: it has no patch_embed.img_size in pixels; set it")
+        found = cls(model, name, source, tuple(size) if isinstance(size, Sequence) else (size, size), about=about)
+        read: dict[str, Any] = {key: tuple(published[key]) for key in ("mean", "std") if key in published}
+        if "crop_pct" in published:
+            read |= {"crop": 1 / published["crop_pct"], "squash": published["crop_mode"] == "squash"}
+            read["interpolation"] = "bilinear" if published["interpolation"] == "bilinear" else "bicubic"
+        return dataclasses.replace(found, **read)
 
     def prepare(self, images: Any) -> Float[Tensor, "B 3 h w"]:
         """Resize, crop and normalise photographs for this model (§4.1): uint8 [B 3 H W], or as `datasets.pictures`.
 
-        Images of another size are resized (bicubic, antialiased) until they just cover the model's, or 256/224 of it
-        if they are larger than that, and cut to it around the centre.
+        Images of another size are resized (antialiased) until they just cover the model's, or `crop` times that if they
+        are larger than that, and cut to it around the centre.
         """
         if not isinstance(images, Tensor):
             return torch.cat([self.prepare(each) for each in pictures(images)])
@@ -95,10 +104,13 @@ class Pretrained:
         rows, cols = x.shape[2:]
         if (rows, cols) != (height, width):
             room = min(rows / height, cols / width)  # how many times larger than needed the image is
-            scale = (CROP if room > CROP else 1.0) / room
+            crop = self.crop if room > self.crop else 1.0
             # fractions of a pixel are cut off, and halves rounded to even, as torchvision does
-            size = [max(height, int(rows * scale + 1e-6)), max(width, int(cols * scale + 1e-6))]
-            x = F.interpolate(x, size, mode="bicubic", antialias=True).clamp(0, 255)
+            size = [int(height * crop + 1e-6), int(width * crop + 1e-6)]
+            if not self.squash:
+                scale = max(size[0] / rows, size[1] / cols)
+                size = [max(height, int(rows * scale + 1e-6)), max(width, int(cols * scale + 1e-6))]
+            x = F.interpolate(x, size, mode=self.interpolation, antialias=True).clamp(0, 255)
             top, left = round((size[0] - height) / 2), round((size[1] - width) / 2)
             x = x[:, :, top : top + height, left : left + width]
         mean, std = (torch.tensor(v, device=x.device).view(1, 3, 1, 1) for v in (self.mean, self.std))
@@ -204,7 +216,7 @@ def build_timm(name: str, settings: dict[str, Any], seed: int, **arguments: Any)
             raise ValueError(f"timm's {name} does not take these settings ({', '.join(settings)}): {error}") from error
 
 
-def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pretrained:
+def load(weights: Path | str | nn.Module, *, untrained: bool = False, seed: int = 0) -> Pretrained:
     """Load a model with its weights, in eval mode.
 
     `weights` is one of
@@ -214,12 +226,20 @@ def load(weights: Path | str, *, untrained: bool = False, seed: int = 0) -> Pret
     - a timm name, or "hf-hub:OWNER/MODEL"; these and the paper's are downloaded, or come from Hugging Face's cache;
     - a path to a file that `save` wrote, or to an .npz file of the authors' release;
     - "NAME@FILE": such a file, or any safetensors, for a name `create` knows; without a head our models get a zero one;
-    - a folder that timm's `save_for_hf` wrote (config.json and model.safetensors), also as "local-dir:FOLDER".
+    - a folder that timm's `save_for_hf` wrote (config.json and model.safetensors), also as "local-dir:FOLDER";
+    - a model that you have made: it is taken as it is, and `source` says what was read off it.
 
     With `untrained` the same architecture comes with fresh weights drawn from `seed`: the control.
 
     Raises FileNotFoundError, ConnectionError where a download fails, ValueError for a name or file that will not do.
     """
+    if isinstance(weights, nn.Module):
+        if untrained:
+            raise ValueError("untrained=True makes a model by its name: give that, or a module with fresh weights")
+        read = Pretrained.of(weights, type(weights).__name__, "", {})
+        sides = "{} x {}".format(*read.image_size)
+        said = f"a module of yours, for images of {sides} px, normalised by mean {read.mean} and std {read.std}"
+        return dataclasses.replace(read, source=said)
     text = str(weights)
     path = Path(os.path.expanduser(text))
     asked = f"{files.FOLDER_PREFIX}{path}" if text and os.path.isdir(path) else text  # os's: False for what is no path
@@ -346,26 +366,6 @@ def load_named(name: str, path: Path, source: str, untrained: bool, seed: int) -
     if not untrained:
         model.load_state_dict(model.state_dict() | state)  # a head that the file has not stays as it is
     return Pretrained.of(model, name, source, {})
-
-
-def size_of(name: str) -> dict[str, Any]:
-    """Tell the size of a lab model at 32 px, as Table 1: its ResNet, its encoder (0 where it has none), FLOPs."""
-    model = make_shapes(partial(create, name))
-    config: Any = model.config
-    layers = getattr(config, "layers", ())
-    return {
-        "model": name,
-        "resnet_widths": tuple(config.width * 2**stage for stage in range(len(layers))),  # channels of each stage
-        "resnet_depth": sum(layers),  # residual blocks
-        **{key: getattr(config, key, 0) for key in ("dim", "depth", "n_heads")},
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "flops": forward_flops(model, torch.empty(1, 3, 32, 32, device="meta")),
-    }
-
-
-def lab_sizes() -> list[dict[str, Any]]:
-    """Tell `size_of` all lab models at patch size 8: ViTs, ResNets, hybrids, each from small to large."""
-    return [size_of(f"{name}/8") for name in SIZES if not name.startswith("ViT-")]
 
 
 @torch.no_grad()

@@ -37,7 +37,5 @@ from vitlab.plots.weights import (
     plot_components,
     plot_maps,
     plot_measure_by_photographs,
-    plot_measures,
-    plot_similarity_curves,
     plot_similarity_grid,
 )

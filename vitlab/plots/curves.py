@@ -22,7 +22,6 @@ from vitlab.plots.style import COLOURS, FAMILIES, LOOKS, MUTED, REFERENCE, accur
 FEWEST = 5  # seeds that have an interval; fewer are drawn as dots
 RING = {"marker": "o", "markersize": 12, "fillstyle": "none", "linestyle": "none"}  # around what was chosen
 # A frontier: accuracy (0…1) for a compute in FLOPs, and the range of computes it was fitted on.
-Frontier = tuple[Callable[[float], float], tuple[float, float]]
 
 
 def t_interval(values: Sequence[float] | np.ndarray | pd.Series) -> tuple[float, float]:
@@ -154,11 +153,12 @@ def plot_who_wins(table: pd.DataFrame, ax: Axes, by: str) -> Axes:
 
 
 def plot_compute_scaling(
-    table: pd.DataFrame, frontiers: Mapping[str, Sequence[Frontier]], ax: Axes, y: str = "few_shot"
+    table: pd.DataFrame, frontiers: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]], ax: Axes, y: str = "few_shot"
 ) -> Axes:
     """Draw accuracy against training compute: runs small, means large, filled for the largest model (Fig. 5).
 
-    `frontiers` has one per seed for each family: their mean is the line, the band goes from lowest to highest.
+    `frontiers` has log10(FLOPs) and accuracies, one pair a seed, for each family: their mean is the line, the band goes
+    from the lowest to the highest.
     """
     named = labels(table["model"])
     for name, fits in frontiers.items():
@@ -172,8 +172,8 @@ def plot_compute_scaling(
             ax.scatter(mean["flops"], mean[y], s=45, label=named[model], marker=marker, facecolor=face,
                        edgecolor=colour, linewidth=1.5, zorder=4)  # fmt: skip
         if fits:
-            x = np.geomspace(min(low for _, (low, _) in fits), max(high for _, (_, high) in fits), 40)
-            drawn = np.array([[at(flops) for flops in x] for at, _ in fits])
+            log = np.linspace(min(x[0] for x, _ in fits), max(x[-1] for x, _ in fits), 40)
+            x, drawn = 10**log, np.array([np.interp(log, *each) for each in fits])
             ax.plot(x, drawn.mean(axis=0), color=colour, linewidth=1.5)
             ax.fill_between(x, drawn.min(axis=0), drawn.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     ax.set(xscale="log", xlabel="training compute (FLOPs, log scale)")

@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from vitlab.plots.attention import OBJECTIVES, mark_patch
-from vitlab.plots.curves import plot_comparisons
 from vitlab.plots.pictures import tile
 from vitlab.plots.style import COLOURS, MUTED, bare, legend_above
 
@@ -54,36 +52,6 @@ def plot_similarity_grid(
         bar = ax.figure.colorbar(image, ax=ax, shrink=0.85, fraction=0.04, pad=0.02, ticks=[-1, -0.5, 0, 0.5, 1])
         bar.set_label("Cosine similarity")
         bar.outline.set_visible(False)
-    return ax
-
-
-def plot_similarity_curves(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw mean similarity (value) by distance of two patches, in one row, one column, or neither (quantity)."""
-    looks = {"same row": ("blue", "o"), "same column": ("vermilion", "s"), "neither": ("green", "^")}
-    table = table[table["quantity"].isin(looks)]
-    control = table[table["model"] == "untrained"].groupby("distance")["value"].agg(["min", "max"])
-    ax.fill_between(control.index, control["min"], control["max"], color=MUTED, alpha=0.35, linewidth=0,
-                    label="untrained")  # fmt: skip
-    trained = table[(table["model"] == "trained") & (table["replicate"] == 0)].sort_values("distance")
-    for name, (colour, marker) in looks.items():
-        curve = trained[trained["quantity"] == name]
-        ax.plot(curve["distance"], curve["value"], color=COLOURS[colour], marker=marker, markersize=5, label=name)
-    ax.axhline(0, color=COLOURS["black"], linewidth=0.8, zorder=1)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set(xlabel="Distance between patches (patches)", ylabel="Mean cosine similarity")
-    legend_above(ax, ncols=2)
-    return ax
-
-
-def plot_measures(measures: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw each measure's value, low and high, next to control_low to control_high and the `limit` it has to pass."""
-    places = np.arange(len(measures))
-    ax.hlines(places, measures["control_low"], measures["control_high"], color=MUTED, alpha=0.35, linewidth=16,
-              label="controls' range")  # fmt: skip
-    ax.plot(measures["limit"], places, "|", color=COLOURS["black"], markersize=24, label="limit of the rule")
-    plot_comparisons(measures.rename(columns={"value": "mean"}), "", ax)
-    ax.containers[-1].set_label("trained, 95 % interval")
-    legend_above(ax, ncols=2)
     return ax
 
 

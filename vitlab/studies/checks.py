@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import pandas as pd
 import scipy.special
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitlab.models import weights, zoo
 from vitlab.models.vit import ViT, ViTConfig
@@ -45,8 +44,8 @@ DEVIATIONS = ("LayerNorm ε 1e-5", "GELU by tanh", "scores / √D", "no position
 def model_checks(preset: str = "quick", seed: int = 0) -> pd.DataFrame:
     """Compare our ViT with the paper, timm and plain numpy; a row for each comparison.
 
-    `check`: "parameters", "part", "tokens", "FLOPs", "logits", "deviation"; `part`: which part, or which deviation. Of
-    logits, `ours` and `theirs` are the largest absolute values, `difference` is the largest of any logit.
+    `check`: "parameters", "tokens", "FLOPs", "logits", "deviation"; `part`: which deviation. Of logits, `ours` and
+    `theirs` are the largest absolute values, `difference` is the largest of any logit.
     """
     counted, compared, n_seeds, n_images = SIZES[preset]
     rows = [row for name in counted for row in count_rows(name)]
@@ -73,14 +72,14 @@ def count_rows(name: str) -> list[list[Any]]:
         # timm leaves the head out of some models unless told; §4's counts need it
         theirs = timm.create_model(f"{timms}_patch{patch}_224", num_classes=1000)
         tokens = model.forward_features(images).shape[1]
-    ours, formula = counted_parts(model), parameter_parts(model.config)
+    ours = sum(p.numel() for p in model.parameters())
     epochs, exaflops = PAPER_TRAINING[name]
     gflops = exaflops * 1e9 / (3 * epochs * JFT_IMAGES)  # a step: a forward pass, a backward one of twice its work
-    totals = {"formula": sum(formula.values()), "timm": sum(p.numel() for p in theirs.parameters())}
+    totals = {"formula": sum(parameter_parts(model.config).values())}
+    totals["timm"] = sum(p.numel() for p in theirs.parameters())
     totals["paper"] = PAPER_MILLIONS[size] * 10**6
     found: list[tuple[str, str, str, float, float, str]] = [
-        *(("part", part, "formula", ours[part], formula[part], "parameters") for part in ours),
-        *(("parameters", "", against, sum(ours.values()), total, "parameters") for against, total in totals.items()),
+        *(("parameters", "", against, ours, total, "parameters") for against, total in totals.items()),
         ("tokens", "", "formula", tokens, (224 // int(patch)) ** 2 + 1, "tokens"),
         ("FLOPs", "", "paper", zoo.forward_flops(model, images) / 1e9, gflops, "GFLOP"),
     ]
@@ -133,22 +132,6 @@ def parameter_parts(config: ViTConfig) -> dict[str, int]:
         "LayerNorm": (2 * L + 1) * 2 * D,
         "head": D * K + K + (D**2 + D if config.head == "tanh" else 0),
     }
-
-
-def counted_parts(model: nn.Module) -> dict[str, int]:
-    """Count the same parts in a model: every parameter is in exactly one."""
-    marks = {  # the first that fits a parameter's name
-        "patch embedding": "patch_embed.",
-        "class token, positions": "cls_token|pos_embed",
-        "attention": ".attn.",
-        "MLP": ".mlp.",
-        "LayerNorm": "norm",
-        "head": "pre_logits.|head.",
-    }
-    parts = dict.fromkeys(marks, 0)
-    for name, parameter in model.named_parameters():
-        parts[next(part for part, mark in marks.items() if re.search(mark, name))] += parameter.numel()
-    return parts
 
 
 def equations(

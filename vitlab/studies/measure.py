@@ -15,21 +15,20 @@ from torch import Tensor, nn
 
 from vitlab.analysis import filters as filter_analysis
 from vitlab.analysis import positions as position_analysis
-from vitlab.analysis.attention import grid_size, n_prefix_tokens, patch_stride, reads_class_token, reduce_attention
-from vitlab.analysis.distance import depth_trend, distance_reducer, head_spread, mass_reducer
+from vitlab.analysis.attention import grid_size, n_prefix_tokens, read_weights, reduce_attention
+from vitlab.analysis.distance import DISTANCE_COLUMNS, depth_trend, head_reducers, head_spread
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
 from vitlab.data import datasets
 from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
-from vitlab.models.zoo import CROP, Pretrained
+from vitlab.models.zoo import Pretrained
 from vitlab.settings import default_device
 from vitlab.studies import tables
 from vitlab.studies.statistics import jackknife_interval, summary
 
 N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
-DISTANCE_COLUMNS = {"paper": "distance_px", "renormalized": "renormalized_px"}  # mode → its column
 POSITION_MEASURES = ("rank correlation", "row excess", "column excess")
 CROPS = "crops"  # of the photographs that come with the dependencies
 SIZES: dict[str, dict[str, dict[str, int]]] = {  # preset → measure → numbers of images, controls, jackknife's groups
@@ -86,7 +85,7 @@ def view(pretrained: Pretrained, pictures: Sequence[Tensor], side: int = 160) ->
     """Cut pictures [3 H W] of bytes as the model sees them, values 0…1: at a whole multiple of its size near `side`."""
     height, width = pretrained.image_size
     room = min(min(picture.shape[1] / height, picture.shape[2] / width) for picture in pictures)
-    times = max(1, min(round(side / max(height, width)), int(room / CROP)))
+    times = max(1, min(round(side / max(height, width)), int(room / pretrained.crop)))
     size = times * height, times * width
     larger = dataclasses.replace(pretrained, image_size=size, mean=(0.0,) * 3, std=(1.0,) * 3)
     return torch.cat([larger.prepare(picture[None]) for picture in pictures]).clamp(0, 1).permute(0, 2, 3, 1)
@@ -161,9 +160,8 @@ def positions(
     """Measure how the cosine similarity of two patches' position embeddings depends on where the patches are.
 
     Rows: model ("trained", "untrained", "shuffled": patches in random places, "ring-shuffled": in random places equally
-    far from the edge), replicate (as in `filters`, by dimensions), quantity (`POSITION_MEASURES`; and "same row", "same
-    column", "neither": mean similarity of such pairs at `distance` in patches), distance, value. A quantity that a grid
-    does not have is left out. Raises ValueError for a model without learned absolute position embeddings.
+    far from the edge), replicate (as in `filters`, by dimensions), quantity (`POSITION_MEASURES` that the grid has),
+    value. Raises ValueError for a model without learned absolute position embeddings.
     """
     read, grid = position_analysis.position_embeddings, position_analysis.position_grid(zoo.load(weights).model)
     tables = list(_replicates(weights, read, 1, n_groups, n_untrained, seed))
@@ -173,12 +171,9 @@ def positions(
         tables += [(name, number + 1, whole[shuffle_within(within, generator)]) for number in range(n_shuffled)]
     rows = []
     for name, replicate, embeddings in tables:
-        similarity = position_analysis.position_similarity(embeddings, grid)
-        numbers = position_measures(similarity)
-        if replicate == 0 or name == "untrained":
-            numbers += position_curves(similarity)
+        numbers = position_measures(position_analysis.position_similarity(embeddings, grid))
         rows += [{"model": name, "replicate": replicate, **row} for row in numbers]
-    return pd.DataFrame(rows)[["model", "replicate", "quantity", "distance", "value"]]
+    return pd.DataFrame(rows)
 
 
 def rings(grid: tuple[int, int]) -> Int[Tensor, " N"]:
@@ -201,23 +196,7 @@ def position_measures(similarity: Float[Tensor, "rows cols rows cols"]) -> list[
     """Measure a similarity map: a row for each of `POSITION_MEASURES` that its grid has."""
     values = position_analysis.distance_correlation(similarity), *position_analysis.row_column_excess(similarity)
     pairs = zip(POSITION_MEASURES, values, strict=True)
-    return [{"quantity": name, "distance": None, "value": v} for name, v in pairs if math.isfinite(v)]
-
-
-def position_curves(similarity: Float[Tensor, "rows cols rows cols"]) -> list[dict[str, Any]]:
-    """Average similarity at each (nearest whole) distance in patches, of pairs in one row, one column, and neither."""
-    rows, cols = similarity.shape[:2]
-    y, x = torch.arange(rows).repeat_interleave(cols), torch.arange(cols).repeat(rows)
-    down, across = (y[:, None] - y).abs(), (x[:, None] - x).abs()
-    distance = torch.hypot(down.float(), across.float()).round().int()
-    relations = {"same row": (down == 0) & (across > 0), "same column": (across == 0) & (down > 0)}
-    relations["neither"] = (down > 0) & (across > 0)
-    values = similarity.reshape(rows * cols, -1)
-    return [
-        {"quantity": name, "distance": step, "value": float(values[mask & (distance == step)].mean())}
-        for name, mask in relations.items()
-        for step in distance[mask].unique().tolist()
-    ]
+    return [{"quantity": name, "value": v} for name, v in pairs if math.isfinite(v)]
 
 
 def compare_positions(table: pd.DataFrame) -> pd.DataFrame:
@@ -271,9 +250,7 @@ def distances(
     prepared = torch.cat([trained.prepare(picture[None]) for picture in pictures])
     for about, pretrained in _models(weights, n_controls, seed):
         model = pretrained.model.to(default_device())
-        grid, stride, n_prefix = grid_size(model, prepared[:1]), patch_stride(model), n_prefix_tokens(model)
-        reducers = {name: distance_reducer(grid, stride, n_prefix, mode) for mode, name in DISTANCE_COLUMNS.items()}
-        reducers |= {"prefix_mass": mass_reducer(n_prefix)}
+        reducers = head_reducers(model, prepared[:1])
         batches = (part.to(default_device()) for part in prepared.split(32))
         found = [reduce_attention(model, batch, reducers, by_heads=True) for batch in batches]
         values = {name: torch.cat([torch.stack(each[name], 1).cpu() for each in found]).numpy() for name in reducers}
@@ -348,13 +325,13 @@ def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed
 
 def both_maps(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
     """Compute rollout and the last block's attention from where the head reads, [B rows cols] each, in one forward."""
-    grid, n_prefix, class_token = grid_size(model, images), n_prefix_tokens(model), reads_class_token(model)
-    update, finish = rollout_reducer(grid, n_prefix, class_token)
+    grid, n_prefix, read = grid_size(model, images), n_prefix_tokens(model), read_weights(model, images)
+    update, finish = rollout_reducer(grid, n_prefix, read)
 
     def rows(block: int, attn: Tensor) -> Tensor | None:
         if block < len(model.blocks) - 1:
             return None
-        return (attn[:, :, :1] if class_token else attn[:, :, n_prefix:])[..., n_prefix:].mean(2)  # [B h patches]
+        return (read[:, None, None].to(attn) @ attn)[:, :, 0, n_prefix:]  # [B h patches]
 
     found = reduce_attention(model, images, {"rollout": update, "last block": rows}, by_heads=True)["last block"]
     return {"rollout": finish(), "last block": found[-1].mean(1).unflatten(-1, grid)}

@@ -287,7 +287,7 @@ def subsets(config: Config) -> Rows:
 
 
 def curves(config: Config) -> Rows:
-    """Train one model on the digits or the world; rows of kind "curve", "confusion", "mistake" (the first thirty)."""
+    """Train one model on the digits or the world; rows of kind "curve", "mistake" (the first thirty)."""
     recipe = recipe_of(config)
     if config["data"] == "digits":
         splits = digits_splits(config["n_train"])
@@ -304,9 +304,6 @@ def curves(config: Config) -> Rows:
     with torch.inference_mode():
         parts = [model(to_float(part.to(default_device()))).argmax(-1) for part in splits.test.images.split(500)]
     labels, predicted = splits.test.labels.cpu().numpy(), torch.cat(parts).cpu().numpy()
-    pairs, counts = np.unique(np.stack([labels, predicted], 1), axis=0, return_counts=True)
-    for (label, guess), count in zip(pairs, counts, strict=True):
-        found.append({"kind": "confusion", "label": int(label), "predicted": int(guess), "count": int(count)})
     for i in np.flatnonzero(labels != predicted)[:30]:
         found.append({"kind": "mistake", "image": int(i), "label": int(labels[i]), "predicted": int(predicted[i])})
     return found
@@ -550,7 +547,6 @@ def _plain(rows: pd.DataFrame) -> Rows:
 _TRAINED = (scaling, design, subsets, curves, transfer, masked, local_heads, cifar10)
 RUNS: dict[str, Callable[[Config], Rows]] = {function.__name__: function for function in _TRAINED} | {
     "filters": lambda config: _plain(measure.filters(**config)),
-    "positions": lambda config: _plain(measure.positions(**config)),
     "distances": lambda config: _plain(measure.distances(**config)),
     "rollout": lambda config: _plain(measure.rollout(**config)),
     "checks": lambda config: _plain(checks.model_checks(**config)),

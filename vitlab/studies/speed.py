@@ -95,9 +95,3 @@ def activation_bytes(model: nn.Module, images: torch.Tensor) -> int:
     with Watch():
         model(images)
     return most
-
-
-def select(table: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Select "images_per_second" or "largest_batch": model, image_size (pixels), round (of a speed) and the value."""
-    rows = table.reindex(columns=["model", "image_size", "round", value]).dropna(subset=value)
-    return rows.dropna(axis=1).astype({"image_size": int}).reset_index(drop=True)

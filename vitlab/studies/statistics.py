@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -109,58 +108,13 @@ def crossing(sizes: Numbers, difference: Numbers) -> float | None:
     return float(x[last] * (x[last + 1] / x[last]) ** share)
 
 
-@dataclass(frozen=True)
-class Line:
-    """A frontier: logit(accuracy) = intercept + slope · log10(FLOPs) over its points' range, and constant beyond."""
+def frontier(flops: Numbers, accuracy: Numbers) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Find the Pareto frontier: log10(FLOPs) and accuracies of runs that no other reaches with as much compute or less.
 
-    slope: float
-    intercept: float
-    flops: tuple[float, float]  # smallest and largest of the frontier's points
-    spent: float  # FLOPs of the most expensive run, on the frontier or not: up to there the line is known
-
-    def at(self, flops: float) -> float:
-        """Read the accuracy (0…1) for so much compute: of the line, and beyond its last point that of the point."""
-        return float(scipy.special.expit(self.logit_at(flops)))
-
-    def logit_at(self, flops: float) -> float:
-        """Read the logit of the accuracy for so much compute."""
-        return self.intercept + self.slope * math.log10(min(flops, self.flops[1]))
-
-
-def frontier(flops: Numbers, accuracy: Numbers) -> Bool[np.ndarray, " n"]:
-    """Find the Pareto frontier: no other point is more accurate at equal or less compute, or as accurate at less."""
-    x, y = _checked(flops), _checked(accuracy)
-    cheaper, better = x[None] <= x[:, None], y[None] >= y[:, None]
-    return ~np.any(cheaper & better & ((x[None] < x[:, None]) | (y[None] > y[:, None])), axis=1)
-
-
-def fit_frontier(flops: Numbers, accuracy: Numbers) -> Line:
-    """Fit logit(accuracy), at most ±7.6, over log10(FLOPs) by least squares to the frontier; one point: a constant."""
-    x, y = np.asarray(flops, dtype=float), np.asarray(accuracy, dtype=float)
-    kept = frontier(x, y)
-    log, value = np.log10(x[kept]), scipy.special.logit(np.clip(y[kept], 0.0005, 0.9995))
-    slope, intercept = np.polyfit(log, value, 1) if len(np.unique(log)) > 1 else (0.0, value.mean())
-    return Line(float(slope), float(intercept), (x[kept].min(), x[kept].max()), x.max())
-
-
-def compute_factor(first: Line, second: Line) -> float | None:
-    """Compute how many times the compute of `first` the second needs for equal accuracy: 2 means twice as much.
-
-    The horizontal distance between the lines, as a logarithm, averaged over the logits of the accuracies that both
-    reach within their points. None where there are no such accuracies, or a line does not rise.
+    Both rise, so that `np.interp` reads off it the accuracy for a compute, or the compute for an accuracy.
     """
-    low = max(line.logit_at(line.flops[0]) for line in (first, second))
-    high = min(line.logit_at(line.flops[1]) for line in (first, second))
-    if low >= high or min(first.slope, second.slope) <= 0:
-        return None
-    middle = (low + high) / 2  # in logits the distance is a straight line too: its mean is that in the middle
-    logs = [(middle - line.intercept) / line.slope for line in (first, second)]
-    return float(10 ** (logs[1] - logs[0]))
-
-
-def advantages(first: Line, second: Line) -> tuple[float, float] | None:
-    """Subtract the second line's accuracy from the first's, at the least and the most compute both spent, if any."""
-    low, high = max(first.flops[0], second.flops[0]), min(first.spent, second.spent)
-    if low >= high:
-        return None
-    return first.at(low) - second.at(low), first.at(high) - second.at(high)
+    x, y = _checked(flops), _checked(accuracy)
+    order = np.lexsort((-y, x))
+    best = np.maximum.accumulate(y[order])
+    kept = np.diff(best, prepend=-np.inf) > 0
+    return np.log10(x[order][kept]), best[kept]

@@ -9,7 +9,7 @@ Config = dict[str, Any]
 
 # Kind of run → version of its function in `run.py`, raised by hand when numbers move: committed rows are then stale.
 VERSION = {"scaling": 1, "design": 1, "subsets": 1, "curves": 1, "transfer": 1, "masked": 1, "local_heads": 1}
-VERSION |= {"cifar10": 1, "filters": 1, "positions": 1, "distances": 1, "rollout": 1, "checks": 1, "speed": 2}
+VERSION |= {"cifar10": 1, "filters": 1, "distances": 1, "rollout": 1, "checks": 1, "speed": 2}
 PRESETS = {
     "smoke": "the tests: every line runs, no number counts",
     "quick": "a laptop, offline: what a chapter trains live, seconds to two minutes each",
@@ -52,7 +52,6 @@ STUDIES: dict[str, Study] = {
         ("local_heads", "local_heads", "imagenette"),  # heads and positions while a ViT trains (§4.5; C10, L01, L02)
         ("cifar10_best", "cifar10", "cifar10"),  # the best small ViT in an hour of one core (§3.1, §4.6)
         ("filters", "filters", ""),  # principal components of embedding filters (Fig. 7 left)
-        ("positions", "positions", ""),  # similarity of position embeddings (Fig. 7 centre)
         ("distances", "distances", ""),  # mean attention distance of every head (Fig. 7 right)
         ("rollout", "rollout", ""),  # attention rollout and the world's masks (Fig. 6)
         ("checks", "checks", ""),  # our ViT against Table 1, timm and Eq. 1–8
@@ -372,7 +371,6 @@ _CONTROLS: Config = {"weights": "lab", "n_untrained": 20, "n_groups": 24}
 _IMAGES: Config = {"images": "crops", "n_images": 128, "n_controls": 2}
 for _name, _base, _cases_of in (
     ("filters", _CONTROLS, ({},)),
-    ("positions", _CONTROLS | {"n_shuffled": 100}, ({},)),
     ("distances", _IMAGES, ({"weights": "lab"}, {"weights": "lab-hybrid"})),
     ("rollout", {"weights": "lab-world", "n_images": 256, "n_controls": 2}, ({},)),
     ("checks", {"preset": "quick"}, ({},)),

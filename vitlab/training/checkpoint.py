@@ -1,4 +1,4 @@
-"""Checkpoints on disk: weights, what else resuming takes, checksums, and whose training they are."""
+"""Checkpoints on disk: weights, what else resuming takes, and whose training they are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vitlab.data.loader import Batches
 from vitlab.models import weights, zoo
 from vitlab.training import distributed
 
-WEIGHTS, REST, SUMS = "model.safetensors", "resume.pt", "sha256.json"
+WEIGHTS, REST = "model.safetensors", "resume.pt"
 FORMAT = 3  # of `REST`; others are refused
 
 
@@ -47,7 +47,6 @@ def save(folder: Path, model: nn.Module, rest: dict[str, Any], name: str | None 
         save_weights(temporary / WEIGHTS, model, name, {"step": rest["step"]})
         with open(temporary / REST, "wb") as handle:  # Python's: it says that the disk is full, where torch's does not
             torch.save(rest | {"format": FORMAT}, handle)
-        paths.write_json(temporary / SUMS, {file: paths.file_hash(temporary / file) for file in (WEIGHTS, REST)})
     for old in sorted(folder.glob("step_*"))[:-2]:
         shutil.rmtree(old, ignore_errors=True)
     return path
@@ -84,10 +83,6 @@ def newest(folder: Path) -> Checkpoint | None:
 def read(path: Path) -> Checkpoint:
     """Read a checkpoint's folder, unpickling tensors and plain values alone; ValueError where it is not whole."""
     try:
-        sums = paths.read_json(path / SUMS)
-        for file in (WEIGHTS, REST):
-            if paths.file_hash(path / file) != sums[file]:
-                raise ValueError(f"{path / file} is not what was written: its checksum differs")
         state, _ = weights.read(path / WEIGHTS)
         rest = torch.load(path / REST, map_location="cpu", weights_only=True)
         if not isinstance(rest, dict) or rest.get("format") != FORMAT:

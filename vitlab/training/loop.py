@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from vitlab import paths
 from vitlab.data.loader import Batches, FolderSet, ImageSet, to_float
@@ -51,7 +50,6 @@ class State:
     loss_sum: Tensor | float = 0.0  # of the updates since the last row
     rows: list[dict[str, Any]] = field(default_factory=list)  # one for every evaluation
     best: dict[str, Tensor] | None = None  # weights of the best evaluation; with `patience` only
-    ema: list[Tensor] | None = None  # moving average of the weights, a tensor for each parameter; see `Recipe`
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ def train(
     validation: ImageSet | FolderSet | None = None,
     folder: Path | None = None,
     name: str | None = None,
-    save_every: int = 500,
+    save_every: int | None = None,
     report: Callable[[dict], None] | None = None,
     identity: Mapping[str, Any] | None = None,
     objective: Any = None,
@@ -93,8 +91,8 @@ def train(
     passes, a multiply-add as two), peak_memory_gb on a GPU, and val_accuracy, val_loss where there is a validation set.
     `report` is called with every new row. The `objective` is `Classification`, or another with the same methods.
 
-    With a `folder` the log (log.jsonl), a checkpoint every `save_every` steps (the last two are kept) and the final
-    weights (model.safetensors) are written there, and a killed run resumes from the newest whole checkpoint and ends
+    With a `folder` the log (log.jsonl), a checkpoint every minute or `save_every` steps (the last two are kept) and the
+    final weights (model.safetensors) are written there; a killed run resumes from the newest whole checkpoint and ends
     with the same bits as one that was not killed. An interrupt (Ctrl-C, a notebook's stop button) waits for the end of
     the step and its checkpoint; a second one does not. `name`, what `zoo.create` made the model from, makes the weights
     loadable by `zoo.load`. `identity` says by name, in plain values, what else determines the training, such as the
@@ -142,14 +140,6 @@ def train(
                 + (f". The last checkpoint is {saved}" if saved else "")
             )
 
-    @torch.no_grad()
-    def swap_average() -> None:
-        """Let the weights and their moving average, if there is one, change places."""
-        for weight, average in zip(parameters, state.ema or (), strict=False):
-            own = weight.clone()
-            weight.copy_(average)
-            average.copy_(own)
-
     def is_over() -> bool:
         """Tell whether all steps are done, or the last `patience` rows are no better than those before."""
         if recipe.patience and len(state.rows) > recipe.patience:
@@ -168,8 +158,6 @@ def train(
             model.load_state_dict(newest.weights)
             optimizer.load_state_dict(newest.rest["optimizer"])
             state, saved = State(**{field: newest.rest[field] for field in vars(state)}), newest.path
-            if state.ema is not None:
-                state.ema = [value.to(device) for value in state.ema]
         model.train()
         if on_cpu and recipe.precision == "bf16":
             # The backward pass of PyTorch's fused attention in bfloat16 takes a CPU several times as long as its steps.
@@ -182,7 +170,7 @@ def train(
             pool = distributed.core_pool(model, lambda: batches(state.step)[0][:2])
         if pool is not None:
             held.enter_context(pool)
-        interrupted = held.enter_context(_wait_for_step(n_processes))
+        interrupted, minute = held.enter_context(_wait_for_step(n_processes)), time.monotonic() + 60
 
         while not is_over():
             # --- a step ---
@@ -211,9 +199,6 @@ def train(
             if recipe.grad_clip is not None:
                 nn.utils.clip_grad_norm_(parameters, recipe.grad_clip)
             optimizer.step()
-            if recipe.ema_decay is not None:
-                state.ema = state.ema or [parameter.detach().clone() for parameter in parameters]
-                get_ema_multi_avg_fn(recipe.ema_decay)(state.ema, [p.detach() for p in parameters], 1)
             state.step += 1
             if on_cpu or state.step % 50 == 0:  # reading the loss makes the program wait for a GPU
                 check_finite(state.loss_sum, "the loss")
@@ -240,13 +225,11 @@ def train(
                 }
                 if not on_cpu:
                     row["peak_memory_gb"] = torch.cuda.max_memory_allocated(device) / 1e9
-                swap_average()  # it is what is evaluated and kept
                 if validation is not None:
                     metrics = objective.evaluate(model, validation, recipe.precision)
                     row |= {f"val_{metric}": value for metric, value in metrics.items()}
                 if recipe.patience and all(row["val_accuracy"] > other["val_accuracy"] for other in state.rows):
                     state.best = {key: each.detach().cpu().clone() for key, each in model.state_dict().items()}
-                swap_average()
                 state.rows.append(row)
                 state.loss_sum = 0.0
                 if folder is not None and rank == 0:  # rewritten whole: a resumed run makes some rows again
@@ -256,7 +239,11 @@ def train(
                     report(row)
 
             stopping = interrupted.is_set()
-            if checkpoints is not None and (stopping or is_over() or state.step % save_every == 0):
+            due = state.step % save_every == 0 if save_every else time.monotonic() > minute
+            if n_processes > 1 and not save_every:  # all of them at the same step
+                due = bool(distributed.total(torch.tensor(float(due), device=device)))
+            if checkpoints is not None and (stopping or is_over() or due):
+                minute = time.monotonic() + 60
                 check_finite(state.loss_sum, "the loss")
                 floats = [weight for weight in model.state_dict().values() if weight.is_floating_point()]
                 check_finite(nn.utils.get_total_norm(floats), "the norm of the weights")
@@ -273,8 +260,6 @@ def train(
         model.eval()
         if state.best is not None:
             model.load_state_dict(state.best)
-        else:
-            swap_average()
         if folder is not None:
             if rank == 0:
                 with paths.writing(folder / checkpoint.WEIGHTS) as path:

@@ -35,7 +35,6 @@ class Recipe:
     momentum: float = 0.9  # of SGD
     grad_clip: float | None = 1.0  # global norm
     label_smoothing: float = 0.0
-    ema_decay: float | None = None  # of the moving average of the weights, which is evaluated and kept; Table 2: 0.9999
     accumulate: int = 1
     precision: str = "fp32"  # or "bf16": mixed, the weights stay fp32
     compile: bool = False  # use torch.compile: takes half a minute at the start; worth it on a GPU, hardly on a CPU
@@ -49,7 +48,7 @@ class Recipe:
         return self.steps * self.batch_size
 
     def __post_init__(self):
-        clip, ema, patience = self.grad_clip, self.ema_decay, self.patience
+        clip, patience = self.grad_clip, self.patience
         check(
             self,
             {
@@ -64,7 +63,6 @@ class Recipe:
                 "momentum": number(self.momentum, below=1.0),
                 "grad_clip": (clip is None or number(clip)[0] and clip > 0, "a finite number above 0, or None"),
                 "label_smoothing": number(self.label_smoothing, below=1.0),
-                "ema_decay": (ema is None or number(ema, below=1.0)[0] and ema > 0, "a decay between 0 and 1, or None"),
                 "accumulate": whole(self.accumulate, 1),
                 "precision": one_of(self.precision, ("fp32", "bf16")),
                 "compile": one_of(self.compile, (True, False)),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,15 +79,22 @@ DEFAULTS: dict[str, Any] = {  # every setting with its default, which says of wh
     if each.name not in ("model", "data", "recipe", "augmentation")
 } | {"steps": 1_000}
 
+ALIASES = {"lr": "learning_rate", "batch": "batch_size", "wd": "weight_decay"}
+
 
 def session(model: str, data: str, like: str | None = None, settings: Mapping[str, Any] | None = None) -> Session:
     """Make a session whose recipe is Table 3's for `model` on the data called `like`, or the lab's 1,000 steps of 128.
 
-    `settings` change any value of `Recipe`, `Augmentation` and `Session`. The lab's recipe is derived from that for
-    ImageNet by `paper.lab`. There are ten evaluations unless `eval_every` is set. Raises ValueError for a setting there
-    is not, or a model or data that Table 3 does not have.
+    `settings` change any value of `Recipe`, `Augmentation` and `Session`, also by `ALIASES`; epochs stand for steps.
+    The lab's recipe is derived from that for ImageNet by `paper.lab`. There are ten evaluations unless `eval_every` is
+    set. Raises ValueError for a setting there is not, or a model or data that Table 3 does not have.
     """
-    left = dict(settings or {})
+    left = {ALIASES.get(name, name): value for name, value in (settings or {}).items()}
+    if (epochs := left.pop("epochs", None)) is not None:
+        if "steps" in left or not number(epochs)[0] or not epochs:
+            raise ValueError(f"epochs is {epochs!r}; expected a number above 0, and no steps next to it")
+        images = epochs * datasets.count(data)
+        left["steps"] = math.ceil(images / left.get("batch_size", DEFAULTS["batch_size"]))
     if like:
         row = next((row for row in paper.TABLE_3 if model in row.models and row.data.lower() == like.lower()), None)
         if row is None:
@@ -100,8 +110,10 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
     for name, part in (("recipe", default.recipe), ("augmentation", default.augmentation)):
         known = {each.name for each in dataclasses.fields(part)}
         parts[name] = dataclasses.replace(part, **{key: left.pop(key) for key in list(left) if key in known})
-    if unknown := set(left) - set(DEFAULTS):
-        raise ValueError(f"a training has no setting {', '.join(sorted(unknown))}; there are: {', '.join(DEFAULTS)}")
+    for unknown in set(left) - set(DEFAULTS):
+        near = " or ".join(difflib.get_close_matches(unknown, [*DEFAULTS, *ALIASES, "epochs"]))
+        hint = f"did you mean {near}?" if near else f"there are: epochs, {', '.join(DEFAULTS)}"
+        raise ValueError(f"a training has no setting {unknown}; {hint}")
     if datasets.endless(data) and parts["augmentation"] != Augmentation():
         raise ValueError(f"{data} is not augmented, because no image is seen twice; leave out crop, flip and mixup")
     return dataclasses.replace(default, **parts, **left)
@@ -153,30 +165,34 @@ def describe(chosen: Session, model: nn.Module, n_classes: int) -> str:
     )
 
 
-def run(chosen: Session, folder: Path, *, save_every: int = 500) -> list[dict]:
+def run(chosen: Session, folder: Path, *, save_every: int | None = None) -> list[dict]:
     """Describe a session, then train; the folder has the log, checkpoints and weights. Returns the rows of `train`.
 
-    Prints a line for each evaluation. A killed session is resumed when it is run again. Under torchrun every process
-    calls this. Raises what `prepare` and `loop.train` raise.
+    Prints a line for each evaluation, on a terminal also a bar with the time left. A killed session is resumed when it
+    is run again. Under torchrun every process calls this. Raises what `prepare` and `loop.train` raise.
     """
     recipe, begun = chosen.recipe, False
     with distributed.join() as (rank, _):
         model, feed, given = prepare(chosen, default_device())
         if rank == 0:
             print(describe(chosen, model, len(given["validation"].classes)), flush=True)
+        bar = tqdm(total=recipe.steps, unit=" steps", leave=False, disable=None if rank == 0 else True)
 
         def watched(step: int, *part: int | None) -> tuple[Tensor, Tensor]:
             nonlocal begun
             if step and not begun and rank == 0:
-                print(f"resumed after step {step:,} of {recipe.steps:,}", flush=True)
+                tqdm.write(f"resumed after step {step:,} of {recipe.steps:,}")
             begun = True
+            bar.update(step - bar.n)
             return feed(step, *part)
 
         def report(row: dict) -> None:
-            print(progress(row, recipe.steps), flush=True)
+            tqdm.write(progress(row, recipe.steps))
+            sys.stdout.flush()
 
         given |= {"folder": folder, "name": chosen.model, "save_every": save_every, "report": report}
-        rows = train(model, watched, recipe, **given)
+        with bar:
+            rows = train(model, watched, recipe, **given)
     if rank == 0:
         done = f"trained for {tqdm.format_interval(rows[-1]['seconds'])}" if begun else "finished before, nothing to do"
         print(f"{done}; weights in {folder / checkpoint.WEIGHTS}", flush=True)

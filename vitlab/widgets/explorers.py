@@ -14,35 +14,7 @@ from torch import Tensor
 from vitlab import plots
 from vitlab.analysis.attention import grid_size
 from vitlab.models import zoo
-from vitlab.models.vit import ViTConfig
 from vitlab.widgets.controls import Explorer, choice, read_picture
-
-
-def patch_sizes(picture: UInt8[Tensor, "3 H W"]) -> Explorer:
-    """Choose a model, the size of the image and of its patches → the patches, their number, the work (Table 1)."""
-
-    def draw(model: str, image_size: int, patch_size: int) -> tuple[Figure, str]:
-        settings: dict[str, Any] = {**zoo.VIT_SIZES[model], "image_size": image_size, "patch_size": patch_size}
-        config = ViTConfig(**settings)  # refuses a size that leaves a remainder
-        side, n_tokens = image_size // patch_size, config.n_patches + 1
-        with torch.device("meta"):
-            work = zoo.multiply_adds(f"{model}/{patch_size}", image_size, config.n_classes)
-        attention = config.depth * 2 * n_tokens**2 * config.dim
-        figure = Figure(figsize=(3.6, 3.6))
-        plots.plot_grid(picture.permute(1, 2, 0).numpy(), side, figure.subplots())
-        return figure, (
-            f"{image_size} px in patches of {patch_size} px: {side} × {side} patches and the class token are "
-            f"{n_tokens:,} tokens. {model}/{patch_size} does {work / 1e9:.2f} billion multiply-adds for an "
-            f"image (2 FLOPs each), {attention / work:.1%} of them in the attention matrices."
-        )
-
-    return Explorer(
-        draw,
-        "Patch size, tokens and work",
-        model=choice("model", ("ViT-B", "ViT-L", "ViT-H")),
-        image_size=choice("image size (px)", (112, 224, 336, 384, 448), 224),
-        patch_size=choice("patch size (px)", (7, 8, 14, 16, 28, 32, 56), 16),
-    )
 
 
 def occlusion(
