@@ -88,7 +88,6 @@ def test_json_that_is_none_names_its_file(tmp_path):
     (tmp_path / "x.json").write_bytes(b"")
     with pytest.raises(ValueError, match="x.json is not valid JSON"):
         paths.read_json(tmp_path / "x.json")
-    assert paths.file_hash(tmp_path / "x.json") == "e3b0c44298fc1c14"  # the start of SHA-256
 
 
 def test_a_lock_excludes_other_processes_and_dies_with_its_holder(tmp_path):

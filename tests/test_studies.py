@@ -50,8 +50,8 @@ def test_every_kind_that_trains_has_a_golden_run():
 
 # ---- what is planned -------------------------------------------------------------------------------------------------
 def test_all_that_full_plans_is_committed_and_nothing_is_planned_twice():
-    plan = runner.plan(list(table.STUDIES), "full")
-    assert plan["todo"].eq(0).all() and plan["runs"].gt(0).all(), plan
+    plan, under_way = runner.plan(list(table.STUDIES), "full"), ["longer_data"]  # planned in docs/LOG.md
+    assert plan.loc[~plan["study"].isin(under_way), "todo"].eq(0).all() and plan["runs"].gt(0).all(), plan
     assert plan["runs"].tolist() == [len(table.runs(name, "full")) for name in table.STUDIES]  # no key twice
 
 
@@ -146,6 +146,29 @@ def test_a_failed_run_is_named_when_the_others_are_kept_and_is_done_by_the_next_
     assert runner.read("data_scaling", "smoke").attrs == {"done": 15, "planned": 18}
     monkeypatch.setitem(run.RUNS, "scaling", good)
     assert runner.run("data_scaling", "smoke", jobs=1).attrs["done"] == 18 and len(quick_runs) == 18
+
+
+def test_a_killed_run_resumes_its_training(figures, monkeypatch):
+    config = table.runs("data_scaling", "smoke")[0]
+    folder, wanted = paths.out_dir("smoke") / "unfinished" / "key", runner.compute("scaling", config)["rows"]
+
+    def killed(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(run, "evaluate", killed)  # after the training
+    with pytest.raises(MemoryError):
+        runner.compute("scaling", config, folder)
+    monkeypatch.undo()
+    steps, usual = [], run.batches
+
+    def counting(*given):
+        feed = usual(*given)
+        return lambda step, *part: steps.append(step) or feed(step, *part)
+
+    monkeypatch.setattr(run, "batches", counting)
+    rows = runner.compute("scaling", config, folder)["rows"]
+    assert steps == [] and not folder.exists()
+    assert [row | {"seconds": 0} for row in rows] == [row | {"seconds": 0} for row in wanted]
 
 
 def test_half_a_line_of_a_killed_process_is_run_again(quick_runs):

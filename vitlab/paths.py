@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import secrets
@@ -113,12 +112,6 @@ def read_json(path: Path | str) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON ({error}): remove the file and run again") from error
-
-
-def file_hash(path: Path | str) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of a file: the identity of weights or data."""
-    with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
 
 
 @contextlib.contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +18,6 @@ from vitlab.settings import mapped
 BIAS = 100.0  # the constant feature that few-shot appends: large, so that its weight is hardly penalised
 PENALTIES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # scikit-learn's C, tried in turn by the linear probe
 HELD_OUT = 0.2  # share of the training images on which it chooses among them
-GRADIENT = 1e-6  # a fit has converged when its gradient is at most this share of the penalty's part of it, in length
 _CHUNK = 1024  # test images scored at once
 
 
@@ -154,53 +151,17 @@ def linear_probe(
     A fifth of the training images, with the classes' shares kept, is held out by `seed`; of `penalties`, scikit-learn's
     C, the one with the best accuracy there (the smallest of equals) is used to fit all training images again.
 
-    Returns accuracy, inverse_penalty (the C chosen), held_out_accuracy. Raises ArithmeticError where a fit has no end.
+    Returns accuracy, inverse_penalty (the C chosen), held_out_accuracy.
     """
-    from sklearn.model_selection import train_test_split
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, StratifiedShuffleSplit
+    from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     x, y = _as_arrays(train_features, train_labels, "train")
-    test_x, test_y = _as_arrays(test_features, test_labels, "test")
-    kept_x, held_x, kept_y, held_y = train_test_split(x, y, test_size=HELD_OUT, stratify=y, random_state=seed)
-
-    def score(x: ndarray, y: ndarray, c: float, test_x: ndarray, test_y: ndarray) -> float:
-        scaler = StandardScaler().fit(x)
-        return float(logistic_regression(scaler.transform(x), y, c).score(scaler.transform(test_x), test_y))
-
-    scores = {c: score(kept_x, kept_y, c, held_x, held_y) for c in sorted(penalties)}
-    best = max(scores, key=scores.__getitem__)  # the first of equals
-    return {"accuracy": score(x, y, best, test_x, test_y), "inverse_penalty": best, "held_out_accuracy": scores[best]}
-
-
-def logistic_regression(
-    x: Float[ndarray, "N D"], y: Int64[ndarray, " N"], inverse_penalty: float, max_steps: int = 5000
-) -> Any:
-    """Fit scikit-learn's LogisticRegression, C = `inverse_penalty`, to a relative gradient of `GRADIENT`.
-
-    scikit-learn stops at an absolute gradient, whose meaning depends on C: where that is not enough, the fit resumes.
-    Weights are then off by about as much of their length, or by less: the penalty alone makes the loss curved.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    fit = LogisticRegression(C=inverse_penalty, solver="newton-cg", warm_start=True)
-    steps, moved, tolerance = 0, 1, GRADIENT  # tolerance: of the largest entry of the gradient, per image
-    while steps < max_steps and moved:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # whether it has converged is measured here
-            fit.set_params(tol=tolerance, max_iter=max_steps - steps).fit(x, y)
-        moved = int(fit.n_iter_.max())  # 0 where float64 resolves no more
-        steps += moved
-        residuals = fit.predict_proba(x) - (y[:, None] == fit.classes_)
-        if len(fit.classes_) == 2:  # scikit-learn then has weights for the second class alone
-            residuals = residuals[:, 1:]
-        of_penalty = fit.coef_ / fit.C
-        gradient = np.append(residuals.T @ x + of_penalty, residuals.sum(0))  # intercepts bear no penalty
-        length = float(np.linalg.norm(gradient)) / len(x)
-        penalty = max(float(np.linalg.norm(of_penalty)) / len(x), 1e-7)  # float64 resolves about 1e-14
-        if length <= GRADIENT * penalty:
-            return fit
-        tolerance = 0.5 * GRADIENT * penalty / fit.coef_.size**0.5
-    raise ArithmeticError(
-        f"logistic regression with C = {inverse_penalty:g} has not converged after {steps} steps (relative gradient "
-        f"{length / penalty:.1e}, expected {GRADIENT:g}); leave the largest penalties out"
-    )
+    fit = make_pipeline(StandardScaler(), LogisticRegression(max_iter=10_000, tol=1e-6))
+    held_out = StratifiedShuffleSplit(1, test_size=HELD_OUT, random_state=seed)
+    search = GridSearchCV(fit, {"logisticregression__C": sorted(penalties)}, cv=held_out).fit(x, y)
+    accuracy = search.score(*_as_arrays(test_features, test_labels, "test"))
+    chosen = {"inverse_penalty": search.best_params_["logisticregression__C"], "held_out_accuracy": search.best_score_}
+    return {"accuracy": accuracy} | chosen

@@ -109,7 +109,7 @@ def labels(models: Iterable[str]) -> dict[str, str]:
     """
     names, made = list(dict.fromkeys(models)), {}
     for name in names:
-        kind, lab = family(name), re.fullmatch(r"(?:BiT-|R\+|)Lab-(.+)", name)
+        kind, lab = family(name), re.fullmatch(r"(?:BiT-Lab-|BiT-|R\+Lab-|Lab-)(.+)", name)
         alone = sum(family(other) == kind for other in names) == 1 and kind != "ViT"
         made[name] = name if lab is None else kind if alone else f"{kind}-{lab[1]}"
     return made

@@ -9,7 +9,9 @@ import base64
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +33,7 @@ from vitlab.models import variants, zoo
 from vitlab.models.adapt import with_new_head
 from vitlab.models.variants import Offsets
 from vitlab.models.vit import ViT, ViTConfig
-from vitlab.probes import PENALTIES, FewShot, features, few_shot, linear_probe
+from vitlab.probes import FewShot, features, few_shot
 from vitlab.settings import default_device
 from vitlab.studies import checks, measure, speed
 from vitlab.training import masked as masking
@@ -50,6 +52,7 @@ ARMS = {"1x": 1.0, "1.5x": 1.5, "2x": 2.0, "scratch": 1.0}  # fine-tunings of `t
 TABLE_4 = next(row for row in paper.TABLE_4 if row.data == "Flowers-102")  # the row for small sets
 N_SHOWN = 3  # held-out images of which `local_heads` keeps what the model predicts
 _CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)  # of photographs
+TRAININGS: ContextVar[Iterator[Path]] = ContextVar("folders in which the long trainings of a killed run resume")
 _RECIPE = {field.name for field in dataclasses.fields(Recipe)}
 
 
@@ -70,11 +73,15 @@ def some(images: ImageSet, count: int | None) -> ImageSet:
     return subset(images, epoch_order(len(images), seed=0, epoch=0)[: count or None].sort().values)
 
 
-@functools.lru_cache(maxsize=12)
+@functools.lru_cache(maxsize=40)
 def resized_target(data: str, part: str, image_size: int, count: int, difficulty: float = 1.0) -> ImageSet:
-    """Draw at most `count` images of a set, the same at every size (pixels); of `OTHER_CLASSES` at this difficulty."""
-    if data == OTHER_CLASSES:
-        other = with_difficulty(World(seed=1, image_size=image_size), difficulty)  # pre-training is on seed 0
+    """Draw at most `count` images of a set, the same at every size (pixels); of `OTHER_CLASSES` at this difficulty.
+
+    "world" are ten classes that pre-training, on seed 0, has not seen; "world-2", "world-3" … are ten others each.
+    """
+    if data.startswith(OTHER_CLASSES):
+        seed = int(data.removeprefix(OTHER_CLASSES).lstrip("-") or 1)
+        other = with_difficulty(World(seed=seed, image_size=image_size), difficulty)
         splits = world_splits(other, count, 0, count)
         return splits.train if part == "train" else splits.test
     images = some(whole(data, part), count)
@@ -156,29 +163,27 @@ def _finetune_on(
     return finetune(model, images, lambda rate: Recipe(steps, size, learning_rate=rate, **options), rates, **how)
 
 
-def _frozen(
-    model: nn.Module, name: str, sets: Iterable[ImageSet], few: FewShot, penalties: Sequence[float], seed: int
-) -> Rows:
-    """Rows of frozen features on one target: few-shot accuracy for each draw of images, and the linear probe's."""
+def _frozen(model: nn.Module, name: str, sets: Iterable[ImageSet], few: FewShot, seed: int) -> Rows:
+    """Rows of frozen features on one target: few-shot accuracy for each draw of images."""
     train_set, test_set = sets
     known = *features(model, train_set), *features(model, test_set)
     shots = few_shot(*known, len(train_set.classes), few, seed)[["shots", "seed", "accuracy"]]
     draws = shots.rename(columns={"seed": "draw"}).to_dict("records")
-    rows = [{"kind": "few shot", "target": name} | row for row in draws]
-    return [*rows, {"kind": "probe", "target": name, "accuracy": linear_probe(*known, penalties, seed)["accuracy"]}]
+    return [{"kind": "few shot", "target": name} | row for row in draws]
 
 
 # --- scaling (§4.3, §4.4) ---------------------------------------------------------------------------------------------
 def scaling(config: Config) -> Rows:
-    """Train on images of the world; rows of kind "outcome", "history", "few shot", "probe", "fine-tuned"."""
+    """Train on images of the world; rows of kind "outcome", "history", "few shot", "fine-tuned"."""
     side, seed, made = config["image_size"], config["seed"], world_of(config, config["cue"])
-    model = zoo.create(config["model"], n_classes=made.n_classes, image_size=side, seed=seed).to(default_device())
+    shape = {"n_classes": made.n_classes, "image_size": side} | {k: config[k] for k in ("dropout",) if k in config}
+    model = zoo.create(config["model"], **shape, seed=seed).to(default_device())
     recipe = recipe_of(config)
     counts = (config["n_train"], config["n_validation"], config["n_test"])
     splits = world_splits(made, *counts, draw=seed, n_seen=recipe.samples)
     history = [untrained_row(model, splits.validation)]
     feed = batches(splits.train, recipe.batch_size, seed, default_device())
-    history += train(model, feed, recipe, validation=splits.validation)
+    history += train(model, feed, recipe, validation=splits.validation, folder=next(TRAININGS.get(iter(())), None))
     best = max(history[1:], key=lambda row: row["val_accuracy"])  # the first of several that are equal
     kept = history[-1] if recipe.patience is None else best  # without patience, training keeps the last weights
     few = subset(splits.train, torch.arange(min(len(splits.train), config["n_validation"])))
@@ -194,13 +199,15 @@ def scaling(config: Config) -> Rows:
     }
     names = ("step", "samples", "seconds", "train_loss", "val_loss", "val_accuracy")
     rows: Rows = [outcome, *({"kind": "history"} | {n: row[n] for n in names if n in row} for row in history)]
-    how_frozen = FewShot(shots=(10,)), (1e-3, 1e-2, 0.1)
-    for name in dict.fromkeys((OTHER_CLASSES, *config["real"].split())):
+    others = [f"{OTHER_CLASSES}-{k}" for k in range(2, config.get("n_sets", 1) + 1)]
+    for name in dict.fromkeys((OTHER_CLASSES, *others, *config["real"].split())):
         about = side, config["n_frozen"], config["difficulty"]
-        rows += _frozen(model, name, (resized_target(name, p, *about) for p in ("train", "test")), *how_frozen, seed)
+        sets = (resized_target(name, part, *about) for part in ("train", "test"))
+        rows += _frozen(model, name, sets, FewShot(shots=(10,)), seed)
     if config["finetuning_steps"]:
         for name in config["real"].split():
-            done = _finetune_on(name, model, config, [config["finetuning_learning_rate"]], n_test=10_000)
+            rates = [float(rate) for rate in str(config["finetuning_learning_rate"]).split()]
+            done = _finetune_on(name, model, config, rates, n_test=10_000)
             rows.append({"kind": "fine-tuned", "target": name, "accuracy": done.rows[-1]["val_accuracy"]})
     return rows
 
@@ -221,7 +228,7 @@ def design(config: Config) -> Rows:
         splits = world_splits(made, *counts, draw=seed, n_seen=recipe.samples)
     model = variant_of(config).to(default_device())
     feed = batches(splits.train, recipe.batch_size, seed, default_device(), augmentation)
-    last = train(model, feed, recipe, validation=splits.validation)[-1]
+    last = train(model, feed, recipe, validation=splits.validation, folder=next(TRAININGS.get(iter(())), None))[-1]
     row = {
         "validation_accuracy": last["val_accuracy"],
         "test_accuracy": evaluate(model, splits.test)["accuracy"],
@@ -335,7 +342,7 @@ def cifar10(config: Config) -> Rows:
 def transfer(config: Config) -> Rows:
     """Pre-train one model on its source, fine-tune it on every target in every arm, and evaluate its frozen features.
 
-    Rows of kind "pretraining", "evaluation" (of a fine-tuning), "trial" (of a learning rate), "few shot", "probe".
+    Rows of kind "pretraining", "evaluation" (of a fine-tuning), "trial" (of a learning rate), "few shot".
     """
     plan = finetunings(config)
     for name, _, side, _ in plan:  # whole sets are read while no training holds memory
@@ -355,7 +362,7 @@ def transfer(config: Config) -> Rows:
     for weights, model in models.items():
         for name, counts in (wanted | {OTHER_CLASSES: (config["n_near"],) * 2}).items():
             sets = (resized_target(name, part, side, n) for part, n in zip(("train", "test"), counts, strict=True))
-            rows += [row | {"weights": weights} for row in _frozen(model, name, sets, FewShot(), PENALTIES, seed)]
+            rows += [row | {"weights": weights} for row in _frozen(model, name, sets, FewShot(), seed)]
     return rows
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import itertools
 import multiprocessing
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from vitlab import settings
+from vitlab import paths, settings
 from vitlab.data import datasets
 from vitlab.studies import store, table
 
@@ -50,7 +53,8 @@ def run(
             print(f"{name}: {len(left)} runs need {', '.join(absent)}, not found: left out (see docs/install.md)")
     failed = []
     with _executor(executor, jobs, len(missing)) as pool:
-        for key, outcome in _outcomes(pool, study.kind, missing, end, jobs or cpu_count()):
+        folder = paths.out_dir(preset) / "unfinished"
+        for key, outcome in _outcomes(pool, study.kind, missing, end, jobs or cpu_count(), folder):
             if isinstance(outcome, Exception):
                 failed.append((key, outcome))
             else:
@@ -109,13 +113,20 @@ def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFr
     return pd.DataFrame(rows, columns=["study", "runs", "done", "todo", "hours"])
 
 
-def compute(kind: str, config: Config) -> dict[str, Any]:
-    """Do one run on one thread; returns its `rows`, the `seconds` it took, and what it was made by."""
+def compute(kind: str, config: Config, folder: Path | None = None) -> dict[str, Any]:
+    """Do one run on one thread; returns its `rows`, the `seconds` it took, and what it was made by.
+
+    Long trainings keep a checkpoint a minute in `folder`, resume there, and remove it once the run is done.
+    """
     from vitlab.studies import run as functions  # slow to import
 
     start = time.perf_counter()
+    if folder is not None:
+        functions.TRAININGS.set(folder / str(number) for number in itertools.count())
     with settings.one_thread():
         rows = functions.RUNS[kind](dict(config))
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
     return {"rows": rows, "seconds": round(time.perf_counter() - start, 3), **store.made_by()}
 
 
@@ -157,7 +168,12 @@ def _executor(
 
 
 def _outcomes(
-    pool: concurrent.futures.Executor | None, kind: str, missing: dict[str, Config], end: float | None, at_once: int
+    pool: concurrent.futures.Executor | None,
+    kind: str,
+    missing: dict[str, Config],
+    end: float | None,
+    at_once: int,
+    folder: Path,
 ) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
     """Yield each run's result, or what it raised, as it ends; none is begun after `end`."""
     waiting = list(missing)
@@ -165,7 +181,7 @@ def _outcomes(
         while waiting and (end is None or time.monotonic() <= end):
             key = waiting.pop(0)
             try:
-                outcome: dict[str, Any] | Exception = compute(kind, missing[key])
+                outcome: dict[str, Any] | Exception = compute(kind, missing[key], folder / key)
             except Exception as error:  # noqa: BLE001 (whatever a run raises is that run's outcome)
                 outcome = error
             yield key, outcome
@@ -178,7 +194,7 @@ def _outcomes(
         while waiting and len(running) < at_once:
             key = waiting.pop(0)
             try:
-                running[pool.submit(compute, kind, missing[key])] = key
+                running[pool.submit(compute, kind, missing[key], folder / key)] = key
             except concurrent.futures.BrokenExecutor as broken:
                 yield key, broken
         for future in concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED).done:

@@ -37,6 +37,11 @@ STUDIES: dict[str, Study] = {
     name: Study(kind, tuple(needs.split()), {})
     for name, kind, needs in (
         ("data_scaling", "scaling", ""),  # accuracy by training images: ViT, ResNet (BiT), hybrid (§4.3, Fig. 3, 4)
+        (
+            "longer_data",
+            "scaling",
+            "cifar10 imagenette",
+        ),  # four times as long, pairs that match, twelve sets (Fig. 3, 4)
         ("compute_scaling", "scaling", ""),  # accuracy by training compute (§4.4, Fig. 5, Table 6)
         ("few_images", "scaling", ""),  # 1,000 images, each model with the rate and decay that serve so few (Fig. 3)
         ("head_rates", "design", ""),  # class token and average pooling, each at its best rate (Fig. 9; C16)
@@ -116,6 +121,7 @@ _FULL = {
     "R+Lab-Ti/8": (4e-3, 1.0),
     "R+Lab-Mu/8": (4e-3, 1.0),
 }
+SIZES = (256_000, 64_000, 16_000, 4_000, 1_000)  # numbers of training images
 _SMOKE = ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4", "BiT-Lab-Mu/4", "R+Lab-Ti/16", "R+Lab-Ti/8")
 
 
@@ -149,9 +155,17 @@ STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes l
     ),
     full=Preset(
         _AT_FULL | _ON_REAL,
-        _grid({"n_train": (256_000, 64_000, 16_000, 4_000, 1_000)}, _tuned(*list(_FULL)[:5])),
+        _grid({"n_train": SIZES}, _tuned(*list(_FULL)[:5])),
         seeds=5,
     ),
+)
+_LONGER = _AT_FULL | {"precision": "fp32", "steps": 8_000, "warmup_steps": 400, "eval_every": 250, "weight_decay": 0.3}
+_LONGER |= {"n_sets": 12, "n_frozen": 500, "real": "digits cifar10 imagenette", "finetuning_n_images": 2_000}
+_LONGER |= {"finetuning_steps": 150, "finetuning_batch_size": 128, "finetuning_learning_rate": "3e-4 1e-3 3e-3"}
+STUDIES["longer_data"].presets["full"] = Preset(
+    _LONGER,
+    _grid({"n_train": SIZES}, _cases("model learning_rate", ("Lab-Mu/8", 8e-3), ("BiT-Mu/8", 16e-3))),
+    seeds=5,
 )
 STUDIES["compute_scaling"].presets.update(
     smoke=Preset(_AT_SMOKE | {"n_train": 64}, _grid(_lengths(_AT_SMOKE, 6, 3), {"model": _SMOKE}), 2),
