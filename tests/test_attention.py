@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from weights import open_attention
 
 from vitlab.analysis.attention import (
-    attention_gradients,
     attention_maps,
     grid_size,
     n_prefix_tokens,
@@ -264,7 +263,7 @@ class TestBadInput:
     )
     def test_images(self, images, message):
         for model in (lab_vit(depth=1), timm.create_model("vit_tiny_patch16_224", img_size=32, **SMALL)):
-            for analyse in (attention_maps, attention_gradients, attention_rollout, mean_attention_distance):
+            for analyse in (attention_maps, attention_rollout, mean_attention_distance):
                 with pytest.raises((ValueError, RuntimeError, AssertionError), match=message):
                     analyse(model, images)
 
@@ -287,51 +286,6 @@ class TestBadInput:
             model.blocks[1].attn.qkv.weight[0, 0] = float("nan")
         with pytest.raises(ValueError, match="attention of block 1 holds NaN"):
             attention_maps(model, pictures())
-
-
-class TestGradients:
-    def test_equals_autograd_through_open_attention(self):
-        model, images = lab_vit(depth=3), pictures()
-        maps, grads = attention_gradients(model, images, torch.tensor([1, 4]))
-        kept = []
-        for block in model.blocks:
-            block.attn.fused_attn = False
-            block.attn.attn_drop.register_forward_hook(lambda m, i, attn: kept.append(attn))
-        logits = model(images)
-        wanted = torch.autograd.grad(logits[0, 1] + logits[1, 4], kept)
-        for a, b, da, db in zip(maps, kept, grads, wanted, strict=True):
-            torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
-            torch.testing.assert_close(da, db, atol=1e-6, rtol=1e-4)
-            assert db.abs().max() > 1e-4
-
-    @pytest.mark.parametrize("fused", [True, False])
-    def test_model_is_untouched_and_may_be_frozen_and_inference_mode_does_not_matter(self, fused):
-        model = lab_vit(depth=2).train()
-        _, free = attention_gradients(model, pictures())
-        model.requires_grad_(False)
-        for block in model.blocks:
-            block.attn.fused_attn = fused
-        before = snapshot(model)
-        _, frozen = attention_gradients(model, pictures())
-        with torch.inference_mode():
-            _, inside = attention_gradients(model, pictures())
-        assert snapshot(model) == before
-        for a, b, c in zip(free, frozen, inside, strict=True):
-            torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
-            assert torch.equal(b, c)
-
-    def test_refused_without_logits_or_the_graph(self):
-        headless = timm.create_model("vit_tiny_patch16_224", img_size=32, global_pool="", **{**SMALL, "num_classes": 0})
-        with pytest.raises(ValueError, match="no logits"):
-            attention_gradients(headless, pictures())
-        for targets in ([0], [0, 5], [-1, 0], [0.0, 1.0]):
-            with pytest.raises((ValueError, IndexError, RuntimeError), match="batch_size|out of bounds|to be Long"):
-                attention_gradients(lab_vit(depth=1), pictures(), torch.tensor(targets))
-        recomputing = timm.create_model("vit_tiny_patch16_224", img_size=32, **SMALL)
-        recomputing.set_grad_checkpointing()
-        assert len(attention_maps(recomputing, pictures())) == 2
-        with pytest.raises(ValueError, match="set_grad_checkpointing"):
-            attention_gradients(recomputing, pictures())
 
 
 class Weaken(nn.Module):

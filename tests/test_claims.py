@@ -93,6 +93,15 @@ def test_a_page_keeps_figures_verdicts_and_numbers_of_this_run(figures, capsys):
     assert "| C03, ViT − ResNet | +2.0 points [−0.5, 4.5], n = 3 seeds | – |" in text
 
 
+def test_a_run_with_other_weights_is_credited_with_no_verdict(figures, capsys):
+    page = claims.begin("09_attention_rollout", "smoke", 0, weights="vit_tiny@<b>f</b>.safetensors")
+    claims.show(page, "C14", live={"mass": claims.Estimate.of([1.0, 2.0, 3.0], "points")})
+    words = "vit_tiny@?b?f?/b?.safetensors"
+    assert f"It says nothing of {words}, which this run looks at." in capsys.readouterr().out
+    text = report.write("smoke").read_text()
+    assert f"## 09_attention_rollout\n\nOf {words}, of which no verdict above speaks." in text and "| – |" in text
+
+
 @pytest.mark.parametrize(
     "preset, seed, words", [("gpu", 0, "PRESET is 'gpu'"), ("smoke", 1.0, "SEED is 1.0"), ("smoke", -1, "SEED")]
 )

@@ -97,6 +97,16 @@ def test_a_folder_of_hand_ins_gives_a_table(folder, tmp_path, capsys):
     assert ours.split()[1:] == ["solved", "solved", "2"] and theirs.split()[1:] == ["stopped", "stopped", "0"]
 
 
+def test_of_a_duplicated_cell_or_section_the_solved_one_counts(folder):
+    path = handed_in(folder, PLUS)
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[3:3] = [new_code_cell(STUB), new_markdown_cell("### 1 · Add (★★, 5 minutes)"), new_code_cell(STUB)]
+    nbformat.write(notebook, path)
+    first, second = exercises.check(path)
+    assert (first["status"], second["status"]) == ("solved", "solved")
+    assert "a blank copy of the cell does not count" in first["message"] and second["message"] == ""
+
+
 def test_what_cannot_be_checked_is_said(folder, capsys):
     assert cli.main(["exercises", "check", str(folder / "none.ipynb")]) == 2
     assert "No such file" in capsys.readouterr().err

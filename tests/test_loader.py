@@ -37,6 +37,8 @@ def test_images_and_labels_stay_together():
     torch.testing.assert_close(images[:, 0, 0, 0], labels / 127.5 - 1)
     pixels = torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(3, 1, 1, 1).expand(3, 3, 1, 1)
     torch.testing.assert_close(to_float(pixels)[:, 0, 0, 0], torch.tensor([-1.0, -0.6, 1.0]))
+    with pytest.raises((ValueError, TypeError), match="float32|f32"):
+        to_float(pixels / 255)
     assert pixels.unique().tolist() == [0, 51, 255]  # the bytes are left as they are
 
 

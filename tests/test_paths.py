@@ -26,6 +26,14 @@ def test_folders_follow_their_variables_except_what_is_committed(monkeypatch, tm
     assert paths.data_dir() == paths.ROOT / "data" / "downloads"
 
 
+def test_a_home_of_nobody_and_a_link_in_a_circle_stay_as_they_are(monkeypatch, tmp_path):
+    monkeypatch.setenv("VITLAB_DATA", "~nobody_here/sets")
+    assert paths.data_dir().parts[-2:] == ("~nobody_here", "sets")
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert not os.path.exists(paths.own(tmp_path / "a"))
+
+
 def test_without_a_checkout_nothing_is_written_among_installed_packages(monkeypatch, tmp_path):
     monkeypatch.delenv("VITLAB_FIGURES", raising=False)
     monkeypatch.setattr(paths, "ROOT", tmp_path / "site-packages")

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.analysis.attention import (
-    attention_gradients,
     attention_maps,
     n_prefix_tokens,
     read_weights,
@@ -14,7 +13,6 @@ from vitlab.analysis.attention import (
 )
 from vitlab.analysis.rollout import (
     attention_rollout,
-    gradient_rollout,
     overlay,
     rollout_from_maps,
     rollout_matrix,
@@ -137,8 +135,7 @@ def test_rollout_starts_where_the_gradient_of_the_logits_says_that_the_head_read
         row = weights[:, None].to(matrix) @ matrix / weights.sum(1)[:, None, None]
         return row[:, 0, n_prefix:]
 
-    maps, grads = attention_gradients(model, images)
-    identity, captured = torch.eye(maps[0].shape[-1]), attention_maps(model, images)
+    identity, captured = torch.eye(tokens.shape[1]), attention_maps(model, images)
     for fusion in ("mean", "max"):
         product = identity.double()
         for attn in captured:
@@ -147,15 +144,6 @@ def test_rollout_starts_where_the_gradient_of_the_logits_says_that_the_head_read
         found = attention_rollout(model, images, head_fusion=fusion).flatten(1).double()
         torch.testing.assert_close(found, from_there(product), atol=1e-6, rtol=1e-5)
 
-    product = identity.expand(2, -1, -1)
-    for attn, grad in zip(maps, grads, strict=True):
-        product = product + (attn * grad).clamp_min(0).mean(1) @ product
-    found = gradient_rollout(model, images).flatten(1)
-    torch.testing.assert_close(found, from_there(product), atol=1e-6, rtol=1e-4)
-    assert not torch.allclose(found, gradient_rollout(model, images, torch.tensor([4, 0])).flatten(1))
-    first = slice(0, 1) if from_class else slice(n_prefix, None)
-    assert grads[-1][:, :, first].abs().max() > 0  # something comes back there
-
 
 def test_maps_captured_under_autocast_are_multiplied_in_their_own_precision():
     torch.manual_seed(0)
@@ -163,15 +151,9 @@ def test_maps_captured_under_autocast_are_multiplied_in_their_own_precision():
     for block in model.blocks:
         nn.init.normal_(block.attn.qkv.weight, std=0.3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        maps, (attn, grads) = attention_maps(model, images), attention_gradients(model, images)
-        rollout = attention_rollout(model, images)
-        of_class = gradient_rollout(model, images)
-    assert rollout.dtype == of_class.dtype == torch.float32
+        maps, rollout = attention_maps(model, images), attention_rollout(model, images)
+    assert rollout.dtype == torch.float32
     torch.testing.assert_close(rollout, rollout_from_maps(maps, (2, 2)), atol=1e-7, rtol=1e-6)
-    product = torch.eye(5, dtype=torch.float64)
-    for a, da in zip(attn, grads, strict=True):
-        product = product + (a.double() * da.double()).clamp_min(0).mean(1) @ product
-    torch.testing.assert_close(of_class.flatten(1).double(), product[:, 0, 1:], atol=1e-8, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -184,3 +166,11 @@ def test_maps_captured_under_autocast_are_multiplied_in_their_own_precision():
 def test_options_that_are_none(option, message):
     with pytest.raises(ValueError, match=message):
         rollout_from_maps(random_maps(), (3, 3), **option)
+
+
+def test_what_lies_beyond_a_padded_image_is_cut_off():
+    model = timm.create_model("vit_tiny_patch16_224", dynamic_img_size=True, dynamic_img_pad=True, **SMALL).eval()
+    rollout = attention_rollout(model, torch.randn(1, 3, 40, 60))
+    assert rollout.shape == (1, 3, 4)
+    cut = overlay(rollout, (40, 60), smooth=False, stride=(16, 16))
+    assert cut.shape == (1, 40, 60) and torch.equal(cut, overlay(rollout, (48, 64), smooth=False)[:, :40, :60])

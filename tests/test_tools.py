@@ -52,6 +52,17 @@ def test_notebooks_follow_their_sources_and_edits_are_not_lost(folder):
     assert tool.sync(folder) and tool.check(folder) == ["exercises/01_sums.ipynb is not its source's"]
 
 
+def test_the_working_copy_keeps_what_the_reader_changed_and_follows_what_not(folder, tmp_path):
+    tool.sync(folder)
+    mine = tmp_path / "work" / "01_sums.ipynb"
+    assert tool.work(folder, mine.parent) == [mine] and "### BEGIN SOLUTION" in mine.read_text()
+    (folder / "01_sums.ipynb").write_text("newer")
+    assert tool.work(folder, mine.parent) == [mine] and mine.read_text() == "newer"
+    mine.write_text("mine")
+    (folder / "01_sums.ipynb").write_text("newest")
+    assert tool.work(folder, mine.parent) == [] and mine.read_text() == "mine"
+
+
 def test_on_colab_the_first_cell_installs_what_is_missing_and_keeps_torch(folder, monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="expected OWNER/NAME"):
         tool.colab("vitlab", folder)

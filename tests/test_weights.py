@@ -273,6 +273,34 @@ def test_a_name_in_a_file_cannot_be_markup(tmp_path):
     assert zoo.load(tmp_path / "m.safetensors").name == "?img src?x onerror?alert?1?????foo?"
 
 
+def test_numbers_that_are_none_are_refused_and_half_precision_is_said(tmp_path):
+    state, path = zoo.create("Lab-Mu/8").state_dict(), tmp_path / "odd.safetensors"
+    for change in (torch.Tensor.long, lambda each: each.to(torch.complex64), lambda each: each * torch.nan):
+        save_file({key: change(value) for key, value in state.items()}, path)
+        with pytest.raises(ValueError, match="does not fit Lab-Mu/8: no finite floating-point numbers: cls_token"):
+            zoo.load(f"Lab-Mu/8@{path}")
+    save_file(state | {"head.weight": torch.tensor(1.0)}, path)
+    with pytest.raises(ValueError, match=r"of another shape: head.weight \(\)"):
+        zoo.load(f"Lab-Mu/8@{path}")
+    save_file({key: value.half() for key, value in state.items()}, path)
+    found = zoo.load(f"Lab-Mu/8@{path}")
+    assert found.source.endswith("converted from float16") and found.model.head.weight.dtype == torch.float32
+
+
+def test_a_file_of_big_vision_is_read_for_its_architecture(tmp_path):
+    model, arrays = randomise(timm.create_model("test_vit", num_classes=7)).eval(), {}
+    names = {"Attention_1": "Attention_0", "MlpBlock_3": "MlpBlock_0", "LayerNorm_2": "LayerNorm_1"}
+    for key, value in as_released(model).items():
+        for theirs, new in (names | {"Transformer/posembed_input/pos_embedding": "pos_embedding"}).items():
+            key = key.replace(theirs, new)
+        arrays[f"params/{key}"] = value
+    found = zoo.load(f"test_vit@{saved(tmp_path / 'big.npz', arrays)}")
+    assert torch.equal(found.model(pictures(160)), model(pictures(160)))
+    del arrays["params/Transformer/encoder_norm/scale"]
+    with pytest.raises(ValueError, match="big.npz does not fit test_vit"):
+        zoo.load(f"test_vit@{saved(tmp_path / 'big.npz', arrays)}")
+
+
 def test_damaged_and_foreign_files(tmp_path):
     ours, archive = tmp_path / "model.safetensors", saved(tmp_path / "ViT.npz", as_released(vit()))
     zoo.save(ours, zoo.create("Lab-Ti/8"), "Lab-Ti/8", {})

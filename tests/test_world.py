@@ -183,6 +183,7 @@ def test_worlds_and_indices_that_mean_nothing_are_refused():
         ({"contour": 1.5}, "contour is 1.5; a cue lies in 0…1"),
         (dict.fromkeys(CUES, 0.0), "all cues are 0"),
         ({"n_classes": 1}, "n_classes is 1"),
+        ({"n_classes": 9_999_999}, "n_classes is 9999999; expected a whole number from 2 to 100,000"),
         ({"image_size": 4}, "image_size is 4"),
         ({"scale": -1.0}, "scale is -1.0; a strength lies in 0…4"),
     ]:

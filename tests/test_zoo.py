@@ -79,6 +79,8 @@ def test_the_seed_alone_determines_the_weights(name):
         ("BiT-Lab-Ti/8", {"dropout": 0.1}, "dropout=0.1 is not for BiT-Lab-Ti/8, which takes image_size, n_classes"),
         ("test_vit", {"head": "tanh"}, "head='tanh' is not for test_vit, which takes dropout, image_size, n_classes"),
         ("R+Lab-Mu/8", {"placed": "shared"}, "placed='shared' is not for R.Lab-Mu/8.*leave it out"),
+        ("crossvit_9_240", {"image_size": 96}, "crossvit_9_240 takes no images of 96 px .*leave it out"),
+        ("vit_tiny_patch16_224.bogus", {}, "Invalid pretrained tag .bogus."),
         ("resnet10t", {"dropout": 0.1}, "timm's resnet10t does not take these settings .dropout."),
     ],
 )

@@ -4,6 +4,7 @@ python -m tools.notebooks sync         notebooks/source/*.py → notebooks/*.ipy
 python -m tools.notebooks check        is every notebook its source's?
 python -m tools.notebooks exercises    the same without solutions → notebooks/exercises
 python -m tools.notebooks reference [05 …]    figures/out/quick → figures/reference, and outputs into the notebooks
+python -m tools.notebooks work         notebooks → work/notebooks, to be changed; those you have changed stay
 python -m tools.notebooks colab OWNER/NAME    copies for Google Colab → notebooks/colab
 """
 
@@ -41,6 +42,8 @@ def from_source(source: Path) -> Any:
     }
     for index, cell in enumerate(notebook.cells):
         cell.metadata.pop("lines_to_next_cell", None)
+        if exercises.MARKER.search(cell.source):  # a solution is folded: in JupyterLab, and on the site
+            cell.metadata |= {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]}
         cell.id = hashlib.sha256(f"{source.stem}/{index}/{cell.cell_type}".encode()).hexdigest()[:8]
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     return notebook
@@ -51,6 +54,8 @@ def exercise(source: Path) -> Any:
     notebook = from_source(source)
     for index, cell in enumerate(notebook.cells):
         cell.source = without_solution(cell.source, f"{source.name}, cell {index}")
+        if "hide-input" in cell.metadata.get("tags", ()):
+            del cell.metadata["jupyter"], cell.metadata["tags"]
     return notebook
 
 
@@ -166,6 +171,20 @@ def reference(*numbers: str, folder: Path = FOLDER) -> list[Path]:
     return made
 
 
+def work(folder: Path = FOLDER, copy: Path = paths.ROOT / "work" / "notebooks") -> list[Path]:
+    """Copy the notebooks and exercises to where a reader changes them; what the reader has changed stays as it is."""
+    made = []
+    for path in [*folder.glob("*.ipynb"), *(folder / "exercises").glob("*.ipynb")]:
+        mine, as_copied = copy / path.relative_to(folder), copy / ".as_copied" / path.relative_to(folder)
+        if mine.exists() and not (as_copied.exists() and mine.read_bytes() == as_copied.read_bytes()):
+            continue
+        for place in (mine, as_copied):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+        made.append(mine)
+    return made
+
+
 COLAB = '''\
 # Google Colab: fetch vitlab and add what is missing there, leaving Colab's torch alone. Elsewhere: nothing.
 import importlib.metadata, os, pathlib, subprocess, sys
@@ -217,7 +236,14 @@ def colab(repository: str, folder: Path = FOLDER) -> list[Path]:
 
 def main(arguments: list[str]) -> int:
     """Run one command; returns the exit status."""
-    commands = {"sync": sync, "check": check, "exercises": make_exercises, "reference": reference, "colab": colab}
+    commands = {
+        "sync": sync,
+        "check": check,
+        "exercises": make_exercises,
+        "reference": reference,
+        "work": work,
+        "colab": colab,
+    }
     if not arguments or arguments[0] not in commands:
         print(__doc__, file=sys.stderr)
         return 2

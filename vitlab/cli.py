@@ -260,9 +260,9 @@ def copy(options: argparse.Namespace) -> int:
     """Copy the notebooks that come with vitlab, and their exercises, into FOLDER/notebooks."""
     from vitlab import paths
 
-    folder = Path(options.folder).expanduser()
+    folder = paths.own(options.folder)
     paths.check_writable(folder, "vitlab copy FOLDER")
-    source, target = paths.shipped() / "notebooks", folder.resolve() / "notebooks"
+    source, target = paths.shipped() / "notebooks", folder / "notebooks"
     if target.exists() or target.is_symlink():
         raise FileExistsError(f"{target} is there already: remove it, or give another folder")
     if not (source / "00_start_here.ipynb").is_file():

@@ -44,7 +44,8 @@ def exercises(cells: Cells) -> dict[int, dict[str, Any]]:
                 current["code"].append(text)
             code.append(text)
         elif heading := _HEADING.search(text):
-            current = found[int(heading[1])] = {"title": heading[2], "code": [], "earlier": list(code)}
+            fresh: dict[str, Any] = {"title": heading[2], "code": [], "earlier": list(code)}
+            current = found.setdefault(int(heading[1]), fresh)  # of a section that was duplicated, one
         elif re.search(r"^#{1,3} ", text, re.M):
             current = None
     return found
@@ -74,7 +75,14 @@ def check(path: Path, seconds: float = 60.0) -> list[dict[str, Any]]:
     handed_in = read_cells(path)
     original, mine = exercises(read_cells(source_of(path, handed_in))), exercises(handed_in)
     original = {number: each for number, each in original.items() if MARKER.search("\n".join(each["code"]))}
+    for each in mine.values():  # a blank copy of a cell would undo the solved one
+        blank = [cell for cell in each["code"] if NOT_SOLVED in cell]
+        solved = {name for cell in each["code"] if cell not in blank for name in _set(cell)}
+        each["left out"] = [cell for cell in blank if _set(cell) & solved]
+        each["code"] = [cell for cell in each["code"] if cell not in each["left out"]]
     results = _judge_all({n: job_of(original[n], mine[n]["code"]) for n in original if n in mine}, seconds)
+    for n in results:
+        results[n]["message"] += "; a blank copy of the cell does not count" if mine[n]["left out"] else ""
     missing = {"status": "not solved yet", "message": "its heading is not in the file, or was another one"}
     return [{"exercise": n, "title": each["title"]} | results.get(n, missing) for n, each in original.items()]
 
@@ -109,6 +117,11 @@ def _statements(text: str) -> list[str]:
         return [ast.unparse(node) for node in ast.parse(text).body]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
+
+
+def _set(cell: str) -> set[str]:
+    """Find the global names that a cell sets."""
+    return {name for text in _statements(cell) for name in _names(text)[1]}
 
 
 def _names(text: str) -> tuple[set[str], set[str]]:

@@ -88,8 +88,8 @@ def check_settings(chosen: Sequence[Path], settings: Mapping[str, str]) -> dict[
             why = "choose the preset with --preset" if having else f"no chosen notebook has a parameter {name}"
             raise ValueError(f"--set {key}={text}: {why}. There are {there}")
         head, at, file = text.rpartition("@")  # NAME@FILE
-        if file and Path(file).expanduser().exists():
-            text = f"{head}{at}{Path(file).expanduser().resolve()}"
+        if file and os.path.exists(paths.own(file)):
+            text = f"{head}{at}{paths.own(file)}"
         for path in having:
             values[path][name] = parse(name, text, known[path][name])
     return values

@@ -62,16 +62,19 @@ class Analysis:
             if "positions" not in self.left_out:
                 similarity = positions.position_similarity(model).float().cpu().numpy()
                 plots.plot_similarity_grid(similarity, axes["positions"])
-            grid = tuple(self.rollout[["row", "column"]].max())
-            uniform, side = float(pixel_distances(grid, patch_stride(model)).mean()), max(self.picture.shape[1:])
-            heads = self.heads.assign(model="trained")
-            plots.plot_attention_distances(heads, axes["distance"], image_px=side, uniform=uniform)
+            grid, stride = tuple(self.rollout[["row", "column"]].max()), patch_stride(model)
+            about: dict[str, Any] = {
+                "image_px": max(self.picture.shape[1:]),
+                "uniform": float(pixel_distances(grid, stride).mean()),
+            }
+            plots.plot_attention_distances(self.heads.assign(model="trained"), axes["distance"], **about)
             norms = self.heads.groupby("block")[["token_norm", "largest_norm"]].first()
             norms.plot(ax=axes["norms"], marker="o", xlabel="block (1 = first)", ylim=(0, None))
             first = self.rollout.loc[self.rollout["image"] == 1, "share"].to_numpy().reshape(1, *grid)
             picture = self.picture.permute(1, 2, 0).numpy()
+            light = overlay(torch.tensor(first), picture.shape[:2], stride=stride)[0, :, :, None].numpy()
             axes["image"].imshow(picture)
-            axes["rollout"].imshow(picture * overlay(torch.tensor(first), picture.shape[:2])[0, :, :, None].numpy())
+            axes["rollout"].imshow(picture * light)
             for table, ax in axes.items():
                 ax.set_title({"image": "first image", "distance": "attention distance"}.get(table, table))
                 if table in ("image", "rollout", *self.left_out):

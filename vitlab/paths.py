@@ -31,9 +31,14 @@ def home() -> Path:
     return next((folder for folder in (here, *here.parents) if (folder / first).is_file()), here)
 
 
+def own(path: Path | str) -> Path:
+    """Resolve a path that a user gave; a ~ of nobody, or a link in a circle, stays as it is."""
+    return Path(os.path.realpath(os.path.expanduser(path)))
+
+
 def figures_dir() -> Path:
     """Return the folder that every run writes to: `$VITLAB_FIGURES`, or `figures/out` in `home()`."""
-    return Path(os.environ.get("VITLAB_FIGURES") or home() / "figures" / "out").expanduser().resolve()
+    return own(os.environ.get("VITLAB_FIGURES") or home() / "figures" / "out")
 
 
 def out_dir(preset: str) -> Path:
@@ -48,7 +53,7 @@ def evidence_dir() -> Path:
 
 def data_dir() -> Path:
     """Return the folder of the user's own data sets: `$VITLAB_DATA`, or `data/downloads` in `home()`."""
-    return Path(os.environ.get("VITLAB_DATA") or home() / "data" / "downloads").expanduser().resolve()
+    return own(os.environ.get("VITLAB_DATA") or home() / "data" / "downloads")
 
 
 def bundled_dir() -> Path:

@@ -13,8 +13,8 @@
 # machine.**
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale*,
-# ICLR 2021 ([arXiv:2010.11929](https://arxiv.org/abs/2010.11929)): all sections. A minute at
-# `quick`.
+# ICLR 2021 ([arXiv:2010.11929](https://arxiv.org/abs/2010.11929)): all sections. Half a minute
+# at `quick`.
 
 # %% [markdown]
 # The parameters. Every notebook has such a cell; papermill and `vitlab run` replace its values.

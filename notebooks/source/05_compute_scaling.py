@@ -13,7 +13,7 @@
 #
 # Paper: §4.4, Fig. 5, Table 6 and App. D.5, Fig. 12, Dosovitskiy et al., *An Image is Worth 16x16
 # Words*, ICLR 2021. The trainings, three families at three lengths, took days and are committed; at
-# `quick` speed and memory are measured on your machine: two minutes.
+# `quick` speed and memory are measured on your machine: half a minute.
 
 # %% [markdown]
 # ## What you will learn

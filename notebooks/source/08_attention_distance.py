@@ -11,7 +11,7 @@
 # depth, attention distance grows.**
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 7 (right), Fig. 11,
-# App. D.7. Claims C12, C13; of later work L01, L02.  A minute at `quick`; a model at 224
+# App. D.7. Claims C12, C13; of later work L01, L02.  Twenty seconds at `quick`; a model at 224
 # pixels takes longer.
 
 # %% [markdown]

@@ -11,7 +11,7 @@
 # classified.**
 #
 # Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 6, Fig. 14, App. D.8;
-# the method is Abnar and Zuidema's (2020). Claim C14. A minute at `quick`; a model at 224 pixels
+# the method is Abnar and Zuidema's (2020). Claim C14. Half a minute at `quick`; a model at 224 px
 # takes longer.
 
 # %% [markdown]
@@ -50,7 +50,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitlab import claims, plots, widgets
 from vitlab.analysis.attention import attention_maps, grid_size, n_prefix_tokens, reads_class_token
 from vitlab.analysis.masks import area_share, mass_inside
-from vitlab.analysis.rollout import attention_rollout, gradient_rollout, overlay
+from vitlab.analysis.rollout import attention_rollout, overlay
 from vitlab.data import datasets
 from vitlab.studies import measure
 from vitlab.models import zoo
@@ -192,9 +192,7 @@ with plots.figure(study, "photographs", 4, len(taken), alt=alt, **size) as axes:
 #
 # "Attention rollout" in other people's figures is often something else. The paper takes the *mean*
 # over heads and keeps everything. Circulating code offers the *maximum* over heads and a *discard
-# ratio*: in every block, the smallest entries are set to 0. *Gradient-weighted* rollout (Chefer et
-# al. 2021) weights attention with the gradient of one class's logit and keeps what is positive: it
-# explains a class.
+# ratio*: in every block, the smallest entries are set to 0.
 
 
 # %%
@@ -203,13 +201,8 @@ methods = {
     "maximum\nover heads": attention_rollout(of_world.model, x, head_fusion="max"),
     "mean, 90 %\ndiscarded": attention_rollout(of_world.model, x, discard_ratio=0.9),
 }
-try:
-    methods["gradient-\nweighted"] = gradient_rollout(of_world.model, x)
-except ValueError as reason:  # a model without a classifier has no class to explain
-    print(f"gradient-weighted rollout left out: {reason}")
-
 alt = "Images of the world; below each the image lit by the paper's rollout and by its variants: "
-alt += "maximum over heads, discarding, gradient-weighted."
+alt += "maximum over heads, discarding."
 size = {"figsize": (10, 1.7 * (1 + len(methods))), "squeeze": False}
 with plots.figure(study, "variants", 1 + len(methods), len(x), alt=alt, **size) as axes:
     lit = {name: overlay(each, pictures.shape[1:3]).numpy() for name, each in methods.items()}
@@ -530,5 +523,3 @@ assert torch.equal(discard(batch, 0.9)[3], discard(batch[3:4], 0.9)[0])  # alone
 #
 # - A. Dosovitskiy et al., ICLR 2021, as above.
 # - S. Abnar, W. Zuidema. *Quantifying Attention Flow in Transformers.* ACL 2020, arXiv:2005.00928.
-# - H. Chefer, S. Gur, L. Wolf. *Generic Attention-model Explainability.* ICCV 2021, arXiv:2103.15679:
-#   gradient-weighted rollout.

@@ -65,38 +65,7 @@ def reduce_attention(
     return found
 
 
-def attention_gradients(
-    model: nn.Module, images: Tensor, targets: Tensor | None = None
-) -> tuple[list[Float[Tensor, "B H T T"]], list[Float[Tensor, "B H T T"]]]:
-    """Collect every block's attention and the gradient of one logit per image with respect to it (Chefer et al. 2021).
-
-    The gradient needs the matrix inside the computation, so fused calls are replaced by open-coded ones; logits then
-    agree to rounding only. All blocks and the graph are kept: for a few images. No parameter's `.grad` is touched.
-    `targets` [B] are classes; None takes the class with the largest logit.
-    """
-    n_tokens = count_tokens(model, images)
-    if getattr(model, "grad_checkpointing", False):
-        raise ValueError("the model recomputes its blocks; call model.set_grad_checkpointing(False) first")
-    maps: list[Tensor] = []
-
-    def see(block: int, n_heads: int, rows: Callable[..., Tensor]) -> Tensor:
-        attn = rows(heads=slice(None))
-        check_rows(attn, f"block {block}")
-        maps.append(attn if attn.requires_grad else attn.requires_grad_())
-        return attn
-
-    with torch.inference_mode(False), torch.enable_grad():
-        logits = _run(model, images.clone(), n_tokens, see)  # cloned: images may come from inference mode
-        features = getattr(model, "num_classes", None) == 0 or isinstance(getattr(model, "head", None), nn.Identity)
-        if features or not isinstance(logits, Tensor) or logits.ndim != 2:
-            raise ValueError(f"{type(model).__name__} returned no logits [batch, classes]; give one with a classifier")
-        targets = logits.argmax(1) if targets is None else targets.to(logits.device)
-        score = -F.nll_loss(widen(logits), targets, reduction="sum")  # the targets' logits: images are independent
-        grads = list(torch.autograd.grad(score, maps))
-    return [attn.detach() for attn in maps], grads
-
-
-def _run(model: nn.Module, images: Tensor, n_tokens: int, see: Callable[..., Tensor | None]) -> Any:
+def _run(model: nn.Module, images: Tensor, n_tokens: int, see: Callable[..., None]) -> None:
     """Run a forward in evaluation mode under a tap, with hooks that tell it which block runs; undo all of it."""
     tap, handles = _Tap(len(images), n_tokens, see), []
     modes = [(module, module.training) for module in model.modules()]
@@ -107,7 +76,7 @@ def _run(model: nn.Module, images: Tensor, n_tokens: int, see: Callable[..., Ten
             handles.append(block.register_forward_pre_hook(functools.partial(tap.enter, number)))
             handles.append(block.register_forward_hook(tap.leave))
         with torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext(), tap:  # to see calls
-            output = model(images)
+            model(images)
     finally:
         for handle in handles:
             handle.remove()
@@ -118,16 +87,15 @@ def _run(model: nn.Module, images: Tensor, n_tokens: int, see: Callable[..., Ten
             f"cannot capture: {tap.n_done} of the {len(model.blocks)} blocks of {type(model).__name__} were seen "
             "to run; a compiled or traced model hides them"
         )
-    return output
 
 
 class _Tap(TorchFunctionMode):
     """See every torch call; show the attention of the block that is running, once, to `see(block, n_heads, rows)`.
 
-    `rows(heads=slice)` forms the attention of some heads. What `see` returns, unless None, multiplies v in its place.
+    `rows(heads=slice)` forms the attention of some heads.
     """
 
-    def __init__(self, batch: int, n_tokens: int, see: Callable[..., Tensor | None]) -> None:
+    def __init__(self, batch: int, n_tokens: int, see: Callable[..., None]) -> None:
         super().__init__()
         self.batch, self.n_tokens, self.see = batch, n_tokens, see
         self.block: int | None = None  # the one that is running
@@ -160,8 +128,7 @@ class _Tap(TorchFunctionMode):
         if product and args and any(args[0] is each for each in self.softmaxes):
             self.softmaxes.clear()
             softmax = args[0]
-            attn = self._show(softmax.shape, softmax.device, lambda heads: softmax[:, heads].clone())
-            args = (softmax if attn is None else attn, *args[1:])
+            self._show(softmax.shape, softmax.device, lambda heads: softmax[:, heads].clone())
         result = func(*args, **kwargs)
         if func in (torch.softmax, Tensor.softmax, F.softmax):
             self.softmaxes.append(result)
@@ -172,13 +139,10 @@ class _Tap(TorchFunctionMode):
         # Under autocast the fused kernel rounds its inputs first, so the matrix is formed from rounded ones.
         rounded = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         rows = functools.partial(softmax_rows, query, key, value, *others, **options, rounded=rounded)
-        attn = self._show((*query.shape[:-1], key.shape[-2]), query.device, rows)
-        if attn is None:
-            return F.scaled_dot_product_attention(query, key, value, *others, **options)
-        with torch.autocast(device, enabled=False):
-            return (attn @ value.to(attn.dtype)).to(value.dtype)
+        self._show((*query.shape[:-1], key.shape[-2]), query.device, rows)
+        return F.scaled_dot_product_attention(query, key, value, *others, **options)
 
-    def _show(self, shape: tuple[int, ...], device: torch.device, rows: Callable[..., Tensor]) -> Tensor | None:
+    def _show(self, shape: tuple[int, ...], device: torch.device, rows: Callable[..., Tensor]) -> None:
         if self.seen:
             raise ValueError(
                 f"cannot capture: block {self.block} computes attention more than once (parallel, differential or "
@@ -192,7 +156,7 @@ class _Tap(TorchFunctionMode):
             )
         self.seen = True
         with torch.autocast(device.type, enabled=False):
-            return self.see(self.block, shape[1], rows)
+            self.see(self.block, shape[1], rows)
 
 
 def softmax_rows(

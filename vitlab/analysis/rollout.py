@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitlab.analysis.attention import (
-    attention_gradients,
     check_attention,
     grid_size,
     n_prefix_tokens,
@@ -62,12 +61,9 @@ def rollout_from_maps(
 
     `class_token`: start from token 0, which the head reads, not from all patches alike; None: where there is a prefix.
     """
-    start = torch.zeros_like(widen(maps[0][:, 0, 0]))
-    if n_prefix > 0 if class_token is None else class_token:
-        start[:, 0] = 1
-    else:
-        start[:, n_prefix:] = 1 / (start.shape[1] - n_prefix)
-    update, finish = rollout_reducer(grid, n_prefix, start, head_fusion, discard_ratio)
+    start, from_class = torch.zeros_like(widen(maps[0][:, 0, 0])), n_prefix > 0 if class_token is None else class_token
+    start[:, slice(1) if from_class else slice(n_prefix, None)] = 1
+    update, finish = rollout_reducer(grid, n_prefix, start / start.sum(1, keepdim=True), head_fusion, discard_ratio)
     for block, attn in enumerate(maps):
         check_attention(attn, grid, n_prefix)
         update(block, widen(attn))
@@ -130,29 +126,18 @@ def rollout_matrix(maps: Sequence[Float[Tensor, "B H T T"]]) -> Float[Tensor, "B
     return product
 
 
-def gradient_rollout(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Float[Tensor, "B rows cols"]:
-    """Compute the gradient-weighted rollout of Chefer et al. (ICCV 2021), specific to a class: not the paper's.
-
-    R = (I + Ē_L) ··· (I + Ē_1), where Ē is the mean over heads of the positive part of attention times the gradient
-    of the class's logit, from where the head reads. Rows are not normalised. `targets`: see `attention_gradients`.
-    """
-    maps, grads = attention_gradients(model, images, targets)
-    n_prefix = n_prefix_tokens(model)
-    row = read_weights(model, images)[:, None].to(widen(maps[-1]))
-    for attn, grad in zip(reversed(maps), reversed(grads), strict=True):
-        row = row + _product(row, (widen(attn) * widen(grad)).clamp_min(0).mean(1))
-    return row[:, 0, n_prefix:].unflatten(-1, grid_size(model, images))
-
-
 def overlay(
-    rollout: Float[Tensor, "B rows cols"], size: tuple[int, int], smooth: bool = True
+    rollout: Float[Tensor, "B rows cols"], size: tuple[int, int], smooth: bool = True, stride: Sequence[int] = ()
 ) -> Float[Tensor, "B height width"]:
     """Divide rollout by its maximum, then enlarge it to (height, width) pixels, to multiply the image with (Fig. 6).
 
-    `smooth`: bilinear, as the paper's picture; False gives the exact patch grid, one value a patch.
+    `smooth`: bilinear, as the paper's picture; False gives the exact patch grid, one value a patch. With the `stride`
+    of patches, what lies beyond the image, where a model pads it, is cut off.
     """
+    whole = tuple(side * step for side, step in zip(rollout.shape[1:], stride, strict=True)) if stride else size
     weights = rollout / rollout.amax((1, 2), keepdim=True).clamp_min(torch.finfo(rollout.dtype).tiny)
-    return F.interpolate(weights[:, None], size, mode="bilinear" if smooth else "nearest-exact")[:, 0]
+    enlarged = F.interpolate(weights[:, None], whole, mode="bilinear" if smooth else "nearest-exact")
+    return enlarged[:, 0, : size[0], : size[1]]
 
 
 def _product(left: Float[Tensor, "... S T"], right: Float[Tensor, "... T U"]) -> Float[Tensor, "... S U"]:

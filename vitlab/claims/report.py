@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from vitlab.claims import rules
 from vitlab.claims.claims import ALL, CLAIMS
 from vitlab.claims.estimate import Estimate
 from vitlab.claims.verdicts import Verdict, line
+from vitlab.models.zoo import BUNDLED
 from vitlab.studies import store, table, tables
 
 
@@ -66,6 +68,8 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None) -> 
     told = [{"metric": name} | _fields(each) for name, each in numbers.items()]
     page.claims[claim] = vars(ruling) | {"numbers": told}
     text = line(claim, ruling, numbers, "; ".join(filter(None, [*map(tables.about, ALL[claim].study.split()), about])))
+    if other := foreign(page.parameters):
+        text += f" It says nothing of {other}, which this run looks at."
     if live:
         text += f"\n\nThis run ({page.preset}): {'; '.join(f'{name}: {number}' for name, number in live.items())}."
         page.live |= {f"{claim}, {name}": _fields(number) for name, number in live.items()}
@@ -77,6 +81,12 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None) -> 
         from IPython.display import Markdown, display
 
         display(Markdown(text))
+
+
+def foreign(parameters: Mapping[str, Any]) -> str:
+    """Name the weights that a notebook was run with where they are not the project's; "" where they are."""
+    weights = str(parameters.get("weights", "lab"))
+    return "" if weights in BUNDLED else re.sub(r"[^\w./+:@ -]", "?", weights)
 
 
 def _fields(number: Estimate) -> dict[str, Any]:
@@ -118,10 +128,11 @@ def write(preset: str) -> Path:
         "Verdicts are of the committed evidence, whatever this run has found; its own numbers stand next to",
         f"those of our committed run.\n\n{readme_table(f'{to_notebooks}/')}\n",
     ]
-    for name, result in found.items():
+    for name, result in sorted(found.items(), key=lambda each: foreign(each[1]["parameters"])):
+        other = foreign(result["parameters"])
         reference = paths.shipped() / "figures" / "reference" / name / "result.json"
-        theirs = paths.read_json(reference).get("live", {}) if reference.exists() else {}
-        lines += [f"## {name}", ""]
+        theirs = paths.read_json(reference).get("live", {}) if reference.exists() and not other else {}
+        lines += [f"## {name}", "", f"Of {other}, of which no verdict above speaks.\n" if other else ""]
         if result["live"]:
             lines += ["| number | this run | reference |", "|---|---|---|"]
             for metric, number in result["live"].items():

@@ -56,7 +56,7 @@ N_PHOTOGRAPHS = 3  # that come with the dependencies
 def pictures(images: Any) -> Iterator[UInt8[Tensor, "B 3 H W"]]:
     """Yield what is in a file, a folder, a PIL image, bytes [H W 3] or [B H W 3] of NumPy, or a list of such."""
     if isinstance(images, str | Path):
-        path = Path(images).expanduser()
+        path = paths.own(images)
         if not (files := _image_files(path) if path.is_dir() else [path]):
             raise FileNotFoundError(f"no image in {path}; expected {', '.join(ENDINGS)}")
         images = [read_image(file, None) for file in files]
@@ -376,9 +376,12 @@ def _painted(world: World, count: int, start: int, n_seen: int) -> ImageSet:
     return ImageSet(images, labels, world.classes)
 
 
-def digits_splits(n_train: int | None = None) -> Splits:
-    """Split the digits; of the training images the first `n_train` are kept."""
-    return Splits(subset(load("digits", "train"), torch.arange(1437)[:n_train]), None, load("digits", "test"))
+def digits_splits(n_train: int | None = None, hold_out: bool = False) -> Splits:
+    """Split the digits; `hold_out` sets every fifth training image apart, of the rest the first `n_train` are kept."""
+    everything, number = load("digits", "train"), torch.arange(1437)
+    apart = (number % 5 == 4) & hold_out
+    validation = subset(everything, number[apart]) if hold_out else None
+    return Splits(subset(everything, number[~apart][:n_train]), validation, load("digits", "test"))
 
 
 def subset(images: ImageSet, index: Int64[Tensor, " M"]) -> ImageSet:

@@ -140,6 +140,8 @@ def slice_of(batch_size: int, start: int, stop: int | None) -> tuple[int, int]:
 
 def to_float(images: UInt8[Tensor, "*B 3 H W"]) -> Float[Tensor, "*B 3 H W"]:
     """Turn bytes 0–255 to floats −1…1, the range in which the paper's models see their images."""
+    if images.dtype != torch.uint8:
+        raise ValueError(f"images are {images.dtype}; expected bytes (uint8), 0 to 255: of values 0…1 take 255 times")
     return images.to(torch.float32).div_(127.5).sub_(1.0)
 
 

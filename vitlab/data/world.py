@@ -62,7 +62,7 @@ class World:
     occlusion: float = 0.25  # probability of an object in front
 
     def __post_init__(self):
-        check(self, {"n_classes": whole(self.n_classes, 2), "image_size": whole(self.image_size, 8, 1024)})
+        check(self, {"n_classes": whole(self.n_classes, 2, 100_000), "image_size": whole(self.image_size, 8, 1024)})
         for names, most, kind in ((CUES, 1, "cue"), (STRENGTHS, 4, "strength")):
             for name in names:
                 if not 0 <= getattr(self, name) <= most:

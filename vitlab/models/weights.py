@@ -147,6 +147,18 @@ def image_side(state: Mapping[str, Tensor], shapes: nn.Module) -> int:
     return 0
 
 
+def big_vision_classes(path: Path) -> int | None:
+    """Count the classes of an .npz file of google-research/big_vision, 0 without a head; None for another file."""
+    if path.suffix.lower() != ".npz" or not os.path.isfile(path):
+        return None
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            heads = [file[name] for name in file.files if name.endswith("head/bias")]
+            return (len(heads[0]) if heads else 0) if any(name.startswith("params/") for name in file.files) else None
+    except (EOFError, OSError, ValueError, *DAMAGED):
+        return None
+
+
 def read_release(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read a ViT of the authors' release (google-research/vision_transformer) by timm's loader, under timm's names.
 
@@ -195,6 +207,13 @@ def difference(model: nn.Module, state: Mapping[str, Tensor], n_heads: str | Non
     kinds = {
         "missing": [key for key in wanted if key not in state],
         "not expected": [key for key in state if key not in wanted],
+        "no finite floating-point numbers": [
+            key
+            for key in wanted
+            if key in state
+            and wanted[key].is_floating_point()
+            and not (state[key].is_floating_point() and (state[key].is_meta or state[key].isfinite().all()))
+        ],
         "of another shape": [
             f"{key} {tuple(state[key].shape)}, not {tuple(wanted[key].shape)}"
             for key in wanted

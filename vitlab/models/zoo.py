@@ -46,8 +46,7 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
     "BiT-Lab-S": {"width": 32, "layers": (1, 1, 1)},
     "BiT-Lab-M": {"width": 40, "layers": (1, 1, 1)},
     "BiT-Lab-B": {"width": 64, "layers": (1, 1, 1, 1)},
-    # within a factor of two in parameters as well: of the ViTs' 36, 220 and 701 thousand, 23, 158 and 391
-    "BiT-Mu": {"width": 8, "layers": (1, 1, 1)},
+    "BiT-Mu": {"width": 8, "layers": (1, 1, 1)},  # these three match the ViTs' parameters too, within a factor of two
     "BiT-Ti": {"width": 16, "layers": (1, 1, 2)},
     "BiT-S": {"width": 24, "layers": (1, 2, 2)},
 }
@@ -157,6 +156,15 @@ def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
             "project, such as Lab-Ti/8, have all settings; leave it out"
         )
     if not size:
+        if side := settings.get("image_size"):
+            sides = (side, side) if isinstance(side, int) else tuple(side)
+            shapes = make_shapes(partial(build_timm, spell(name), settings, seed)).eval()
+            try:
+                shapes(torch.empty(1, 3, *sides, device="meta"))
+            except NotImplementedError:  # an operator that PyTorch cannot try without numbers
+                pass
+            except (AssertionError, RuntimeError) as error:
+                raise ValueError(f"timm's {name} takes no images of {side} px ({error}); leave it out") from error
         return build_timm(spell(name), settings, seed)
     if patch != 2 and (patch < 4 or patch % 4):
         raise ValueError(
@@ -213,7 +221,7 @@ def build_timm(name: str, settings: dict[str, Any], seed: int, **arguments: Any)
         torch.default_generator.manual_seed(seed)
         try:
             return timm.create_model(name, **arguments)
-        except (AssertionError, TypeError, ZeroDivisionError) as error:  # as of a damaged config.json
+        except (AssertionError, RuntimeError, TypeError, ZeroDivisionError) as error:  # as of a damaged config.json
             if "'img_size'" in str(error):  # a ResNet, say, that takes images of any size
                 del arguments["img_size"]
                 return build_timm(name, {k: v for k, v in settings.items() if k != "image_size"}, seed, **arguments)
@@ -333,10 +341,21 @@ def make_shapes(make: Callable[[], nn.Module]) -> nn.Module:
 
 def load_named(name: str, path: Path, source: str, untrained: bool, seed: int) -> Pretrained:
     """Load a file into the architecture of a name: its number of classes and image size are the file's."""
+    ours = bool(parse(name)[0])
+    if (n_classes := files.big_vision_classes(path)) is not None and not ours:
+        model = build_timm(spell(name), {"n_classes": n_classes}, seed)
+        try:
+            if not untrained:
+                model.load_pretrained(str(path))  # timm knows big_vision's names
+        except (AssertionError, AttributeError, KeyError, RuntimeError) as error:
+            raise ValueError(f"{path} does not fit {name}: {error}") from error
+        return Pretrained.of(model, name, source, {})
     state, metadata = files.read(path)
-    state, ours = files.plain(state), bool(parse(name)[0])
+    state = files.plain(state)
+    if types := {str(each.dtype).removeprefix("torch.") for each in state.values() if each.dtype.itemsize < 4}:
+        source += f", converted from {', '.join(sorted(types))}"
     heads = [state[key] for key in ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight") if key in state]
-    settings: dict[str, Any] = {"n_classes": heads[0].shape[0]} if heads else {}
+    settings: dict[str, Any] = {"n_classes": heads[0].numel() and len(torch.atleast_1d(heads[0]))} if heads else {}
     settings |= {"head": "tanh"} if "pre_logits.fc.weight" in state and ours else {}
     options: dict[str, Any] = {}
 

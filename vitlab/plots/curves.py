@@ -15,13 +15,11 @@ import scipy.special
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
-from scipy.optimize import isotonic_regression
 
 from vitlab.plots.style import COLOURS, FAMILIES, LOOKS, MUTED, REFERENCE, accuracy_axis, family, labels
 
 FEWEST = 5  # seeds that have an interval; fewer are drawn as dots
 RING = {"marker": "o", "markersize": 12, "fillstyle": "none", "linestyle": "none"}  # around what was chosen
-# A frontier: accuracy (0…1) for a compute in FLOPs, and the range of computes it was fitted on.
 
 
 def t_interval(values: Sequence[float] | np.ndarray | pd.Series) -> tuple[float, float]:
@@ -111,24 +109,6 @@ def size_axis(ax: Axes, sizes: Sequence[int] | pd.Series) -> None:
     ax.set_xlabel("training images (number, log scale)")
 
 
-def name_ends(ax: Axes) -> None:
-    """Write each line's label where it ends, none over another: at the right, when the axes have their limits."""
-    lines = [line for line in ax.lines if not line.get_label().startswith("_")]
-    reach = 0.8 * max(line.get_xdata()[-1] for line in lines)
-    for line in lines:
-        if line.get_xdata()[-1] < reach:  # it ends before the others
-            ax.annotate(line.get_label(), line.get_xydata()[-1], (8, 0), textcoords="offset points", va="center",
-                        color=line.get_color(), fontsize=9)  # fmt: skip
-    lines = sorted((line for line in lines if line.get_xdata()[-1] >= reach), key=lambda line: line.get_ydata()[-1])
-    low, high = ax.get_ylim()
-    stacked = (high - low) / 16 * np.arange(len(lines))
-    # Labels that touch share the mean of their distances: the least squares under the order.
-    heights = isotonic_regression(np.array([line.get_ydata()[-1] for line in lines]) - stacked).x + stacked
-    for line, height in zip(lines, heights.clip(low + stacked, high - stacked[::-1]), strict=True):
-        ax.annotate(line.get_label(), (1.01, height), xycoords=ax.get_yaxis_transform(), color=line.get_color(),
-                    va="center", fontsize=9)  # fmt: skip
-
-
 def plot_accuracy(table: pd.DataFrame, ax: Axes, x: str) -> Axes:
     """Draw test_accuracy of each model by `x`: samples seen while training, or n_train, training images (Fig. 3, 4)."""
     unit = 1000 if x == "samples" else 1
@@ -138,17 +118,17 @@ def plot_accuracy(table: pd.DataFrame, ax: Axes, x: str) -> Axes:
     else:
         size_axis(ax, table[x])
     accuracy_axis(ax)
-    name_ends(ax)
+    ax.legend(fontsize=9)
     return ax
 
 
 def plot_who_wins(table: pd.DataFrame, ax: Axes, by: str) -> Axes:
-    """Draw ViT − ResNet (column difference, 0…1) in points by n_train, a named line for each value of column `by`."""
+    """Draw ViT − ResNet (column difference, 0…1) in points by n_train, a line for each value of column `by`."""
     ax.axhline(0, **REFERENCE)
     plot_curves(table.assign(points=100 * table["difference"]), ax, x="n_train", y="points", hue=by)
     size_axis(ax, table["n_train"])
     ax.set_ylabel("ViT − ResNet (percentage points)")
-    name_ends(ax)
+    ax.legend(fontsize=9)
     return ax
 
 

@@ -18,6 +18,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import LogFormatter
 from PIL import Image
 
 COLOURS = {  # Okabe & Ito's palette, told apart by every common form of colour blindness and in grey print
@@ -150,6 +152,12 @@ def legend_below(axes: Sequence[Axes] | np.ndarray) -> None:
 
 def drawn(figure: Figure) -> Image.Image:
     """Draw a figure, once: savefig draws twice where the layout is constrained, and a control is not to wait."""
+    for text in figure.findobj(Text):  # names of files and classes are no formulas
+        text.set_parse_math(False)
+    for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
+        if isinstance(axis.get_major_formatter(), LogFormatter):  # its numbers are
+            for label in axis.get_ticklabels(which="both"):
+                label.set_parse_math(True)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")

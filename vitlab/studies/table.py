@@ -164,7 +164,10 @@ _LONGER |= {"n_sets": 12, "n_frozen": 500, "real": "digits cifar10 imagenette", 
 _LONGER |= {"finetuning_steps": 150, "finetuning_batch_size": 128, "finetuning_learning_rate": "3e-4 1e-3 3e-3"}
 STUDIES["longer_data"].presets["full"] = Preset(
     _LONGER,
-    _grid({"n_train": SIZES}, _cases("model learning_rate", ("Lab-Mu/8", 8e-3), ("BiT-Mu/8", 16e-3))),
+    (
+        *_grid({"n_train": SIZES}, _cases("model learning_rate", ("Lab-Mu/8", 8e-3), ("BiT-Mu/8", 16e-3))),
+        {"n_train": 1_000, "model": "BiT-Mu/8", "learning_rate": 16e-3, "weight_decay": 10.0},  # tuned there
+    ),
     seeds=5,
 )
 STUDIES["compute_scaling"].presets.update(

@@ -39,11 +39,10 @@ def about(study: str) -> str:
     return f"{study}: {len(mine):,} runs, {mine['seed'].nunique()} seeds, {mine['date'].max()}" if len(mine) else ""
 
 
-def trials(study: str, preset: str = "full") -> pd.DataFrame:
+def trials(study: str) -> pd.DataFrame:
     """Read the trials by which a study's hyper-parameters were chosen, one row each; their seeds are of no study."""
     found = pd.read_csv(paths.evidence_dir() / "trials.csv")
-    found = found[(found["study"] == study) & (found["preset"] == preset)]
-    return found.drop(columns=["study", "preset"]).dropna(axis=1, how="all").reset_index(drop=True)
+    return found[found["study"] == study].drop(columns="study").dropna(axis=1, how="all").reset_index(drop=True)
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------
