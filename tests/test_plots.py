@@ -128,11 +128,9 @@ def test_a_family_looks_the_same_in_every_figure():
 
 
 def test_a_difference_is_in_points_and_sizes_that_would_touch_are_not_written():
-    rows = [(w, n, s, 0.1 * k + s / 100) for k, w in enumerate("abc") for n in (10, 100, 1000) for s in range(5)]
-    table = pd.DataFrame(rows, columns=["pair", "n_train", "seed", "difference"])
+    table = pd.DataFrame({"pair": list("ab"), "n_train": 10, "seed": 0, "difference": [0.1, 0.2]})
     ax = plots.plot_who_wins(table, new(), by="pair")
-    np.testing.assert_allclose(ax.lines[2].get_ydata(), [12, 12, 12])
-    assert ax.get_ylabel() == "ViT − ResNet (percentage points)" and legend(ax) == ["a", "b", "c"]
+    assert ax.lines[2].get_ydata() == pytest.approx([20]) and legend(ax) == ["a", "b"]
     curves.size_axis(ax, [100, 101, 1000, 100000])
     assert ticks(ax.xaxis) == ["100", "", "1,000", "100,000"]  # what would touch is not written
 

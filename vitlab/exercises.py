@@ -76,9 +76,9 @@ def check(path: Path, seconds: float = 60.0) -> list[dict[str, Any]]:
     original, mine = exercises(read_cells(source_of(path, handed_in))), exercises(handed_in)
     original = {number: each for number, each in original.items() if MARKER.search("\n".join(each["code"]))}
     for each in mine.values():  # a blank copy of a cell would undo the solved one
-        blank = [cell for cell in each["code"] if NOT_SOLVED in cell]
-        solved = {name for cell in each["code"] if cell not in blank for name in _set(cell)}
-        each["left out"] = [cell for cell in blank if _set(cell) & solved]
+        sets = {cell: {name for text in _statements(cell) for name in _names(text)[1]} for cell in each["code"]}
+        solved = {name for cell, names in sets.items() if NOT_SOLVED not in cell for name in names}
+        each["left out"] = [cell for cell, names in sets.items() if NOT_SOLVED in cell and names & solved]
         each["code"] = [cell for cell in each["code"] if cell not in each["left out"]]
     results = _judge_all({n: job_of(original[n], mine[n]["code"]) for n in original if n in mine}, seconds)
     for n in results:
@@ -117,11 +117,6 @@ def _statements(text: str) -> list[str]:
         return [ast.unparse(node) for node in ast.parse(text).body]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-
-
-def _set(cell: str) -> set[str]:
-    """Find the global names that a cell sets."""
-    return {name for text in _statements(cell) for name in _names(text)[1]}
 
 
 def _names(text: str) -> tuple[set[str], set[str]]:

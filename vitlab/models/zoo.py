@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import json
@@ -38,8 +39,7 @@ VIT_SIZES: dict[str, dict[str, int]] = {
     "Lab-M": {"dim": 128, "depth": 6, "n_heads": 4, "mlp_dim": 512, "image_size": 32, "n_classes": 10},
     "Lab-B": {"dim": 192, "depth": 8, "n_heads": 6, "mlp_dim": 768, "image_size": 32, "n_classes": 10},
 }
-# One body per size: with a stem of stride P / 4, "BiT-Lab-Ti/P" does as many FLOPs as "Lab-Ti/P", within 15 %. Of the
-# bodies that do, shallow ones at high resolution learned best in short trainings.
+# One body per size: with a stem of stride P / 4, "BiT-Lab-Ti/P" does as many FLOPs as "Lab-Ti/P", within 15 %.
 BIT_SIZES: dict[str, dict[str, Any]] = {
     "BiT-Lab-Mu": {"width": 8, "layers": (1, 1)},
     "BiT-Lab-Ti": {"width": 16, "layers": (1, 1, 1, 1)},
@@ -160,9 +160,8 @@ def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
             sides = (side, side) if isinstance(side, int) else tuple(side)
             shapes = make_shapes(partial(build_timm, spell(name), settings, seed)).eval()
             try:
-                shapes(torch.empty(1, 3, *sides, device="meta"))
-            except NotImplementedError:  # an operator that PyTorch cannot try without numbers
-                pass
+                with contextlib.suppress(NotImplementedError):  # of an operator that cannot be tried without numbers
+                    shapes(torch.empty(1, 3, *sides, device="meta"))
             except (AssertionError, RuntimeError) as error:
                 raise ValueError(f"timm's {name} takes no images of {side} px ({error}); leave it out") from error
         return build_timm(spell(name), settings, seed)
