@@ -147,7 +147,7 @@ def _check(preset: str = "quick", jobs: int | None = None, lab: str = "", **numb
             raise ValueError(f"--{name} {value:g}: expected a number above 0, at most 1,000,000")
     wanted = ("papermill", "ipykernel", "matplotlib", "seaborn") if lab else ()
     if missing := [name for name in wanted if importlib.util.find_spec(name) is None]:
-        raise ModuleNotFoundError(f'{lab} needs {", ".join(missing)}, not installed here: pip install "vitlab[lab]"')
+        raise ModuleNotFoundError(f'{lab} needs {", ".join(missing)}, not installed here: add the extra "lab" (docs/install.md)')
 
 
 def run(options: argparse.Namespace) -> int:
@@ -296,7 +296,7 @@ def doctor(options: argparse.Namespace) -> int:
 
     versions = {each.name: each.version for each in importlib.metadata.distributions()}
     wanted = "torch torchvision timm numpy pandas scikit-learn matplotlib jupyterlab ipywidgets papermill jupytext"
-    absent = 'not installed: pip install "vitlab[lab]" for the notebooks'
+    absent = 'not installed: of the extra "lab", for the notebooks'
     numbers = " ".join(path.stem.split("_")[0] for path in notebooks.all_notebooks()) or "none"
     sets = {name: datasets.present(name) for name in datasets.TORCHVISION}
     sets["photos"] = (paths.data_dir() / "photos").is_dir()

@@ -150,7 +150,7 @@ def _executor(
         try:
             from distributed import Client
         except ModuleNotFoundError as error:
-            words = 'VITLAB_SCHEDULER is set, and dask is not installed: pip install "vitlab[cluster]"'
+            words = 'VITLAB_SCHEDULER is set, and dask is not installed: add the extra "cluster" (docs/install.md)'
             raise ModuleNotFoundError(words, name="distributed") from error
         with Client(address, timeout=10) as client:
             yield client.get_executor()
