@@ -73,4 +73,4 @@ def test_a_core_installation_loads_measures_and_says_what_it_lacks(installed, tm
     )
     status, said = python(installed, tmp_path, code)
     assert status == 0, said[-2000:]
-    assert "0 2 2" in said and said.count('not installed here: add the extra "lab" (docs/install.md)') == 2
+    assert "0 2 2" in said and said.count('seaborn: add the extra "lab" (docs/install.md)') == 2

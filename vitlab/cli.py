@@ -147,7 +147,7 @@ def _check(preset: str = "quick", jobs: int | None = None, lab: str = "", **numb
             raise ValueError(f"--{name} {value:g}: expected a number above 0, at most 1,000,000")
     wanted = ("papermill", "ipykernel", "matplotlib", "seaborn") if lab else ()
     if missing := [name for name in wanted if importlib.util.find_spec(name) is None]:
-        raise ModuleNotFoundError(f'{lab} needs {", ".join(missing)}, not installed here: add the extra "lab" (docs/install.md)')
+        raise ModuleNotFoundError(f'{lab} needs {", ".join(missing)}: add the extra "lab" (docs/install.md)')
 
 
 def run(options: argparse.Namespace) -> int:

@@ -98,7 +98,7 @@ def load(name: str | Path, split: str = "train", *, image_size: int | None = Non
 
 def present(name: str) -> bool:
     """Tell whether a named set can be loaded without a download."""
-    return name == "digits" or any(each.is_dir() for each in (_local(name), paths.data_dir() / TORCHVISION[name][1]))
+    return name == "digits" or any(map(Path.is_dir, (_local(name) / "train", paths.data_dir() / TORCHVISION[name][1])))
 
 
 def _local(name: str | Path) -> Path:
