@@ -32,7 +32,7 @@ from vitlab.analysis.attention import (
     read_weights,
     reduce_attention,
 )
-from vitlab.analysis.distance import distance_and_mass, distance_reducer, mass_reducer, mean_attention_distance
+from vitlab.analysis.distance import distance_and_mass, head_reducer, mean_attention_distance
 from vitlab.analysis.rollout import attention_rollout, rollout_reducer
 
 
@@ -47,8 +47,7 @@ def one_pass(model: nn.Module, images: Tensor) -> None:
     grid, n_prefix = grid_size(model, images), n_prefix_tokens(model)
     update, finish = rollout_reducer(grid, n_prefix, read_weights(model, images))
     reducers = {
-        "distance": distance_reducer(grid, patch_stride(model), n_prefix),
-        "mass": mass_reducer(n_prefix),
+        "heads": head_reducer(grid, patch_stride(model), n_prefix),  # both modes, and the mass
         "rollout": update,
     }
     reduce_attention(model, images, reducers, by_heads=True)

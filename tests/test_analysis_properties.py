@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vitlab.analysis.distance import attention_distance, mass_reducer, pixel_distances
+from vitlab.analysis.distance import attention_distance, head_reducer, pixel_distances
 from vitlab.analysis.filters import filter_components, filter_tiles, low_frequency_share
 from vitlab.analysis.masks import area_share, mass_inside
 from vitlab.analysis.positions import position_similarity
@@ -58,7 +58,7 @@ def test_distance_lies_between_zero_and_the_diagonal_and_equals_float64(case, st
 @given(attention())
 def test_distance_and_prefix_mass_add_up(case):
     (attn,), grid, n_prefix = case
-    mass = mass_reducer(n_prefix)(0, attn)
+    mass = head_reducer(grid, 16, n_prefix)(0, attn)[..., 2]
     assert ((mass >= 0) & (mass <= 1 + 1e-6)).all()
     assert close(mass + attn[..., n_prefix:, n_prefix:].sum(-1).mean(-1), torch.ones_like(mass), attn.dtype)
     if n_prefix == 0:

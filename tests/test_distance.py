@@ -10,9 +10,9 @@ from vitlab.analysis.distance import (
     attention_distance,
     depth_trend,
     distance_and_mass,
+    head_reducer,
     head_spread,
     local_share,
-    mass_reducer,
     mean_attention_distance,
     pixel_distances,
 )
@@ -53,7 +53,7 @@ class TestKnownAnswers:
         attn[..., 0] = 0.5
         assert attention_distance(attn, (14, 14), 16, 1).item() == pytest.approx(58.2, abs=0.05)
         assert attention_distance(attn, (14, 14), 16, 1, "renormalized").item() == pytest.approx(116.49, abs=0.005)
-        assert mass_reducer(1)(0, attn).item() == pytest.approx(0.5)
+        assert head_reducer((14, 14), 16, 1)(0, attn)[..., 2].item() == pytest.approx(0.5)
 
     def test_one_patch_to_the_right_known_answers(self):
         shift = torch.eye(4)[[1, 2, 3, 3]].reshape(1, 1, 4, 4)  # the last looks at itself
@@ -97,7 +97,9 @@ def test_model_equals_its_maps(name, mode):
         n_prefix = attn.shape[-1] - 4
         wanted = attention_distance(attn, (2, 2), stride, n_prefix, mode)
         torch.testing.assert_close(found[:, block], wanted, rtol=1e-5, atol=1e-4)
-        torch.testing.assert_close(mass[:, block], mass_reducer(n_prefix)(0, attn), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            mass[:, block], attn[..., n_prefix:, :n_prefix].sum(-1).mean(-1), rtol=1e-5, atol=1e-6
+        )
     assert found.equal(mean_attention_distance(model, images, mode))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitlab import paths
 from vitlab.analysis import filters, positions
 from vitlab.analysis.attention import grid_size, n_prefix_tokens, patch_stride, read_weights, reduce_attention
-from vitlab.analysis.distance import head_reducers, pixel_distances
+from vitlab.analysis.distance import HEAD_COLUMNS, head_reducer, pixel_distances
 from vitlab.analysis.rollout import overlay, rollout_reducer
 from vitlab.models.zoo import Pretrained, load
 
@@ -100,7 +100,7 @@ def analyse(model: Pretrained | nn.Module | Path | str, images: Any) -> Analysis
     prepared = images if ready else pretrained.prepare(images)
     prepared = prepared.to(next(vit.parameters()).device)
     grid, n_prefix, norms = grid_size(vit, prepared), n_prefix_tokens(vit), list[Tensor]()
-    reducers = head_reducers(vit, prepared)
+    reducers: dict[str, Any] = {"heads": head_reducer(grid, patch_stride(vit), n_prefix)}
 
     def keep(block: nn.Module, args: Any, tokens: Tensor) -> None:
         length = tokens[:, n_prefix:].norm(dim=-1)
@@ -113,14 +113,14 @@ def analyse(model: Pretrained | nn.Module | Path | str, images: Any) -> Analysis
             update, finish = rollout_reducer(grid, n_prefix, read_weights(vit, part))
             found = reduce_attention(vit, part, reducers | {"rollout": update}, by_heads=True)
             maps.append(finish().cpu())
-            heads = torch.stack([torch.stack(found[name], 1) for name in reducers], -1)  # [B L H 3]
+            heads = torch.stack(found["heads"], 1)  # [B L H 3]
             length = torch.stack(norms, 1)[:, :, None].expand(-1, -1, heads.shape[2], -1)  # [B L H 2]
             sums.append(torch.cat([heads, length], -1).double().sum(0).cpu())
             norms.clear()
     finally:
         for handle in handles:
             handle.remove()
-    columns = [*reducers, "token_norm", "largest_norm"]
+    columns = [*HEAD_COLUMNS, "token_norm", "largest_norm"]
     tables = {"heads": _tidy(torch.stack(sums).sum(0) / len(prepared), ["block", "head"], columns)}
     tables["rollout"] = _tidy(torch.cat(maps)[..., None], ["image", "row", "column"], ["share"])
     left_out = {}

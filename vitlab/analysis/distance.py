@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vitlab.analysis.attention import check_attention, grid_size, n_prefix_tokens, patch_stride, reduce_attention, widen
 
 DISTANCE_COLUMNS = {"paper": "distance_px", "renormalized": "renormalized_px"}  # mode → its name in tables
+HEAD_COLUMNS = (*DISTANCE_COLUMNS.values(), "prefix_mass")  # pixels, pixels, 0…1
 
 
 def pixel_distances(
@@ -41,41 +42,35 @@ def attention_distance(
     on them counts as distance 0; "renormalized" makes rows sum to 1 again (one with no mass on patches counts 0).
     """
     check_attention(attn, grid, n_prefix)
-    return distance_reducer(grid, stride, n_prefix, mode)(0, widen(attn))
+    return head_reducer(grid, stride, n_prefix)(0, widen(attn))[..., column(mode)]
 
 
-def distance_reducer(
-    grid: tuple[int, int], stride: int | tuple[int, int], n_prefix: int, mode: str = "paper"
-) -> Callable[[int, Tensor], Tensor]:
-    """Make `attention_distance` a reducer for `reduce_attention`: of any group of heads, unchecked."""
+def column(mode: str) -> int:
+    """Find the column of a mode's distance among `HEAD_COLUMNS`."""
     if mode not in DISTANCE_COLUMNS:
         raise ValueError(f"mode {mode!r} given, expected 'paper' or 'renormalized'")
+    return HEAD_COLUMNS.index(DISTANCE_COLUMNS[mode])
+
+
+def head_reducer(
+    grid: tuple[int, int], stride: int | tuple[int, int], n_prefix: int
+) -> Callable[[int, Tensor], Float[Tensor, "B h 3"]]:
+    """Make a reducer for `reduce_attention`, of any group of heads, unchecked, of the `HEAD_COLUMNS` of each head.
+
+    That is its `attention_distance` in both modes and the attention that query patches pay to prefix tokens.
+    """
     distances = pixel_distances(grid, stride, torch.float64)
-    n_patches = len(distances)
-    weights = torch.zeros(n_prefix + n_patches, n_prefix + n_patches, dtype=torch.float64)
-    weights[n_prefix:, n_prefix:] = distances / n_patches  # zero for prefix tokens: no slice of attn is copied
+    weights = nn.functional.pad(distances / len(distances), (n_prefix, 0, n_prefix, 0))  # no slice of attn is copied
 
     def reduce(block: int, attn: Tensor) -> Tensor:
         nonlocal weights
         weights = weights.to(attn)  # rounded once, in a copy that is kept
-        if mode == "paper":
-            return (attn * weights).sum((-2, -1))  # not a product with a long vector: that rounds too much
-        on_patches = attn[..., n_prefix:, n_prefix:].sum(-1)
-        return ((attn * weights).sum(-1)[..., n_prefix:] / on_patches.clamp_min(torch.finfo(attn.dtype).tiny)).sum(-1)
+        far = (attn * weights).sum(-1)[..., n_prefix:]  # of each query; a product with a long vector rounds too much
+        on_patches, mass = attn[..., n_prefix:, n_prefix:].sum(-1), attn[..., n_prefix:, :n_prefix].sum(-1).mean(-1)
+        renormalized = far / on_patches.clamp_min(torch.finfo(attn.dtype).tiny)
+        return torch.stack([far.sum(-1), renormalized.sum(-1), mass], -1)
 
     return reduce
-
-
-def mass_reducer(n_prefix: int) -> Callable[[int, Tensor], Tensor]:
-    """Make a reducer of the attention that query patches pay to prefix tokens, [B h], averaged over them; 0…1."""
-    return lambda block, attn: attn[..., n_prefix:, :n_prefix].sum(-1).mean(-1)
-
-
-def head_reducers(model: nn.Module, images: Tensor) -> dict[str, Callable[[int, Tensor], Tensor]]:
-    """Make reducers of every head's distance_px, renormalized_px (the two modes, in pixels) and prefix_mass (0…1)."""
-    about = grid_size(model, images), patch_stride(model), n_prefix_tokens(model)
-    distances = {name: distance_reducer(*about, mode) for mode, name in DISTANCE_COLUMNS.items()}
-    return distances | {"prefix_mass": mass_reducer(about[2])}
 
 
 def mean_attention_distance(model: nn.Module, images: Tensor, mode: str = "paper") -> Float[Tensor, "B L H"]:
@@ -87,10 +82,10 @@ def distance_and_mass(
     model: nn.Module, images: Tensor, mode: str = "paper"
 ) -> tuple[Float[Tensor, "B L H"], Float[Tensor, "B L H"]]:
     """Compute `mean_attention_distance` and the mass on prefix tokens from one pass."""
-    about = grid_size(model, images), patch_stride(model), n_prefix_tokens(model)
-    reducers = {"distance": distance_reducer(*about, mode), "mass": mass_reducer(about[2])}
-    found = reduce_attention(model, images, reducers, by_heads=True)
-    return torch.stack(found["distance"], dim=1), torch.stack(found["mass"], dim=1)
+    wanted = column(mode)
+    reducer = head_reducer(grid_size(model, images), patch_stride(model), n_prefix_tokens(model))
+    found = torch.stack(reduce_attention(model, images, {"heads": reducer}, by_heads=True)["heads"], 1)
+    return found[..., wanted], found[..., -1]
 
 
 def depth_trend(distances: Float[Tensor, "B L H"]) -> Float[Tensor, " B"]:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from vitlab.analysis import filters as filter_analysis
 from vitlab.analysis import positions as position_analysis
-from vitlab.analysis.attention import grid_size, n_prefix_tokens, read_weights, reduce_attention
-from vitlab.analysis.distance import DISTANCE_COLUMNS, depth_trend, head_reducers, head_spread
+from vitlab.analysis.attention import grid_size, n_prefix_tokens, patch_stride, read_weights, reduce_attention
+from vitlab.analysis.distance import DISTANCE_COLUMNS, HEAD_COLUMNS, depth_trend, head_reducer, head_spread
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
 from vitlab.data import datasets
@@ -250,13 +250,14 @@ def distances(
     prepared = torch.cat([trained.prepare(picture[None]) for picture in pictures])
     for about, pretrained in _models(weights, n_controls, seed):
         model = pretrained.model.to(default_device())
-        reducers = head_reducers(model, prepared[:1])
+        grid = grid_size(model, prepared[:1])
+        reducers = {"heads": head_reducer(grid, patch_stride(model), n_prefix_tokens(model))}
         batches = (part.to(default_device()) for part in prepared.split(32))
-        found = [reduce_attention(model, batch, reducers, by_heads=True) for batch in batches]
-        values = {name: torch.cat([torch.stack(each[name], 1).cpu() for each in found]).numpy() for name in reducers}
-        image, block, head = (axis.ravel() for axis in np.indices(values["prefix_mass"].shape))
+        found = [reduce_attention(model, batch, reducers, by_heads=True)["heads"] for batch in batches]
+        values = torch.cat([torch.stack(each, 1).cpu() for each in found]).numpy()  # [images blocks heads 3]
+        image, block, head = (axis.ravel() for axis in np.indices(values.shape[:3]))
         columns: dict[str, Any] = {"image": image, "block": block + 1, "head": head + 1}
-        columns |= {name: [round(float(each), 5) for each in array.ravel()] for name, array in values.items()}
+        columns |= {name: [round(float(x), 5) for x in values[..., k].ravel()] for k, name in enumerate(HEAD_COLUMNS)}
         parts.append(pd.DataFrame(about | columns))
     return pd.concat(parts, ignore_index=True)
 
@@ -267,7 +268,7 @@ def head_summary(table: pd.DataFrame) -> pd.DataFrame:
     Rows: model, model_seed, block, head, distance_px, renormalized_px, prefix_mass, low, high (of distance_px), n.
     """
     keys = ["model", "model_seed", "block", "head"]
-    means = table.groupby(keys, sort=False)[[*DISTANCE_COLUMNS.values(), "prefix_mass"]].mean()
+    means = table.groupby(keys, sort=False)[[*HEAD_COLUMNS]].mean()
     return means.join(summary(table, keys, "distance_px").set_index(keys)[["low", "high", "n"]]).reset_index()
 
 
