@@ -171,6 +171,5 @@ def test_options_that_are_none(option, message):
 def test_what_lies_beyond_a_padded_image_is_cut_off():
     model = timm.create_model("vit_tiny_patch16_224", dynamic_img_size=True, dynamic_img_pad=True, **SMALL).eval()
     rollout = attention_rollout(model, torch.randn(1, 3, 40, 60))
-    assert rollout.shape == (1, 3, 4)
     cut = overlay(rollout, (40, 60), smooth=False, stride=(16, 16))
-    assert cut.shape == (1, 40, 60) and torch.equal(cut, overlay(rollout, (48, 64), smooth=False)[:, :40, :60])
+    assert rollout.shape == (1, 3, 4) and torch.equal(cut, overlay(rollout, (48, 64), smooth=False)[:, :40, :60])
