@@ -92,8 +92,8 @@ def analyse(model: Pretrained | nn.Module | Path | str, images: Any) -> Analysis
     `model` is any name, file or module that `load` takes, or what it returned; `images` whatever `Pretrained.prepare`
     takes, or float images [B 3 H W] that are prepared. Raises ValueError for a model whose attention cannot be had.
 
-    >>> analyse("lab", torch.zeros(2, 3, 96, 96, dtype=torch.uint8)).filters["explained"].sum() < 1
-    True
+    >>> analyse("lab", torch.zeros(2, 3, 96, 96, dtype=torch.uint8)).heads.shape  # 6 blocks of 4 heads
+    (24, 7)
     """
     pretrained = model if isinstance(model, Pretrained) else load(model)
     vit, ready = pretrained.model, isinstance(images, Tensor) and images.is_floating_point()
