@@ -202,13 +202,17 @@ def train(options: argparse.Namespace) -> int:
 
 def analyse(options: argparse.Namespace) -> int:
     """Write the tables and the figure of every analysis of a model on images."""
+    import importlib.util
+
     from vitlab import overview, paths
 
     folder = Path(options.out or paths.figures_dir() / "analyses" / Path(options.model.partition("@")[0]).name)
     paths.check_writable(folder, "--out FOLDER")
     found = overview.analyse(options.model, options.images)
-    made = [*found.to_csv(folder), folder / "overview.png"]
-    found.plot().savefig(made[-1], dpi=100)
+    made = found.to_csv(folder)
+    if importlib.util.find_spec("matplotlib"):  # of the extra "lab"
+        made.append(folder / "overview.png")
+        found.plot().savefig(made[-1], dpi=100)
     print(f"{found.pretrained.name} ({found.pretrained.source}), {found.rollout['image'].max()} images")
     print(*(f"no {table}: {why}" for table, why in found.left_out.items()), *made, sep="\n")
     return 0
