@@ -44,8 +44,8 @@ test-fast: $(READY) ## the tests that are quick: no notebooks, browsers or other
 lint: $(READY) ## ruff, its formatting and mypy, which .ci/run asks for too
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check vitlab tests tools benchmarks && $(BIN)/python -m mypy
 
-lab: $(READY) ## JupyterLab on copies of the notebooks in work/, where yours are kept (ARGS go to JupyterLab)
-	@$(BIN)/python -m tools.notebooks work > /dev/null && $(BIN)/jupyter lab $(ARGS) work/notebooks/00_*.ipynb
+lab: $(READY) ## JupyterLab on copies of the notebooks in working/, where yours are kept (ARGS go to JupyterLab)
+	@$(BIN)/python -m tools.notebooks work > /dev/null && $(BIN)/jupyter lab $(ARGS) working/notebooks/00_*.ipynb
 
 site: $(READY) ## the notebooks and docs as web pages: docs/_build/html/index.html (ARGS='-b linkcheck': their links)
 	@$(BIN)/python -m sphinx -q --keep-going -c docs/site $(ARGS) . docs/_build/html

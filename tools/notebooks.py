@@ -4,7 +4,7 @@ python -m tools.notebooks sync         notebooks/source/*.py → notebooks/*.ipy
 python -m tools.notebooks check        is every notebook its source's?
 python -m tools.notebooks exercises    the same without solutions → notebooks/exercises
 python -m tools.notebooks reference [05 …]    figures/out/quick → figures/reference, and outputs into the notebooks
-python -m tools.notebooks work         notebooks → work/notebooks, to be changed; those you have changed stay
+python -m tools.notebooks work         notebooks → working/notebooks, to be changed; those you have changed stay
 python -m tools.notebooks colab OWNER/NAME    copies for Google Colab → notebooks/colab
 """
 
@@ -171,7 +171,7 @@ def reference(*numbers: str, folder: Path = FOLDER) -> list[Path]:
     return made
 
 
-def work(folder: Path = FOLDER, copy: Path = paths.ROOT / "work" / "notebooks") -> list[Path]:
+def work(folder: Path = FOLDER, copy: Path = paths.ROOT / "working" / "notebooks") -> list[Path]:
     """Copy the notebooks and exercises to where a reader changes them; what the reader has changed stays as it is."""
     made = []
     for path in [*folder.glob("*.ipynb"), *(folder / "exercises").glob("*.ipynb")]:

@@ -95,7 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--like", metavar="DATA", help="Table 3's recipe for MODEL on JFT, IN-21k or ImageNet")
     added.add_argument("--set", **settings, help="such as steps=5000, or objective=masked: predict hidden patches")
     for name in ("epochs", "steps", "lr", "batch"):
-        added.add_argument(f"--{name}", metavar="N", help=f"as --set {name}=N")
+        as_setting = {"dest": "settings", "action": "append", "type": f"{name}={{}}".format}
+        added.add_argument(f"--{name}", metavar="N", help=f"as --set {name}=N", **as_setting)
     added.add_argument("--save-every", type=int, metavar="STEPS", help="between checkpoints; default: a minute")
     added.add_argument("--plan", action="store_true", help="check everything, say what it would take, and stop")
 
@@ -185,8 +186,7 @@ def train(options: argparse.Namespace) -> int:
 
     if options.save_every is not None and options.save_every < 1:
         raise ValueError(f"--save-every {options.save_every}: expected a number of steps, 1 or more")
-    given = {name: getattr(options, name) for name in ("epochs", "steps", "lr", "batch") if getattr(options, name)}
-    given |= {key.lower(): text for key, text in _pairs(options).items()}
+    given = {key.lower(): text for key, text in _pairs(options).items()}
     values = {key: notebooks.parse(key, text, session.DEFAULTS.get(key)) for key, text in given.items()}
     chosen = session.session(options.model, options.data, options.like, values)
     if options.plan:

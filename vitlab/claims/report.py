@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 import time
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from vitlab.claims import rules
 from vitlab.claims.claims import ALL, CLAIMS
 from vitlab.claims.estimate import Estimate
 from vitlab.claims.verdicts import Verdict, line
-from vitlab.models.zoo import BUNDLED
+from vitlab.models.zoo import BUNDLED, clean
 from vitlab.studies import store, table, tables
 
 
@@ -86,7 +85,7 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None) -> 
 def foreign(parameters: Mapping[str, Any]) -> str:
     """Name the weights that a notebook was run with where they are not the project's; "" where they are."""
     weights = str(parameters.get("weights", "lab"))
-    return "" if weights in BUNDLED else re.sub(r"[^\w./+:@ -]", "?", weights)
+    return "" if weights in BUNDLED else clean(weights)
 
 
 def _fields(number: Estimate) -> dict[str, Any]:

@@ -55,6 +55,7 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
 HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-M": 16, "R+Lab-B": 32}
 SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
 BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-hybrid", "lab-world")}  # in data/
+clean = partial(re.sub, r"[^\w./+:@ -]", "?")  # a name from a file or a user, for HTML, Markdown and mathtext
 MAX_IMAGE_SIZE = 4096  # pixels a side, the paper's largest is 518: a ViT makes room for the position of every patch
 CROP = 256 / 224  # larger images are cut down to the middle 224 of 256 where a model says nothing else
 
@@ -77,7 +78,7 @@ class Pretrained:
     @classmethod
     def of(cls, model: nn.Module, name: str, source: str, about: Mapping[str, Any]) -> Pretrained:
         """Take image size, crop and normalisation from a model of ours or timm's; ours are made for [-1, 1]."""
-        name = re.sub(r"[^\w./+:@ -]", "?", name)  # a file's own may be shown as HTML, Markdown and mathtext
+        name = clean(name)
         published = getattr(model, "pretrained_cfg", None) or {}  # timm's
         size = getattr(getattr(model, "patch_embed", None), "img_size", None) or published.get("input_size", ())[1:]
         size = size or getattr(getattr(model, "config", None), "image_size", None)
@@ -354,7 +355,7 @@ def load_named(name: str, path: Path, source: str, untrained: bool, seed: int) -
     if types := {str(each.dtype).removeprefix("torch.") for each in state.values() if each.dtype.itemsize < 4}:
         source += f", converted from {', '.join(sorted(types))}"
     heads = [state[key] for key in ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight") if key in state]
-    settings: dict[str, Any] = {"n_classes": heads[0].numel() and len(torch.atleast_1d(heads[0]))} if heads else {}
+    settings: dict[str, Any] = {"n_classes": len(torch.atleast_1d(heads[0]))} if heads else {}
     settings |= {"head": "tanh"} if "pre_logits.fc.weight" in state and ours else {}
     options: dict[str, Any] = {}
 
