@@ -176,8 +176,7 @@ def _frozen(model: nn.Module, name: str, sets: Iterable[ImageSet], few: FewShot,
 def scaling(config: Config) -> Rows:
     """Train on images of the world; rows of kind "outcome", "history", "few shot", "fine-tuned"."""
     side, seed, made = config["image_size"], config["seed"], world_of(config, config["cue"])
-    shape = {"n_classes": made.n_classes, "image_size": side} | {k: config[k] for k in ("dropout",) if k in config}
-    model = zoo.create(config["model"], **shape, seed=seed).to(default_device())
+    model = zoo.create(config["model"], n_classes=made.n_classes, image_size=side, seed=seed).to(default_device())
     recipe = recipe_of(config)
     counts = (config["n_train"], config["n_validation"], config["n_test"])
     splits = world_splits(made, *counts, draw=seed, n_seen=recipe.samples)

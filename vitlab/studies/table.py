@@ -37,11 +37,7 @@ STUDIES: dict[str, Study] = {
     name: Study(kind, tuple(needs.split()), {})
     for name, kind, needs in (
         ("data_scaling", "scaling", ""),  # accuracy by training images: ViT, ResNet (BiT), hybrid (§4.3, Fig. 3, 4)
-        (
-            "longer_data",
-            "scaling",
-            "cifar10 imagenette",
-        ),  # four times as long, pairs that match, twelve sets (Fig. 3, 4)
+        ("longer_data", "scaling", "cifar10 imagenette"),  # four times as long, matched pairs (§4.3, Fig. 3, 4)
         ("compute_scaling", "scaling", ""),  # accuracy by training compute (§4.4, Fig. 5, Table 6)
         ("few_images", "scaling", ""),  # 1,000 images, each model with the rate and decay that serve so few (Fig. 3)
         ("head_rates", "design", ""),  # class token and average pooling, each at its best rate (Fig. 9; C16)

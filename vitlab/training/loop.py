@@ -240,7 +240,7 @@ def train(
 
             stopping = interrupted.is_set()
             due = state.step % save_every == 0 if save_every else time.monotonic() > minute
-            if n_processes > 1 and not save_every:  # all of them at the same step
+            if checkpoints is not None and n_processes > 1 and not save_every:  # all of them at the same step
                 due = bool(distributed.total(torch.tensor(float(due), device=device)))
             if checkpoints is not None and (stopping or is_over() or due):
                 minute = time.monotonic() + 60
