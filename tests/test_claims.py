@@ -74,7 +74,7 @@ def test_a_seed_that_never_started_leaves_no_interval():
 
 
 def test_a_page_keeps_figures_verdicts_and_numbers_of_this_run(figures, capsys):
-    page = claims.begin("04_data_scaling", "smoke", 0)
+    page = claims.begin("04_data_or_inductive_bias", "smoke", 0)
     with pytest.raises(ValueError, match="no alt text"):
         page.save(b"", "blank", " ")
     page.save(b"\x89PNG", "drawn", "An empty square.")
@@ -89,17 +89,17 @@ def test_a_page_keeps_figures_verdicts_and_numbers_of_this_run(figures, capsys):
     text = written.read_text()
     links = re.findall(r"\]\(([^)]+\.ipynb)\)", text)
     assert links and all((written.parent / link).is_file() for link in links)
-    assert "![A photograph.](04_data_scaling/taken.jpg)" in text
+    assert "![A photograph.](04_data_or_inductive_bias/taken.jpg)" in text
     assert "| C03, ViT − ResNet | +2.0 points [−0.5, 4.5], n = 3 seeds | – |" in text
 
 
 def test_a_run_with_other_weights_is_credited_with_no_verdict(figures, capsys):
-    page = claims.begin("09_attention_rollout", "smoke", 0, weights="vit_tiny@<b>f</b>.safetensors")
+    page = claims.begin("08_where_it_looks", "smoke", 0, weights="vit_tiny@<b>f</b>.safetensors")
     claims.show(page, "C14", live={"mass": claims.Estimate.of([1.0, 2.0, 3.0], "points")})
     words = "vit_tiny@?b?f?/b?.safetensors"
     assert f"It says nothing of {words}, which this run looks at." in capsys.readouterr().out
     text = report.write("smoke").read_text()
-    assert f"## 09_attention_rollout\n\nOf {words}, of which no verdict above speaks." in text and "| – |" in text
+    assert f"## 08_where_it_looks\n\nOf {words}, of which no verdict above speaks." in text and "| – |" in text
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_run_with_other_weights_is_credited_with_no_verdict(figures, capsys):
 )
 def test_parameters_that_cannot_be_are_told(preset, seed, words, figures):
     with pytest.raises(ValueError, match=words):
-        claims.begin("04_data_scaling", preset, seed)
+        claims.begin("04_data_or_inductive_bias", preset, seed)
     with pytest.raises(ValueError, match="unknown claim 'C99': expected one of C01 to C21"):
         claims.verdict("C99")
 

@@ -66,7 +66,7 @@ def test_command_lines(figures, tmp_path, monkeypatch, capsys):
         said = capsys.readouterr().err
         assert status in (0, 1, 2, 3), (arguments, status)
         assert "Traceback" not in said and (status != 2 or said), (arguments, said)
-        assert not (figures / "quick" / "08_attention_distance").exists(), arguments
+        assert not (figures / "quick" / "07_attention_distance").exists(), arguments
 
 
 def test_settings():

@@ -31,7 +31,7 @@ def all_notebooks() -> list[Path]:
 
 
 def find(which: str | int) -> Path:
-    """Find the notebook with a number ("08", "8", 8) or a name ("08_attention_distance", "attention_distance")."""
+    """Find the notebook with a number ("07", "7", 7) or a name ("07_attention_distance", "attention_distance")."""
     known = all_notebooks()
     if not known:
         raise FileNotFoundError(f"no notebooks in {notebooks_dir()}: `vitlab copy FOLDER` makes some; run vitlab there")

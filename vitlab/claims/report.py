@@ -25,7 +25,7 @@ from vitlab.studies import store, table, tables
 class Page:
     """One execution of a notebook: where its figures and numbers go. Made by `begin`."""
 
-    notebook: str  # file name without its ending: "07_position_embeddings"
+    notebook: str  # file name without its ending: "06_filters_and_positions"
     preset: str
     seed: int
     parameters: dict[str, Any]
