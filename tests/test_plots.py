@@ -79,7 +79,7 @@ def test_families_and_their_names():
     timms = ("resnet50", "resnetv2_50x1_bit", "vit_base_r50_s16_224", "vit_tiny_r_s16_p8_224", "vit_base_patch16_224")
     assert [plots.family(name) for name in timms] == ["ResNet", "ResNet", "hybrid", "hybrid", "ViT"]
     assert list(plots.labels([*MODELS, *MODELS, "BiT-Lab-Mu/8"]).values()) == [
-        "ViT-Ti/8", "ResNet-Ti/8", "hybrid", "ResNet-Mu/8",
+        "Lab-Ti/8", "ResNet-Ti/8", "hybrid", "ResNet-Mu/8",
     ]  # fmt: skip
     others = ["ViT-B/16", "resnet50", "R50+ViT-B/16", "vit_tiny_patch16_224"]
     assert list(plots.labels(others).values()) == others and plots.labels([]) == {}
@@ -114,7 +114,7 @@ def test_five_seeds_have_a_band_and_fewer_are_dots():
     assert band[:, 1].max() == pytest.approx(0.7 + half) and len(many.collections) == 2
     assert many.get_ylabel() == "test accuracy (%)" and many.yaxis.get_major_formatter()(0.325) == "32.5"
     assert many.get_xlabel() == "training images (number, log scale)" and many.get_xscale() == "log"
-    assert legend(many) == ["ViT-Ti/8", "ResNet"]
+    assert legend(many) == ["Lab-Ti/8", "ResNet"]
 
 
 def test_a_family_looks_the_same_in_every_figure():
@@ -140,7 +140,7 @@ def test_compute_scaling_and_speeds():
     fits = [(np.array([9, 11]), np.array([0.1, 0.1])), (np.array([9, 11]), np.array([0.3, 0.3]))]
     ax = plots.plot_compute_scaling(table, {"ViT": fits, "hybrid": []}, new())
     np.testing.assert_allclose(ax.lines[0].get_ydata(), 0.2)
-    assert legend(ax) == ["ViT-Ti/8"] and "FLOPs" in ax.get_xlabel() and ax.get_ylabel() == "accuracy (%)"
+    assert legend(ax) == ["Lab-Ti/8"] and "FLOPs" in ax.get_xlabel() and ax.get_ylabel() == "accuracy (%)"
     ax = plots.plot_speeds(runs(3, MODELS[:1], "image_size", (32, 64), "images_per_second"), new())
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.1016, 0.1032])  # medians of the rounds
     assert ax.get_xscale() == ax.get_yscale() == "log" and "images per second" in ax.get_ylabel()
@@ -150,7 +150,7 @@ def test_points_have_the_intervals_given_but_not_those_of_few_seeds():
     means = pd.DataFrame({"model": MODELS[0], "weights": ["none", "full"], "mean": [0.5, 0.6], "low": 0.4, "high": 0.7})
     ax = plots.plot_cases(means, new(), "weights", "model")
     np.testing.assert_allclose(ax.containers[0][2][0].get_segments()[0][:, 1], [0.4, 0.7])
-    assert ticks(ax.xaxis) == ["none", "full"] and legend(ax) == ["ViT-Ti/8"]
+    assert ticks(ax.xaxis) == ["none", "full"] and legend(ax) == ["Lab-Ti/8"]
     for without in (means.assign(n=4), means.assign(low=np.nan, high=np.nan)):
         assert not plots.plot_cases(without, new(), "weights", "model").containers[0].has_yerr
 

@@ -94,8 +94,8 @@ def _condition(holds: bool, fails: bool, name: str) -> Condition:
 
 
 def all_of(*conditions: Condition, name: str = "") -> Condition:
-    """Combine by Kleene's *and*: fails if one fails, holds if all hold, else undecided."""
-    answers = [part.answer for part in conditions]
+    """Combine by Kleene's *and*: fails if one fails, holds if all hold; else, and where there is none, undecided."""
+    answers = [part.answer for part in conditions] or [Answer.UNDECIDED]
     return Condition(next((each for each in (Answer.FAILS, Answer.UNDECIDED) if each in answers), Answer.HOLDS), name)
 
 

@@ -104,15 +104,15 @@ def family(model: str) -> str:
 
 
 def labels(models: Iterable[str]) -> dict[str, str]:
-    """Name lab models for a legend, with their sizes but where a ResNet or hybrid is alone; other names stay.
+    """Name models for a legend: a lab's ResNet or hybrid by its family, with its size where it is not alone.
 
     >>> labels(["Lab-Ti/8", "BiT-Lab-Ti/8", "R+Lab-Ti/8"])
-    {'Lab-Ti/8': 'ViT-Ti/8', 'BiT-Lab-Ti/8': 'ResNet', 'R+Lab-Ti/8': 'hybrid'}
+    {'Lab-Ti/8': 'Lab-Ti/8', 'BiT-Lab-Ti/8': 'ResNet', 'R+Lab-Ti/8': 'hybrid'}
     """
     names, made = list(dict.fromkeys(models)), {}
     for name in names:
-        kind, lab = family(name), re.fullmatch(r"(?:BiT-Lab-|BiT-|R\+Lab-|Lab-)(.+)", name)
-        alone = sum(family(other) == kind for other in names) == 1 and kind != "ViT"
+        kind, lab = family(name), re.fullmatch(r"(?:BiT-Lab-|BiT-|R\+Lab-)(.+)", name)
+        alone = sum(family(other) == kind for other in names) == 1
         made[name] = name if lab is None else kind if alone else f"{kind}-{lab[1]}"
     return made
 

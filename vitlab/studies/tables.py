@@ -73,6 +73,15 @@ def few_shots(rows: pd.DataFrame) -> pd.DataFrame:
     return _part(rows, "few shot", (*key, "accuracy")).groupby(key, sort=False)["accuracy"].mean().reset_index()
 
 
+def transfers(rows: pd.DataFrame) -> pd.DataFrame:
+    """Join to `accuracies` transfer, the 10-shot accuracy (0…1) averaged over the world's sets of other classes, and
+    real sets': `cifar10` few-shot, `cifar10, fine-tuned`, and so on."""
+    shots, tuned = few_shots(rows), _part(rows, "fine-tuned", (*_SCALING, "target", "accuracy"))
+    shots["target"] = shots["target"].mask(shots["target"].str.startswith("world"), "transfer")
+    both = pd.concat([shots, tuned.assign(target=tuned["target"] + ", fine-tuned")])
+    return accuracies(rows).join(both.pivot_table("accuracy", _SCALING, "target"), on=_SCALING)
+
+
 def compute_points(rows: pd.DataFrame) -> pd.DataFrame:
     """Points of compute scaling, one a run: flops (of the training), test_accuracy (0…1), few_shot on other classes."""
     key = ["model", "seed", "steps"]
