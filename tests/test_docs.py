@@ -31,7 +31,7 @@ def test_every_command_of_vitlab_that_is_named_exists(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     known = set(re.findall(r"^    (\w+)(?: |$)", capsys.readouterr().out, re.MULTILINE))
-    assert known == {"run", "train", "analyse", "study", "report", "doctor", "recipes", "copy", "exercises"}
+    assert known == {"run", "train", "analyse", "study", "report", "doctor", "recipes", "copy", "exercises", "gallery"}
     for page in ("CONTRIBUTING", "docs/cluster", "docs/exercises", "docs/install", "docs/teaching", "docs/training"):
         text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
         assert set(re.findall(r"(?:`|^)vitlab ([a-z]+)", text, re.MULTILINE)) <= known, page

@@ -1,10 +1,12 @@
 """For maintainers: what README, the site's first page and docs/ledger.md say of the results.
 
-python -m tools.pages    between the markers of README.md and docs/site/index.md; docs/ledger.md whole
+python -m tools.pages         between the markers of README.md and docs/site/index.md; docs/ledger.md whole
+python -m tools.pages film    figures/reference/film.gif, from the evidence
 """
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import textwrap
@@ -60,6 +62,26 @@ def ledger() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def film(path: Path = paths.ROOT / "figures" / "reference" / "film.gif") -> Path:
+    """Draw the heads and the position map of a ViT at every evaluation of one masked pre-training, as a moving GIF."""
+    from PIL import Image
+
+    from vitlab import widgets
+    from vitlab.studies import tables
+
+    rows = tables.evidence("local_heads")
+    one = rows[(rows["data"] == "photographs") & (rows["seed"] == 0)]
+    side, patch = int(one["image_size"].iloc[0]), int(one["patch_size"].iloc[0])
+    maps = {row.samples: tables.position_map(row.similarity) for row in tables.looks(one).itertuples()}
+    uniform = tables.uniform_px(side, patch)
+    made = widgets.training_film(tables.heads(one), maps, uniform=uniform, limit=uniform / 2, image_px=side)
+    frames = [Image.open(io.BytesIO(frame.png)).convert("RGB").quantize(64) for frame in made.frames]
+    times = [1_500, *[350] * (len(frames) - 2), 3_000]
+    with paths.writing(path) as temporary:
+        frames[0].save(temporary, "GIF", save_all=True, append_images=frames[1:], duration=times, loop=0)
+    return path
+
+
 def main(root: Path = paths.ROOT) -> int:
     """Write the pages; returns the exit status."""
     from vitlab.claims import report
@@ -83,4 +105,4 @@ def main(root: Path = paths.ROOT) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print(film()) if sys.argv[1:] == ["film"] else main())

@@ -105,6 +105,11 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("images", metavar="IMAGES", help="a picture, or a folder of them")
     added.add_argument("--out", metavar="FOLDER", help="default: figures/out/analyses/MODEL")
 
+    added = command(gallery, "draw the analyses of several ViTs on the same images: one page, one table (CSV)")
+    added.add_argument("models", nargs="+", metavar="MODEL", help="as for analyse")
+    added.add_argument("--images", required=True, metavar="FOLDER", help="a picture, or a folder of them")
+    added.add_argument("--out", metavar="FOLDER", help="default: figures/out/gallery")
+
     added = command(study, "do the runs of studies that are missing, in as many pieces as it takes")
     added.add_argument("names", nargs="+", metavar="NAME", help="such as data_scaling; all = every study")
     added.add_argument("--preset", **preset)
@@ -215,6 +220,16 @@ def analyse(options: argparse.Namespace) -> int:
         found.plot().savefig(made[-1], dpi=100)
     print(f"{found.pretrained.name} ({found.pretrained.source}), {found.rollout['image'].max()} images")
     print(*(f"no {table}: {why}" for table, why in found.left_out.items()), *made, sep="\n")
+    return 0
+
+
+def gallery(options: argparse.Namespace) -> int:
+    """Write a page and a table of several models' analyses on the same images."""
+    from vitlab import overview, paths
+
+    folder = Path(options.out or paths.figures_dir() / "gallery")
+    paths.check_writable(folder, "--out FOLDER")
+    print(*overview.gallery(options.models, options.images, folder), sep="\n")
     return 0
 
 

@@ -1,7 +1,10 @@
-"""Every analysis of one model on images: tidy tables and one figure (`vitlab.analyse`, `vitlab analyse`)."""
+"""Every analysis of a model on images: tidy tables and one figure (`vitlab.analyse`), a page of several (`gallery`)."""
 
 from __future__ import annotations
 
+import html
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,6 +141,42 @@ def analyse(model: Pretrained | nn.Module | Path | str, images: Any) -> Analysis
         tables["filters"], left_out["filters"] = pd.DataFrame(), str(error)
     mean, std = (torch.tensor(values)[:, None, None] for values in (pretrained.mean, pretrained.std))
     return Analysis(pretrained, **tables, left_out=left_out, picture=(prepared[0].cpu() * std + mean).clamp(0, 1))
+
+
+def gallery(models: Sequence[str], images: Any, folder: Path) -> list[Path]:
+    """Analyse ViTs on the same images: FOLDER/index.html with a figure of each, and FOLDER/heads.csv of all heads.
+
+    A model that cannot be analysed is named, with the reason, on the page and on stderr; where none can: ValueError.
+    """
+    from vitlab.plots.style import drawn, encode
+
+    shown, heads, left_out = list[str](), list[pd.DataFrame](), list[str]()
+    for number, name in enumerate(models, 1):
+        try:
+            found = analyse(name, images)
+        except (ValueError, RuntimeError, OSError) as error:
+            left_out.append(f"{name} is left out: {' '.join(str(error).split())}")
+            print(left_out[-1], file=sys.stderr, flush=True)
+            continue
+        title = f"{found.pretrained.name}, {found.pretrained.source}"
+        lines = [f"no {table}: {why}" for table, why in found.left_out.items()]
+        picture = encode(drawn(found.plot()), width=1_200)
+        file = f"{number}.png" if picture.startswith(b"\x89PNG") else f"{number}.jpg"
+        with paths.writing(folder / file) as temporary:
+            temporary.write_bytes(picture)
+        alt = "filters, positions, attention distance, token norms and rollout"
+        shown += [f"<h2>{html.escape(title)}</h2>", *(f"<p>{html.escape(line)}</p>" for line in lines)]
+        shown.append(f'<img src="{file}" alt="{html.escape(title)}: {alt}" style="max-width: 100%">')
+        heads.append(found.heads.assign(model=title))
+    if not heads:
+        raise ValueError(f"nothing to show: {left_out[0]}")
+    shown += [f"<p>{html.escape(line)}</p>" for line in left_out]
+    head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>ViTs</title><h1>ViTs on the same images</h1>'
+    with paths.writing(folder / "index.html") as temporary:
+        temporary.write_text("\n".join([head, *shown]), encoding="utf-8")
+    with paths.writing(folder / "heads.csv") as temporary:
+        pd.concat(heads).to_csv(temporary, index=False)
+    return [folder / "index.html", folder / "heads.csv"]
 
 
 def _tidy(values: Tensor, axes: list[str], columns: list[str]) -> pd.DataFrame:
