@@ -41,8 +41,9 @@ def ledger() -> str:
         "95 % interval and what *n* counts, and the verdict by the claim's rule in `vitlab/claims/rules.py` "
         "([LOG.md](LOG.md) dates the rules that were changed after a run). A number without *n* was counted or "
         "computed. Claims that are not reproduced say under which condition their effect is there, or what it would "
-        "take. [Notebook 00](../notebooks/00_start_here.ipynb) explains how to read a verdict.",
+        "take. [Chapter 12](../notebooks/12_ledger_and_method.ipynb) explains how to read a verdict.",
         report.findings(),
+        report.readme_table("../"),
     ]
     for known in ALL.values():
         ruling, numbers, note = rules.verdict(known.id)
@@ -60,6 +61,60 @@ def ledger() -> str:
         rows = [f"| {metric} | {number} |" for metric, number in numbers.items()]
         parts.append("\n".join(["| measured | ours |", "|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
+
+
+CHAPTERS = {  # of each chapter the picture on the front page, and what it finds
+    "00_start_here": ("paper.jpg", "The paper in one picture, and where to begin."),
+    "01_vit_in_sixty_lines": ("patches.jpg", "Eq. 1–4 are the whole model: sixty lines, equal to timm's."),
+    "02_train_it": ("accuracy_by_samples.png", "On real digits a ResNet learns faster; the ViT catches up."),
+    "03_transfer": ("full.png", "Fine-tuned at twice the image size, every seed gains."),
+    "04_data_or_inductive_bias": ("full.png", "With enough images a ViT overtakes a ResNet in transfer."),
+    "05_compute": ("full.png", "Accuracy for compute, speed and memory."),
+    "06_filters_and_positions": ("components.png", "Filters are a basis; positions a map."),
+    "07_attention_distance": ("attention_distance.png", "Early heads look near and far, late ones far."),
+    "08_where_it_looks": ("photographs.jpg", "Rollout finds objects, and where it misleads."),
+    "09_how_structure_comes_about": ("film.png", "Masked prediction makes heads local; labels do not."),
+    "10_positions": ("positions.png", "None is worst; which kind hardly matters."),
+    "11_more_choices": ("heads.png", "Pooling, optimizer, shape and axial attention."),
+    "12_ledger_and_method": ("verdicts.png", "How a verdict is reached, and five planted fakes."),
+    "A_synthetic_world": ("cues.jpg", "The images that we can make without end."),
+}
+PAPER = {  # figures and tables of the paper: the claim that stands for them
+    "Fig. 1, Table 1": "C01", "Eq. 1–4": "C02", "Fig. 3": "C03", "Fig. 4": "C05", "Table 5": "C04",
+    "Fig. 5, Table 6": "C07", "Fig. 6, 14": "C14", "Fig. 7 left": "C11", "Fig. 7 centre": "C10", "Fig. 7 right": "C12",
+    "Fig. 8": "C18", "Fig. 9": "C16", "Fig. 10, Table 8": "C09", "Fig. 11": "C13", "Fig. 12": "C20", "Fig. 13": "C19",
+    "Table 4, §3.2": "C08", "Table 7": "C17", "§4.6": "C15",
+}  # fmt: skip
+MARKS = {"reproduced": "✔", "partly reproduced": "~", "inconclusive": "~", "not reproduced": "✘"}
+
+
+def chapters() -> str:
+    """Tabulate the chapters: a thumbnail, a link and a finding of each, two in a row."""
+    cells = []
+    for stem, (picture, finding) in CHAPTERS.items():
+        number, _, title = stem.partition("_")
+        image = f'<img src="figures/reference/{stem}/{picture}" width="220" alt="{finding}">'
+        name = title.replace("_", " ").capitalize().replace("Vit", "ViT")
+        cells.append(f"{image}<br>**[{number} {name}](notebooks/{stem}.ipynb)** {finding}")
+    rows = [f"| {' | '.join(cells[k : k + 2])} |" for k in range(0, len(cells), 2)]
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def paper() -> str:
+    """Tabulate the paper's figures and tables with the verdict's mark, our figure as a thumbnail, four in a row."""
+    from vitlab.claims import rules
+    from vitlab.claims.claims import ALL
+
+    cells = []
+    for words, claim in PAPER.items():
+        known, mark = ALL[claim], MARKS[rules.verdict(claim).ruling.verdict]
+        image = f"figures/reference/{known.notebook}/{known.figure or CHAPTERS[known.notebook][0]}"
+        image += "" if image.endswith(".jpg") or image.endswith(".png") else ".png"
+        thumbnail = f'<img src="{image}" width="150" alt="{known.short}">'
+        cells.append(f"[{thumbnail}](docs/ledger.md)<br>{words} {mark}")
+    cells += [""] * (-len(cells) % 4)
+    rows = [f"| {' | '.join(cells[k : k + 4])} |" for k in range(0, len(cells), 4)]
+    return "\n".join(["| | | | |", "|---|---|---|---|", *rows])
 
 
 def film(path: Path = paths.ROOT / "figures" / "reference" / "film.gif") -> Path:
@@ -89,7 +144,7 @@ def main(root: Path = paths.ROOT) -> int:
     findings = "\n".join(textwrap.wrap(report.findings(), 119))
     readme, index = root / "README.md", root / "docs" / "site" / "index.md"
     pages = {
-        readme: {"findings": findings, "ledger": report.readme_table()},
+        readme: {"findings": findings, "chapters": chapters(), "paper": paper()},
         index: {"findings": findings},
     }
     for page, parts in pages.items():
