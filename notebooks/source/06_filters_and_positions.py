@@ -5,32 +5,13 @@
 # ---
 
 # %% [markdown]
-# # 06 · Embedding filters
+# # 06 · Filters and positions
 #
-# **Claim (C11).** The principal components of a trained patch embedding look like a basis for the
-# fine structure within a patch.
+# **Claims.** The principal components of a trained patch embedding look like a basis for the fine structure within a patch
+# (C11), and position embeddings encode two dimensions (C10).
 #
-# Paper: §4.5 and Fig. 7 left, Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021. Runs in
-# seconds; nothing is trained.
-
-# %% [markdown]
-# ## What you will learn
-#
-# - that the patch embedding is a bank of small colour pictures, and how to look at it through its
-#   principal components;
-# - which axis of the matrix holds the samples of a PCA, and what the transposed matrix gives;
-# - how to tell structure from noise, with untrained models as the control;
-# - why the bootstrap fails for principal components.
-#
-# **Prerequisites.** Notebook 01 (the patch embedding, Eq. 1); principal component analysis; a Fourier
-# spectrum.
-
-# %% [markdown]
-# ## Parameters
-#
-# `WEIGHTS`: `"lab"` (a small ViT trained on photographs: first to predict hidden patches, then with
-# labels), `"lab-masked"` (the same before labels), `"lab-world"` (a smaller one, of synthetic
-# images), a timm name such as `"vit_base_patch16_224"`, or a `.safetensors` file.
+# Fig. 7 left and centre show both for ViT-L. `WEIGHTS` is a bundled model (`"lab"`, `"lab-masked"`, `"lab-world"`), a timm
+# name such as `"vit_base_patch16_224"`, or a file; the chapter looks at whatever it names.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -38,7 +19,7 @@ SEED = 0
 WEIGHTS = "lab"
 
 # %% [markdown]
-# Imports. `study` is this execution.
+# Imports, and the model: its filters $W$, and one position embedding for each patch of its grid.
 
 # %%
 import numpy as np
@@ -46,313 +27,86 @@ import torch
 from sklearn.decomposition import PCA
 
 from vitlab import claims, plots
-from vitlab.analysis import filters
-from vitlab.studies import measure
+from vitlab.analysis import filters, positions
 from vitlab.models import zoo
+from vitlab.studies import measure, tables
 
-study = claims.begin("06_filters_and_positions", PRESET, SEED, weights=WEIGHTS)
-
-# %% [markdown]
-# ## Prediction
-#
-# **The paper** shows the first 28 principal components of ViT-L/32's filters and says that they
-# resemble plausible basis functions for a low-dimensional representation of the fine structure within
-# each patch. It gives no number. What would you measure?
-#
-# **We expect** two things. *Smoothness*: a basis for pictures begins with low spatial frequencies, so
-# that the mean share of the components' energy at or below a quarter of a cycle per pixel is above
-# that of white noise and of untrained filters. *Low dimension*: the components explain more of the
-# variance than those of untrained filters do; few filters make this hard to show, since even noise is
-# explained in good part by its own components.
-#
-# **Decision rule** (how to read it: notebook 00). Each holds if its whole 95 % interval over the
-# filters lies above every untrained model (and, for the first, above white noise).
-
-# %% [markdown]
-# ## Idea
-#
-# Eq. 1 projects a flattened patch $\mathbf{x}_p \in \mathbb{R}^{3P^2}$ to $D$ numbers:
-# $\mathbf{x}_p\mathbf{E}$, $\mathbf{E} \in \mathbb{R}^{3P^2 \times D}$. So every one of the $D$
-# columns of $\mathbf{E}$ is a colour picture of $P \times P$ pixels, and the embedding's number $d$
-# says how much of picture $d$ is in the patch. PyTorch stores the transpose, $W$ of shape
-# $D \times 3 \times P \times P$, one *filter* a row.
-
-# %%
-trained = zoo.load(WEIGHTS)
+page = claims.begin("06_filters_and_positions", PRESET, SEED, weights=WEIGHTS)
+trained, untrained = zoo.load(WEIGHTS), zoo.load(WEIGHTS, untrained=True, seed=SEED)
 W = filters.embedding_filters(trained.model)
 D, channels, P, Q = W.shape
-assert channels == 3
-assert (W.flatten(1) @ torch.ones(3 * P * Q)).shape == (D,)  # a patch goes in, D numbers come out
+n = measure.n_components(W)
+components, explained = filters.filter_components(W, n)
+noise, _ = filters.filter_components(filters.embedding_filters(untrained.model), n)
 print(f"{trained.name}: {D} filters of {P} × {Q} pixels")
 
 # %% [markdown]
-# Single filters are not unique: what comes after can undo any rotation of the $D$ numbers that leaves
-# their mean alone. So the paper looks at the **principal components**, the orthogonal pictures
-# $\mathbf{c}_1, \mathbf{c}_2 …$ along which the filters vary most. The $D$ filters are the samples,
-# the $3P^2$ pixel values are the variables:
-#
-# $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad \text{explained}_k = \frac{s_k^2}{\sum_j s_j^2}.$$
+# The components, sorted by the variance that they explain; next to them those of the same model with fresh weights, the
+# control. Each tile is scaled on its own.
 
 # %%
-n = measure.n_components(W)
-samples = W.flatten(1).double()  # [D, 3·P·P]: one filter a row
-centred = samples - samples.mean(dim=0)  # minus the mean filter
-_, s, Vt = torch.linalg.svd(centred, full_matrices=False)
-explained_open = (s**2 / (s**2).sum())[:n]
-components_open = Vt[:n]
-assert components_open.shape == (n, 3 * P * Q)
-gram = components_open @ components_open.T
-assert torch.allclose(gram, torch.eye(n).double(), atol=1e-6)  # an orthonormal basis
-print(f"{n} components explain {100 * explained_open.sum():.1f} % of the variance of {D} filters")
-
-# %% [markdown]
-# The same from `vitlab` and from scikit-learn; both make a component's largest entry positive, since
-# its sign is free:
-
-# %%
-components, explained = filters.filter_components(W, n)
-cosine = (components.flatten(1).double() * components_open).sum(dim=1)
-assert torch.allclose(cosine.abs(), torch.ones(n).double(), atol=1e-5)
-assert torch.allclose(explained.double(), explained_open, atol=1e-5)
-
-pca = PCA(n, svd_solver="full").fit(samples.numpy())
-cosine = (pca.components_ * components.flatten(1).numpy()).sum(axis=1)
-assert np.allclose(np.abs(cosine), 1, atol=1e-5)
-assert np.allclose(pca.explained_variance_ratio_, explained, atol=1e-5)
-
-# %% [markdown]
-# The picture of Fig. 7 left. The components are *sorted* by the variance they explain, row by row.
-# Each is *contrast-normalised* on its own: its lowest value becomes 0 and its highest 1, over the
-# three channels together. (The paper does not say how it scales.) Next to it the **control**: the
-# same model with fresh random weights.
-
-# %%
-untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
-noise, _ = filters.filter_components(filters.embedding_filters(untrained.model), n)
-alt = (
-    f"Two grids of {n} small colour pictures, the principal components of trained and of untrained "
-)
-alt += "filters, sorted by the variance they explain."
+alt = f"Two grids of {n} small colour pictures, the principal components of trained and of untrained filters, sorted."
 size = {"figsize": (11, 4.4), "width_ratios": [1.7, 1]}
-with plots.figure(study, "components", 1, 2, alt=alt, **size) as axes:
-    grids = {"Trained": components, "Untrained": noise}
-    for ax, (title, pictures) in zip(axes, grids.items(), strict=True):
+with plots.figure(page, "components", 1, 2, alt=alt, **size) as axes:
+    low = [filters.low_frequency_share(each).mean().item() for each in (components, noise)]
+    for ax, pictures, share, words in zip(axes, (components, noise), low, ("Trained", "Untrained"), strict=True):
         tiles = 255 * filters.filter_tiles(pictures).permute(0, 2, 3, 1)  # [n 3 P P] → [n P P 3]
         rows = {str(1 + k): tiles[k : k + 7].byte().numpy() for k in range(0, len(tiles), 7)}
         plots.plot_pictures(rows, ax)
-        ax.set_xlabel(f"Components 1–{len(tiles)}, row by row")
-        ax.set_title(f"{title}, patches of {P} × {Q} pixels")
+        ax.set_title(f"{words}: {share:.0%} in low frequencies")
 
 # %% [markdown]
-# The untrained grid shows noise: independent colours in every pixel. The trained one has what noise
-# does not have: neighbouring pixels of similar colour (blobs, bars, waves), a direction, and pairs of
-# opposed colours. The contrast hides how much a component counts: the last tile is as bright as the
-# first and explains a fraction of its variance.
-
-# %% [markdown]
-# ## How others get this wrong
-#
-# `PCA(28).fit_transform(E)` on $\mathbf{E}$ as Eq. 1 writes it, $3P^2 \times D$, also returns an
-# array of $3P^2 \times 28$, which reshapes into 28 fine-looking tiles. But there the *pixels* are
-# the samples. What gets subtracted is then not the mean filter but each filter's own mean over its
-# pixels, so that uniform brightness, the lowest frequency, can never appear; and the results are
-# scores, scaled by the variance, not unit pictures. There is no error message.
+# The same for a ViT-Ti/16 that others trained on ImageNet-21k and ImageNet, above this run's:
 
 # %%
-scores = PCA(n, svd_solver="full").fit_transform(samples.numpy().T)  # pixels as samples
-wrong = scores.T  # [n, 3·P·P]
-unit = torch.from_numpy(wrong / np.linalg.norm(wrong, axis=1, keepdims=True))
-overlap = (components.flatten(1).double() @ unit.T).abs().diag()  # |cosine|, right with wrong
-print(f"|cosine| of component k with transposed component k: {overlap[:7].numpy().round(3)}")
-length = components[0].norm(), np.linalg.norm(wrong[0])
-print("length of component 1: right {:.3f}, transposed {:.3f}".format(*length))
-means = components.mean((1, 2, 3)).abs().max(), np.abs(wrong.mean(axis=1)).max()
-print("largest |mean| of a component's pixels: right {:.4f}, transposed {:.1e}".format(*means))
+plots.show_pictures(dict(reversed(claims.imagenet(page, "components").items())))
 
 # %% [markdown]
-# Where the filters hold little brightness the two are nearly the same pictures, so that the mistake
-# is hard to notice; a mean of zero in every component gives it away. On filters that differ *only*
-# in brightness it is plain: twelve flat filters of different grey, and a little noise.
+# Untrained components are noise: independent colours in every pixel. Trained ones have what noise does not have:
+# neighbouring pixels of similar colour, directions, pairs of opposed colours. Patches of 16 px have room for longer waves.
+#
+# ## Prediction
+#
+# What would you measure to tell a basis for pictures from noise? And what should position embeddings look like if nobody
+# told the model which patches are neighbours?
+#
+# <details><summary>How it is decided</summary>
+#
+# C11: the components' share of energy in low frequencies and the variance that they explain are above every untrained
+# model's, by whole intervals. C10, over ten trainings by masked prediction: rank correlation of similarity with nearness
+# (above 0.3), row excess and column excess are above every control: untrained tables, and trained ones shuffled. See
+# chapter 12.
+#
+# </details>
+#
+# ## A bank of pictures
+#
+# Eq. 1 projects a flattened patch to $D$ numbers. Each number is the product of the patch with one *filter*, a colour
+# picture of $P \times P$ pixels. What follows can undo any rotation of the $D$ numbers, so single filters are not unique;
+# the directions along which they vary most are. Filters are the samples, pixels the variables:
+#
+# $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad \text{explained}_k = s_k^2 / \textstyle\sum_j s_j^2.$$
 
 # %%
-generator = torch.Generator().manual_seed(SEED)
-flat = torch.linspace(-1, 1, 12)[:, None, None, None] * torch.ones(3, 8, 8)
-flat = flat + 0.05 * torch.randn(flat.shape, generator=generator)
-right = filters.filter_components(flat, 1)[0][0]
-turned = PCA(1, svd_solver="full").fit_transform(flat.flatten(1).numpy().T)[:, 0]
-white = np.full(turned.size, turned.size**-0.5)  # the flat picture, of norm 1
-flatness = abs(right.flatten().numpy() @ white)
-flatness_turned = abs(turned @ white) / np.linalg.norm(turned)
-print(f"|cosine| with a flat picture: right {flatness:.3f}, transposed {flatness_turned:.3f}")
-assert flatness > 0.99 > 0.1 > flatness_turned
+samples = W.flatten(1).double()  # [D, 3·P·P]: one filter a row
+centred = samples - samples.mean(dim=0)  # minus the mean filter
+_, s, Vt = torch.linalg.svd(centred, full_matrices=False)
+assert torch.allclose((s**2 / (s**2).sum())[:n], explained.double(), atol=1e-5)
+cosine = (components.flatten(1).double() * Vt[:n]).sum(dim=1)
+assert torch.allclose(cosine.abs(), torch.ones(n).double(), atol=1e-5)  # the sign is free
+pca = PCA(n, svd_solver="full").fit(samples.numpy())  # scikit-learn's
+assert np.allclose(pca.explained_variance_ratio_, explained, atol=1e-5)
+print(f"{n} components explain {100 * explained.sum():.1f} % of the variance of {D} filters")
 
 # %% [markdown]
-# ## Experiment
+# ### 1 · A basis (★★, 15 min)
 #
-# One call: the components of the trained filters, of the trained filters with one group left out at a
-# time (for the interval), and of models with fresh weights (the control). A row is one component of
-# one model; `replicate` 0 is the trained model as it is.
-
-# %%
-table = measure.filters(WEIGHTS, **measure.SIZES[PRESET]["filters"], seed=SEED)
-table.head()
-
-# %% [markdown]
-# The interval comes from a *jackknife*: leave a group of filters out, see how the number moves. The
-# usual bootstrap would be wrong here: a filter drawn twice is variance that few components explain,
-# whatever the filters are. On pure noise, where other draws tell the true value:
-
-# %%
-draw = torch.Generator().manual_seed(SEED)
-pure = torch.randn(W.shape, generator=draw)
-
-
-def explained_by_all(sample):
-    return filters.filter_components(sample, n)[1].sum().item()
-
-
-again = [explained_by_all(torch.randn(W.shape, generator=draw)) for _ in range(5)]
-resamples = (torch.randint(len(pure), (len(pure),), generator=draw) for _ in range(5))
-boot = [explained_by_all(pure[resample]) for resample in resamples]
-print(f"explained by {n} components:")
-print(f"other draws of noise  {min(again):.3f}–{max(again):.3f}")
-print(f"bootstrap of one draw {min(boot):.3f}–{max(boot):.3f}")
-
-# %% [markdown]
-# ## Figure
+# *Importance: a basis is what things can be rebuilt from.* Write `rebuild(samples, count)`: the mean filter plus the
+# projection of each centred filter on the first `count` components.
 #
-# Left, the variance explained; right, the spectrum, component by component.
-
-# %%
-white_noise = filters.white_noise_share((P, Q))
-alt = "Left: variance explained by the first components of trained and untrained filters. Right: "
-alt += "share of each component's energy in low spatial frequencies, with the level of white noise."
-with plots.figure(study, "spectrum", 1, 2, alt=alt, figsize=(9, 3.8)) as (left, right_ax):
-    plots.plot_components(table, "explained", left)
-    plots.plot_components(table, "low_frequency", right_ax, white_noise)
-
-# %% [markdown]
-# Grey is what random initialisation gives; the dotted line is white noise. Blue above grey on the
-# left means that the filters share fewer directions than chance would give them; on the right it
-# means smooth components. Blue *below* grey on the right would be a component finer than noise, such
-# as a checkerboard: published models have some.
-
-# %% [markdown]
-# ## Verdict
-
-# %%
-measures = measure.compare_filters(table)
-limits = measures.control_high.clip(lower=[white_noise, 0])
-claims.show(study, "C11", live={
-    f"{name}, {trained.name}": claims.Estimate(row.value, row.low, row.high, D, counted="filters")
-    for name, row in measures.iterrows()
-})
-measures.assign(limit=limits).round(4)
-
-# %% [markdown]
-# ## Next to a ViT that was trained on ImageNet
+# <details><summary>Hint</summary>With orthonormal rows C the projection is <code>(X − mean) Cᵀ C</code>.</details>
 #
-# The same notebook, run once with the weights of a ViT-Ti/16: its figure under this run's. Patches of
-# 16 pixels have room for longer waves, and for more different ones. The explained variances do not
-# compare, since 28 components are a larger share of fewer, smaller filters.
-
-# %%
-plots.show_pictures(claims.imagenet(study, "components"))
-
-# %% [markdown]
-# ## Exercises
-#
-# ### 1 · How many are enough? (★, 5 minutes)
-#
-# How many components are needed to explain at least 90 % of the variance of the filters?
-# Call the number `enough`.
-#
-# <details><summary>Hint</summary>The variance along each component is an eigenvalue of the filters'
-# covariance; the shares are already in <code>s</code>, for all components. <code>cumsum</code>,
-# then count.</details>
-
-# %%
-### BEGIN SOLUTION
-shares = s**2 / (s**2).sum()
-enough = int((shares.cumsum(0) < 0.9).sum()) + 1
-### END SOLUTION
-assert enough == PCA(0.9, svd_solver="full").fit(samples.numpy()).n_components_
-enough
-
-# %% [markdown]
-# ### 2 · Find the bug (★★, 10 minutes)
-#
-# This function circulates. Correct it, so that the first component of the grey filters from above
-# is the flat picture.
-#
-# ```python
-# def components_of(weights, count):          # weights [D 3 P P]
-#     E = weights.flatten(1).T                # [3·P·P, D], as in Eq. 1
-#     E = E - E.mean(dim=0)
-#     U, S, _ = torch.linalg.svd(E, full_matrices=False)
-#     return (U * S)[:, :count].T.unflatten(1, weights.shape[1:])
-# ```
-#
-# <details><summary>Hint</summary>Over what does <code>mean(dim=0)</code> average here? And should a
-# component's length depend on its variance?</details>
-
-
-# %%
-def components_of(weights, count):
-    ### BEGIN SOLUTION
-    rows = weights.flatten(1)  # one filter a row
-    rows = rows - rows.mean(dim=0)  # the mean filter
-    _, _, axes = torch.linalg.svd(rows, full_matrices=False)
-    return axes[:count].unflatten(1, weights.shape[1:])
-    ### END SOLUTION
-
-
-first_two = components_of(flat, 2)
-assert first_two.shape == (2, 3, 8, 8)
-assert torch.allclose(first_two.flatten(1).norm(dim=1), torch.ones(2), atol=1e-4)  # unit pictures
-assert first_two[0].std() < 0.1 * first_two[0].mean().abs()  # flat
-# A picture added to every filter changes no variance.
-same = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(1))
-assert torch.allclose(components_of(flat + same, 1).abs(), first_two[:1].abs(), atol=1e-4)
-
-# %% [markdown]
-# ### 3 · Brightness and colour (★★, 15 minutes)
-#
-# Fig. 7 has grey components and colourful ones. Write `brightness_share(components)`: the share of
-# each component's energy that is the same in all three channels; the rest is colour set against
-# colour.
-#
-# <details><summary>Hint</summary>At each pixel, project the three channel values onto the direction
-# (1, 1, 1)/√3. In white noise a third of the energy lies along any one of three
-# directions.</details>
-
-
-# %%
-def brightness_share(components):
-    ### BEGIN SOLUTION
-    grey = components.mean(dim=1)  # [n P P]; along (1, 1, 1)/√3 the energy is 3 · mean²
-    return 3 * grey.square().sum((1, 2)) / components.square().sum((1, 2, 3))
-    ### END SOLUTION
-
-
-grey_wave = torch.linspace(-1, 1, 8).expand(1, 3, 8, 8)
-red_against_green = torch.tensor([1.0, -1.0, 0.0])[None, :, None, None] * torch.ones(1, 3, 8, 8)
-red = torch.tensor([1.0, 0.0, 0.0])[None, :, None, None] * grey_wave  # one channel of three
-three = torch.cat([5 * grey_wave, red_against_green, red])
-assert torch.allclose(brightness_share(three), torch.tensor([1, 0, 1 / 3]), atol=1e-6)
-shares = [brightness_share(each).mean() for each in (components, noise)]
-print("brightness: trained {:.2f}, untrained {:.2f}".format(*shares))
-
-# %% [markdown]
-# ### 4 · A basis (★★★, 20 minutes)
-#
-# If the components are a basis, filters can be rebuilt from a few. Write `rebuild(samples, count)`:
-# the mean filter plus the projection of each centred filter on the first `count` components. The
-# error it leaves must be the variance that these components do not explain.
-#
-# <details><summary>Hint</summary>With the orthonormal rows C of the right singular vectors, the
-# projection is <code>(X − mean) Cᵀ C</code>.</details>
-
+# *Expected output: none; the error is the variance not explained. Common bug: the mean is not added back.*
 
 # %%
 def rebuild(samples, count):
@@ -368,17 +122,197 @@ for count in (1, n):
     assert abs(left_over - (1 - pca.explained_variance_ratio_[:count].sum())) < 1e-6
 
 # %% [markdown]
-# ## Summary
+# ### 2 · Find the bug: the transposed matrix (★★, 10 min)
 #
-# - The patch embedding is a bank of colour filters. Its principal components, filters as samples and
-#   the mean filter subtracted, are what Fig. 7 left shows.
-# - Structure is energy in low spatial frequencies and variance explained, always against untrained
-#   models: with few filters, noise alone gives curves that look like a result.
-# - Transposing the matrix, or bootstrapping the filters, changes the answer with no error message.
+# *Importance: it circulates, and returns fine-looking tiles.* Correct this function, so that the first component of twelve
+# grey filters is the flat picture.
+#
+# ```python
+# def components_of(weights, count):          # weights [D 3 P P]
+#     E = weights.flatten(1).T                # [3·P·P, D], as in Eq. 1
+#     E = E - E.mean(dim=0)
+#     U, S, _ = torch.linalg.svd(E, full_matrices=False)
+#     return (U * S)[:, :count].T.unflatten(1, weights.shape[1:])
+# ```
+#
+# <details><summary>Hint</summary>Over what does <code>mean(dim=0)</code> average here? Should a component's length depend
+# on its variance?</details>
+#
+# *Expected output: none. Common bug: pixels as samples; then uniform brightness can never appear.*
+
+# %%
+def components_of(weights, count):
+    ### BEGIN SOLUTION
+    rows = weights.flatten(1)  # one filter a row
+    rows = rows - rows.mean(dim=0)  # the mean filter
+    _, _, axes = torch.linalg.svd(rows, full_matrices=False)
+    return axes[:count].unflatten(1, weights.shape[1:])
+    ### END SOLUTION
+
+
+flat = torch.linspace(-1, 1, 12)[:, None, None, None] * torch.ones(3, 8, 8)  # differ in brightness alone
+flat = flat + 0.05 * torch.randn(flat.shape, generator=torch.Generator().manual_seed(SEED))
+first_two = components_of(flat, 2)
+assert first_two.shape == (2, 3, 8, 8)
+assert torch.allclose(first_two.flatten(1).norm(dim=1), torch.ones(2), atol=1e-4)  # unit pictures
+assert first_two[0].std() < 0.1 * first_two[0].mean().abs()  # flat
+
+# %% [markdown]
+# ## Structure or noise?
+#
+# Left, the variance explained; right, the share of low frequencies, component by component. Grey is what fresh weights give.
+
+# %%
+table = measure.filters(WEIGHTS, **measure.SIZES[PRESET]["filters"], seed=SEED)
+found, white = measure.compare_filters(table), filters.white_noise_share((P, Q))
+alt = "Left: variance explained by the first components of trained and untrained filters. Right: share of each "
+alt += "component's energy in low spatial frequencies, with the level of white noise."
+with plots.figure(page, "spectrum", 1, 2, alt=alt, figsize=(10, 3.8)) as (left, right):
+    plots.plot_components(table, "explained", left)
+    plots.plot_components(table, "low_frequency", right, white)
+    row = found.iloc[0]
+    right.figure.suptitle(f"Low frequencies: {row.value:.2f}, untrained at most {row.control_high:.2f}")
+
+# %% [markdown]
+# Much of what still looks like noise is the initialisation: where weight decay is weak, what a filter started with is still
+# in it. How much of each trained filter is its start, for the bundled models, whose seed is known:
+
+# %%
+start = filters.embedding_filters(zoo.load("lab-masked", untrained=True, seed=0).model).flatten(1)
+end = filters.embedding_filters(zoo.load("lab-masked").model).flatten(1)
+both = torch.nn.functional.cosine_similarity(start.flatten(), end.flatten(), dim=0).item()
+print(f"cosine of lab-masked's filters with fresh ones of the same seed: {both:.2f}")
+
+# %% [markdown]
+# ## A map that nobody drew
+#
+# Eq. 1 adds a learned vector to every token. Nothing says that patches 9 and 10, the end of one row and the start of the
+# next, are no neighbours. The picture of Fig. 7 centre is the cosine of every patch's embedding with every other's, [N N],
+# folded into a grid of grids: tile $(i, j)$ belongs to patch $(i, j)$. The number in a title is the rank correlation with nearness.
+
+# %%
+rows, cols = positions.position_grid(trained.model)
+pos = positions.position_embeddings(trained.model)  # [N D], without the class token's row, the first of the table
+unit = pos / pos.norm(dim=1, keepdim=True)
+S = (unit @ unit.T).reshape(rows, cols, rows, cols)
+assert torch.allclose(S, positions.position_similarity(pos, (rows, cols)), atol=1e-6)
+codes = torch.cat([torch.eye(rows).repeat_interleave(cols, dim=0), torch.eye(cols).repeat(rows, 1)], dim=1)
+cross = positions.position_similarity(codes, (rows, cols))  # by hand: 1 here, ½ in the row and the column, else 0
+assert torch.allclose(cross[0, 0, 0, 1:], torch.full((cols - 1,), 0.5)) and cross[0, 0, 1, 1] == 0
+maps = {"Trained": S, "Untrained": positions.position_similarity(untrained.model), "Row and column codes": cross}
+nearness = [positions.distance_correlation(each) for each in maps.values()]
+alt = "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, a cross in every tile."
+with plots.figure(page, "similarity", 1, 3, alt=alt, figsize=(13, 4.8)) as axes:
+    for ax, (words, each), r in zip(axes, maps.items(), nearness, strict=True):
+        plots.plot_similarity_grid(each.numpy(), ax, colorbar=False)
+        ax.set(title=f"{words}: {r:.2f}", xlabel="", ylabel="", xticks=[], yticks=[])
+
+# %% [markdown]
+# Untrained, every patch is similar to itself alone. Trained, look for a bright spot around each patch's place, a row or a
+# column through it, and the opposite edge. The ViT-Ti/16 of ImageNet, with 14 × 14 patches, above this run's:
+
+# %%
+plots.show_pictures(dict(reversed(claims.imagenet(page, "similarity").items())))
+
+# %% [markdown]
+# ### 3 · Find two bugs: the map (★★, 10 min)
+#
+# *Importance: both are in public code.* Correct this function. `stored` is the whole table, class token included.
+#
+# ```python
+# def map_of(stored, grid):
+#     pos = stored[:-1]
+#     return (pos @ pos.T).reshape(*grid, *grid)
+# ```
+#
+# <details><summary>Hint</summary>Which row is no patch? What if one embedding is three times as long?</details>
+#
+# *Expected output: none. Common bug: to normalise before dropping the row, which is harmless, and to forget one of the two.*
+
+# %%
+def map_of(stored, grid):
+    ### BEGIN SOLUTION
+    pos = stored[1:]
+    pos = pos / pos.norm(dim=1, keepdim=True)
+    return (pos @ pos.T).reshape(*grid, *grid)
+    ### END SOLUTION
+
+
+lengths = torch.linspace(0.5, 3, 6)[:, None]
+two_codes = torch.cat([torch.eye(2).repeat_interleave(3, dim=0), torch.eye(3).repeat(2, 1)], dim=1)
+answer = map_of(torch.cat([torch.ones(1, 5), lengths * two_codes]), (2, 3))
+assert torch.allclose(answer[0, 0], torch.tensor([[1.0, 0.5, 0.5], [0.5, 0.0, 0.0]]), atol=1e-6)
+assert torch.allclose(answer[1, 2], torch.tensor([[0.0, 0.0, 0.5], [0.5, 0.5, 1.0]]), atol=1e-6)
+
+# %% [markdown]
+# ### 4 · Neighbours (★, 10 min)
+#
+# *Importance: a number to go with the picture.* Write `neighbour_similarity(S)`: the mean similarity over all pairs one step
+# apart in a row, and over all pairs one step apart in a column.
+#
+# <details><summary>Hint</summary>The maps of right neighbours are <code>S[:, :-1, :, 1:]</code>;
+# <code>torch.einsum("ijij->ij", …)</code> takes a diagonal.</details>
+#
+# *Expected output: the two means. Common bug: the last patch of a row and the first of the next.*
+
+# %%
+def neighbour_similarity(S):
+    ### BEGIN SOLUTION
+    along_row = torch.einsum("ijij->ij", S[:, :-1, :, 1:])
+    along_column = torch.einsum("ijij->ij", S[:-1, :, 1:, :])
+    return along_row.mean().item(), along_column.mean().item()
+    ### END SOLUTION
+
+
+i, j = torch.meshgrid(torch.arange(6.0), torch.arange(6.0), indexing="ij")  # a 2 × 3 grid, made up
+pairs = (10 * torch.minimum(i, j) + torch.maximum(i, j)).reshape(2, 3, 2, 3)
+pairs[0, 2, 1, 0] = pairs[1, 0, 0, 2] = 1000  # patches 2 and 3: neighbours in the table alone
+assert neighbour_similarity(pairs) == (23.0, 14.0)  # means of 01 12 34 45, and of 03 14 25
+print("trained, along a row and a column: {:.2f} {:.2f}".format(*neighbour_similarity(S)))
+
+# %% [markdown]
+# ## Nearness, rows, columns
+#
+# Three findings, each against its controls (grey), in trainings of a small ViT by masked prediction and by labels:
+
+# %%
+several = measure.position_trainings(tables.evidence("local_heads"))
+alt = "Rank correlation, row excess and column excess of position maps against the number of training photographs, for "
+alt += "masked prediction and for labels, next to their controls."
+with plots.figure(page, "trainings", 1, 3, alt=alt, figsize=(11, 4)) as axes:
+    for ax, (quantity, each) in zip(axes, several.groupby("measure", sort=False), strict=True):
+        plots.plot_measure_by_photographs(each, ax)
+        most = each[each["n_train"] == each["n_train"].max()].groupby("objective")["value"].mean()
+        ax.set_title(f"{quantity}\nmasked {most['masked']:.2f}, labels {most['labels']:.2f}", fontsize=11)
+    plots.legend_below(axes)
+
+# %% [markdown]
+# Masked prediction puts all three above every control. With labels rows stand out and columns do not: in photographs the
+# row says what to expect, sky or ground, and left is like right. Chapter 09 shows how this comes about.
+#
+# ## Verdict
+
+# %%
+claims.show(page, "C11", live={
+    f"{name}, {trained.name}": claims.Estimate(row.value, row.low, row.high, D, counted="filters")
+    for name, row in found.iterrows()
+})
+table = measure.positions(WEIGHTS, **measure.SIZES[PRESET]["positions"], seed=SEED)
+claims.show(page, "C10", live={
+    f"{name}, {trained.name}": claims.Estimate(row.value, row.low, row.high, pos.shape[1], counted="dimensions")
+    for name, row in measure.compare_positions(table).iterrows()
+    if np.isfinite(row.low)
+})
+
+# %% [markdown]
+# **How others get this wrong.** The two bugs above; a *bootstrap over filters*, in which a filter drawn twice is variance that
+# few components explain, so that even noise looks low-dimensional; and a map without its untrained control.
+#
+# **Open questions.** Which components would a ViT of satellite pictures have? Do positions of a ViT trained on words' places
+# in a page show columns?
 #
 # ## References
 #
-# - A. Dosovitskiy et al., ICLR 2021, as above.
-# - B. Olshausen, D. Field, *Emergence of simple-cell receptive field properties by learning a sparse
-#   code for natural images*, Nature 381, 1996: why oriented filters are what one expects of pictures.
-# - J. Shao, D. Tu, *The Jackknife and Bootstrap*, Springer, 1995.
+# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 7, 10.
+# - B. Olshausen, D. Field, *Emergence of simple-cell receptive field properties*, Nature 381, 1996.
+# - M. Raghu et al., *Do Vision Transformers See Like Convolutional Neural Networks?*, NeurIPS 2021.

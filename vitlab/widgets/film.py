@@ -71,7 +71,7 @@ class Frame(NamedTuple):
 
 
 class Film(Page):
-    """Frames and a slider through them, which moves what `slider` says; shown at its last frame."""
+    """Frames and a slider through them, which moves what `slider` says; shown from its first frame."""
 
     css = CSS
     height = 390
