@@ -69,7 +69,7 @@ def as_factor(log10s: np.ndarray | pd.Series, counted: str = "seeds") -> Estimat
 
 # --- C01, C02: the model ----------------------------------------------------------------------------------------------
 def c01() -> Judged:
-    """Counts equal timm's and the formula's; as pre-trained, without classifier, they round to Table 1's; 197 tokens."""
+    """Counts equal timm's and the formula's; as pre-trained they round to the millions of Table 1; 197 tokens."""
     checks = tables.evidence("checks").set_index(["check", "model", "against"]).sort_index()
     tokens = int(checks.loc[("tokens", "ViT-B/16"), "ours"].item())
     equal, rounded, numbers = True, [], {}

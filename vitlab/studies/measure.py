@@ -13,10 +13,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from vitlab import paths
 from vitlab.analysis import filters as filter_analysis
 from vitlab.analysis import positions as position_analysis
 from vitlab.analysis.attention import grid_size, n_prefix_tokens, patch_stride, read_weights, reduce_attention
 from vitlab.analysis.distance import DISTANCE_COLUMNS, HEAD_COLUMNS, depth_trend, head_reducer, head_spread
+from vitlab.analysis.lens import kept_probability
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
 from vitlab.data import datasets
@@ -300,7 +302,36 @@ def local_share_in_low_blocks(table: pd.DataFrame, limit_px: float) -> pd.Series
 
 
 # --- rollout (Fig. 6, 14) ---------------------------------------------------------------------------------------------
-def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed: int = 0) -> pd.DataFrame:
+def boxed(folder: str, count: int) -> ImageSet:
+    """Read photographs of 224 px with their boxes as masks; FOLDER/boxes.csv has a line a box: file, corners in px."""
+    place = paths.data_dir() / folder
+    boxes = pd.read_csv(place / "boxes.csv").groupby("file")[["x0_224", "y0_224", "x1_224", "y1_224"]]
+    names = sorted(boxes.groups)[:: max(1, len(boxes) // count)][:count]
+    masks = torch.zeros(len(names), 224, 224, dtype=torch.bool)
+    for mask, name in zip(masks, names, strict=True):
+        for left, top, right, bottom in boxes.get_group(name).round().astype(int).to_numpy():
+            mask[top:bottom, left:right] = True
+    images = torch.cat([part for name in names for part in datasets.pictures(place / name)])
+    return ImageSet(images, torch.zeros(len(names), dtype=torch.long), ("",), masks)
+
+
+def causes(about: dict, pretrained: Pretrained, images: Tensor, share: float = 0.25) -> pd.DataFrame:
+    """Measure `kept_probability` with rollout's largest, smallest, and random patches greyed: a row an image."""
+    model, parts = pretrained.model.to(default_device()), []
+    for part in images.split(32):
+        maps = both_maps(model, part)["rollout"]
+        noise = torch.rand(maps.shape, generator=torch.Generator().manual_seed(0)).to(maps)
+        kept = [kept_probability(model, part, each, share, largest) for each, largest in
+                ((maps, True), (maps, False), (noise, True))]  # fmt: skip
+        parts.append(torch.stack(kept, 1).cpu())
+    columns = ["kept_largest", "kept_least", "kept_random"]
+    found = pd.DataFrame(torch.cat(parts).numpy().round(6), columns=columns)
+    return found.assign(**about, method="rollout", image=range(len(found)))
+
+
+def rollout(
+    weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed: int = 0, images: str = "world"
+) -> pd.DataFrame:
     """Measure how much of the rollout, and of the last block's raw attention, lies on the object of the world's images.
 
     Rows: model ("trained", "untrained"), model_seed, method ("rollout", "last block"), image; mass inside the exact
@@ -309,9 +340,16 @@ def rollout(weights: str = "lab", n_images: int = 256, n_controls: int = 2, seed
     """
     rows = []
     for about, pretrained in _models(weights, n_controls, seed):
-        pictures = world_at(pretrained.image_size, n_images, seed)
+        pictures = world_at(pretrained.image_size, n_images, seed) if images == "world" else boxed(images, n_images)
         model, masks = pretrained.model.to(default_device()), cast(Tensor, pictures.masks)
-        parts = [both_maps(model, pretrained.prepare(part).to(default_device())) for part in pictures.images.split(32)]
+        mean, std = (torch.tensor(each)[:, None, None] for each in (pretrained.mean, pretrained.std))
+        if images == "world":
+            prepared = torch.cat([pretrained.prepare(part) for part in pictures.images.split(32)])
+        else:  # whole, as the boxes are
+            prepared = (pictures.images / 255 - mean) / std
+        parts = [both_maps(model, part.to(default_device())) for part in prepared.split(32)]
+        if images != "world" and about["model"] == "trained":
+            rows.append(causes(about, pretrained, prepared))
         others = masks.roll(-1, 0)  # the next image's, whose class is another
         for method in ("rollout", "last block"):
             maps = torch.cat([part[method] for part in parts]).cpu()

@@ -54,7 +54,9 @@ STUDIES: dict[str, Study] = {
         ("cifar10_best", "cifar10", "cifar10"),  # the best small ViT in an hour of one core (§3.1, §4.6)
         ("filters", "filters", ""),  # principal components of embedding filters (Fig. 7 left)
         ("distances", "distances", ""),  # mean attention distance of every head (Fig. 7 right)
+        ("real_distances", "distances", "imagenette"),  # the same of two ViTs that were trained on ImageNet
         ("rollout", "rollout", ""),  # attention rollout and the world's masks (Fig. 6)
+        ("real_rollout", "rollout", "imagenette"),  # the same of ViTs trained on ImageNet, on photographs with boxes
         ("checks", "checks", ""),  # our ViT against Table 1, timm and Eq. 1–8
         ("speed", "speed", ""),  # images per second and largest batch (Fig. 12)
     )
@@ -381,11 +383,20 @@ STUDIES["cifar10_best"].presets["full"] = Preset(
 
 # --- measures of given weights (§3.1, §4.5, App. D.5; C01, C02, C11 to C14, C20) --------------------------------------
 _CONTROLS: Config = {"weights": "lab", "n_untrained": 20, "n_groups": 24}
+# Real ViTs, trained by others: ImageNet-21k and then 1k, and 1k alone; the study runs in the folder of these files.
+_TINY = {"vit_tiny_patch16_224": "vit_tiny_patch16_224_in1k", "deit_tiny_patch16_224": "deit_tiny_patch16_224"}
+REAL = tuple(f"{name}@{folder}/model.safetensors" for name, folder in _TINY.items())
 _IMAGES: Config = {"images": "crops", "n_images": 128, "n_controls": 2}
 for _name, _base, _cases_of in (
     ("filters", _CONTROLS, ({},)),
     ("distances", _IMAGES, ({"weights": "lab"}, {"weights": "lab-hybrid"})),
+    ("real_distances", _IMAGES | {"images": "imagenette-boxes"}, _grid({"weights": REAL})),
     ("rollout", {"weights": "lab-world", "n_images": 256, "n_controls": 2}, ({},)),
+    (
+        "real_rollout",
+        {"images": "imagenette-boxes", "n_images": 500, "n_controls": 1},
+        _grid({"weights": REAL}),
+    ),
     ("checks", {"preset": "quick"}, ({},)),
     ("speed", {"preset": "quick"}, ({},)),
 ):
