@@ -5,494 +5,110 @@
 # ---
 
 # %% [markdown]
-# # 01 · The Vision Transformer from scratch
+# # 01 · A ViT in sixty lines
 #
-# **A Vision Transformer is a linear projection of image patches, a class token, learned position
-# embeddings and a plain Transformer encoder: four equations are the whole model.**
+# **Claim (C02).** A linear projection of image patches, a class token, learned position embeddings and a plain Transformer
+# encoder: four equations are the whole model.
 #
-# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §3.1, Equations 1–4; Table 1;
-# Appendix A, Equations 5–8. Claims C01 (sizes) and C02 (the equations are the whole model). Half a
-# minute at `quick`.
-
-# %% [markdown]
-# ## What you will learn
-#
-# - how an image becomes a sequence of tokens
-# - the whole model in a few lines, equal to timm's
-# - how many parameters and operations each part of a ViT takes, by formula
-#
-# **Prerequisites**: matrix products, softmax, and enough PyTorch to read `x @ w`.
-
-# %% [markdown]
-# The parameters.
+# §3.1, Eq. 1–8 and Table 1 of the paper. You write the model here, load trained weights into it and ask it about a
+# photograph. `WEIGHTS` is a bundled model, a timm name such as `"vit_tiny_patch16_224"`, or a file.
 
 # %% tags=["parameters"]
 PRESET = "quick"
 SEED = 0
+WEIGHTS = "lab"
 
 # %% [markdown]
-# Imports. `study` is this execution.
+# Imports.
 
 # %%
 import math
 
 import pandas as pd
-import seaborn as sns
+import timm
 import torch
 import torch.nn.functional as F
-from torch.utils.flop_counter import FlopCounterMode
+from torch import nn
 
 from vitlab import claims, plots
-from vitlab.data.loader import to_float
-from vitlab.data.world import World, scene
-from vitlab.studies import checks
+from vitlab.data import datasets
 from vitlab.models import zoo
-from vitlab.models.vit import ViT, ViTConfig
+from vitlab.studies import checks, measure
 
-study = claims.begin("01_vit_in_sixty_lines", PRESET, SEED)
+page = claims.begin("01_vit_in_sixty_lines", PRESET, SEED, weights=WEIGHTS)
+trained = zoo.load(WEIGHTS)
+taken = [picture for _, picture in datasets.photographs(limit=2, sample=False)]
+x = torch.cat([trained.prepare(picture[None]) for picture in taken])  # [2 3 H W]
+views = measure.view(trained, taken).numpy()
 
 # %% [markdown]
+# A photograph as the model gets it: patches, row by row.
+
+# %%
+side = x.shape[-1] // trained.model.patch_embed.patch_size[0]
+alt = f"A photograph, and next to it the same cut into {side} × {side} patches."
+with plots.figure(page, "patches", 1, 2, alt=alt, figsize=(9.2, 4.7)) as axes:
+    axes[0].imshow(views[0])
+    axes[0].set_axis_off()
+    axes[0].set_title("photograph")
+    plots.plot_grid(views[0], side, axes[1], numbered=side < 8)
+    axes[1].set_title(f"{side * side} patches: a sequence")
+
+# %% [markdown]
+# Two patches one above the other are a whole row apart in the sequence. Nothing in it says which patches are neighbours.
+#
 # ## Prediction
 #
-# **The paper** gives the sizes of three models (Table 1) and writes the whole model in four
-# equations, with attention in four more. Do you expect anything in the model that they do not say?
+# How many lines of PyTorch do you expect? And is there anything in the model that the paper's equations do not say?
 #
-# **C01** (ViT-B/16, L/16 and H/14 at 224 px, 1000 classes, linear head). Each count equals our
-# formula and timm's model, and is within 1 % of Table 1; the sequence has 197 tokens. Without these:
-# *not reproduced*. If also each count, rounded to millions, is Table 1's: *reproduced*, else
-# *partly*.
+# <details><summary>How it is decided</summary>
 #
-# **C02**. With every weight drawn at random, the largest difference of any logit is at most 1e-5,
-# against *timm*'s class and against Equations 1–8 in plain float64 numpy. And every *control*, the
-# equations with one thing changed, differs by more.
-
-# %% [markdown]
-# ## Idea
+# C02: with all weights random, logits differ from timm's class and from Eq. 1–8 in float64 numpy by at most 1e-5, and every
+# control, the equations with one thing changed, by more. C01: parameters equal timm's and a formula's, round to Table 1's 86,
+# 307 and 632 million, and the sequence has 197 tokens. See chapter 12.
 #
-# Each step is a few lines of plain PyTorch, then compared with the package's module with the same
-# weights. All are drawn at random, biases included: a part that is zero could hide a mistake.
+# </details>
+#
+# ## Attention
+#
+# Each token asks (query $q$), offers (key $k$) and tells (value $v$), three linear maps of itself. A head works on its own
+# $D_h = D / h$ columns (Eq. 5–8):
+#
+# $$A = \mathrm{softmax}\!\left(\frac{q k^\top}{\sqrt{D_h}}\right), \qquad \mathrm{SA}(z) = A v, \qquad
+# \mathrm{MSA}(z) = [\mathrm{SA}_1(z); \dots; \mathrm{SA}_h(z)]\, U.$$
 
 # %%
-sizes = {"dim": 64, "depth": 3, "n_heads": 4, "mlp_dim": 256}
-config = ViTConfig(image_size=224, patch_size=16, n_classes=10, **sizes)
-model = checks.randomise(ViT(config), seed=SEED).eval().requires_grad_(False)
-w = model.state_dict()
+class Attention(nn.Module):
+    def __init__(self, dim, n_heads):
+        super().__init__()
+        self.n_heads = n_heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
 
-images, labels, _ = scene(World(image_size=224, seed=SEED), torch.tensor([13, 19]))
-x = to_float(images)
-
-
-def assert_same(ours, theirs):
-    """Equal shapes, and no number further apart than 1e-5."""
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
-    print(f"{tuple(ours.shape)}: largest difference {(ours - theirs).abs().max():.1e}")
-
-
-# %% [markdown]
-# ### Step 1 · An image becomes a sequence (Eq. 1, left half)
-#
-# An image $x \in \mathbb{R}^{C \times H \times W}$ is cut into $N = HW / P^2$ patches, and each is
-# flattened to a vector of $P^2 C$ numbers:
-
-# %%
-B, C, H, W = x.shape
-P = config.patch_size
-patches = x.reshape(B, C, H // P, P, W // P, P)  # split rows and columns: [B C rows P cols P]
-patches = patches.permute(0, 2, 4, 1, 3, 5)  # [B rows cols C P P]
-patches = patches.reshape(B, -1, C * P * P)  # [B N C·P·P], row by row
-
-assert patches.shape == (B, H * W // P**2, P**2 * C)
-assert_same(patches, F.unfold(x, kernel_size=P, stride=P).transpose(1, 2))
+    def forward(self, z):  # [B T D]
+        B, T, D = z.shape
+        qkv = self.qkv(z).reshape(B, T, 3, self.n_heads, D // self.n_heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each [B heads T D_h]
+        z = F.scaled_dot_product_attention(q, k, v)  # softmax(q kᵀ / √D_h) v
+        return self.proj(z.transpose(1, 2).reshape(B, T, D))
 
 # %% [markdown]
-# `F.unfold`, PyTorch's own, gives the same. Below with patches twice as wide.
-
-# %%
-picture = images[0].permute(1, 2, 0).numpy()
-alt = "An image of the world, and beside it its 49 patches, numbered row by row."
-with plots.figure(study, "patches", 1, 2, alt=alt, figsize=(9.2, 4.5)) as axes:
-    axes[0].imshow(picture)
-    axes[0].set_axis_off()
-    axes[0].set_title("image")
-    plots.plot_grid(picture, len(picture) // 32, axes[1], numbered=True)
-    axes[1].set_title("patches of 32 px, in their order")
-
-# %% [markdown]
-# Two patches one above the other are a whole row apart in the sequence: nothing in it says which
-# patches are neighbours, and the model has to learn it.
-#
-# Then each patch is projected by one matrix, $x_p E$ with $E \in \mathbb{R}^{(P^2 C) \times D}$. A
-# convolution whose stride equals its kernel size cuts and projects in one step.
-
-# %%
-# The convolution's kernels, flattened: [C·P·P D]
-E = w["patch_embed.proj.weight"].reshape(config.dim, -1).T
-embedded = patches @ E + w["patch_embed.proj.bias"]
-
-assert_same(embedded, model.patch_embed(x))
-
-# %% [markdown]
-# ### Step 2 · Class token and position embeddings (Eq. 1)
-#
-# $$z_0 = [x_\mathrm{class};\; x_p^1 E;\; \dots;\; x_p^N E] + E_\mathrm{pos}, \qquad
-# E_\mathrm{pos} \in \mathbb{R}^{(N+1) \times D}$$
-#
-# One learned vector, the class token, is put in front; the head will read its output. Then a learned
-# position embedding is added to every token.
-
-# %%
-class_token = w["cls_token"].expand(B, -1, -1)
-z0 = torch.cat([class_token, embedded], dim=1) + w["pos_embed"]
-
-assert z0.shape == (B, config.n_patches + 1, config.dim)
-print(f"{H} px, patches of {P} px: {config.n_patches} patches + class token = {z0.shape[1]} tokens")
-
-# %% [markdown]
-# ### Step 3 · Attention by hand (Eq. 5–7)
-#
-# $$A = \mathrm{softmax}\!\left(\frac{q k^\top}{\sqrt{D_h}}\right), \qquad \mathrm{SA}(z) = A v$$
-#
-# Two tokens, $D_h = 4$, and nearly all numbers are zero. The query of token 1 is $(2, 0, 0, 0)$ and
-# the key of token 2 is $(\ln 3, 0, 0, 0)$. The only score that is not zero is $2 \ln 3 / \sqrt 4 =
-# \ln 3$: token 1 attends with weights $\frac{1}{4}$ and $\frac{3}{4}$, token 2 to both alike.
+# By hand, two tokens and $D_h = 4$: the only score that is not zero is $2 \ln 3 / \sqrt 4 = \ln 3$, so token 1 attends with
+# weights ¼ and ¾, and token 2 to both alike.
 
 # %%
 q = torch.tensor([[2.0, 0, 0, 0], [0, 0, 0, 0]])
 k = torch.tensor([[0.0, 0, 0, 0], [math.log(3), 0, 0, 0]])
 v = torch.tensor([[0.0, 0, 0, 0], [4.0, 0, 0, 0]])
-
-attn = (q @ k.T / math.sqrt(4)).softmax(dim=-1)  # a row per query; rows sum to 1
-out = attn @ v
-print("A =", attn)
-print("first column of A v =", out[:, 0])
-
-torch.testing.assert_close(attn, torch.tensor([[1 / 4, 3 / 4], [1 / 2, 1 / 2]]))
-torch.testing.assert_close(out[:, 0], torch.tensor([3.0, 2.0]))
-torch.testing.assert_close(out, F.scaled_dot_product_attention(q[None], k[None], v[None])[0])
+A = (q @ k.T / math.sqrt(4)).softmax(dim=-1)  # a row for each query
+assert torch.allclose(A, torch.tensor([[1 / 4, 3 / 4], [1 / 2, 1 / 2]]))
+assert torch.allclose(A @ v, F.scaled_dot_product_attention(q[None], k[None], v[None])[0])
+print((A @ v)[:, 0])
 
 # %% [markdown]
-# Each output is the mean of the two values, 0 and 4, weighted by a row of $A$. The fused function of
-# the last line, which the package uses, gives the same without keeping $A$ in memory.
+# ### 1 · Find the bugs (★★, 10 min)
 #
-# ### Step 4 · Several heads (Eq. 8)
-#
-# Each head works on its own $D_h = D / h$ columns of $q$, $k$ and $v$. The heads' outputs are
-# concatenated, and one more matrix projects them:
-# $\mathrm{MSA}(z) = [\mathrm{SA}_1(z); \dots; \mathrm{SA}_h(z)]\, U$.
-
-
-# %%
-def attention(z, w, n_heads):
-    """[B T D] → [B T D], one head after the other; `w` holds one block's weights."""
-    qkv = z @ w["attn.qkv.weight"].T + w["attn.qkv.bias"]
-    q, k, v = qkv.chunk(3, dim=-1)
-    heads = []
-    for columns in torch.arange(z.shape[-1]).chunk(n_heads):  # of this head
-        scores = q[..., columns] @ k[..., columns].transpose(1, 2) / math.sqrt(len(columns))
-        heads.append(scores.softmax(dim=-1) @ v[..., columns])
-    return torch.cat(heads, dim=-1) @ w["attn.proj.weight"].T + w["attn.proj.bias"]
-
-
-def weights_of_block(w, number):
-    start = f"blocks.{number}."
-    return {name.removeprefix(start): value for name, value in w.items() if name.startswith(start)}
-
-
-assert_same(attention(z0, weights_of_block(w, 0), config.n_heads), model.blocks[0].attn(z0))
-
-# %% [markdown]
-# ### Step 5 · A block (Eq. 2 and 3)
-#
-# $$z' = \mathrm{MSA}(\mathrm{LN}(z)) + z, \qquad z'' = \mathrm{MLP}(\mathrm{LN}(z')) + z'$$
-#
-# LayerNorm shifts and scales the numbers of each token to mean 0 and variance 1, then applies a
-# learned gain and bias. The MLP is two dense layers with a GELU between them. The MLP works on each
-# token by itself.
-
-
-# %%
-def layer_norm(z, gain, bias):
-    centred = z - z.mean(dim=-1, keepdim=True)
-    variance = (centred**2).mean(dim=-1, keepdim=True)
-    return centred / torch.sqrt(variance + 1e-6) * gain + bias  # the ε of the authors' code
-
-
-def mlp(z, w):
-    hidden = z @ w["mlp.fc1.weight"].T + w["mlp.fc1.bias"]
-    hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2)))  # GELU
-    return hidden @ w["mlp.fc2.weight"].T + w["mlp.fc2.bias"]
-
-
-def block(z, w, n_heads):
-    z = z + attention(layer_norm(z, w["norm1.weight"], w["norm1.bias"]), w, n_heads)
-    return z + mlp(layer_norm(z, w["norm2.weight"], w["norm2.bias"]), w)
-
-
-assert_same(block(z0, weights_of_block(w, 0), config.n_heads), model.blocks[0](z0))
-
-# %% [markdown]
-# ### Step 6 · The whole model (Eq. 1–4)
-#
-# After $L$ blocks comes one more LayerNorm; the output is that of the class token, $y =
-# \mathrm{LN}(z_L^0)$. A linear head turns $y$ into a logit for each class.
-
-# %%
-z = z0
-for number in range(config.depth):
-    z = block(z, weights_of_block(w, number), config.n_heads)
-y = layer_norm(z, w["norm.weight"], w["norm.bias"])[:, 0]
-logits = y @ w["head.weight"].T + w["head.bias"]
-
-assert_same(logits, model(x))
-print("logits of the first image:", [round(value, 3) for value in logits[0].tolist()])
-
-# %% [markdown]
-# ### Step 7 · Where the parameters are (Table 1)
-#
-# All shapes are known, so the number of parameters is a formula. We compare it with a real model on
-# PyTorch's `meta` device, which keeps shapes without numbers.
-
-
-# %%
-def parameter_parts(D, L, M, P, K=1000, side=224):
-    """Parameters of each part; D width, L blocks, M hidden width of the MLP, P patch, K classes."""
-    N = (side // P) ** 2
-    return {
-        "patch embedding": P * P * 3 * D + D,
-        "class token, positions": D + (N + 1) * D,
-        "attention": L * (3 * (D * D + D) + (D * D + D)),  # q, k, v and the projection
-        "MLP": L * ((D * M + M) + (M * D + D)),
-        "LayerNorm": (2 * L + 1) * 2 * D,
-        "head": D * K + K,
-    }
-
-
-SIZES = {
-    "ViT-B/16": (768, 12, 3072, 16),
-    "ViT-L/16": (1024, 24, 4096, 16),
-    "ViT-H/14": (1280, 32, 5120, 14),
-}
-for name, size in SIZES.items():
-    with torch.device("meta"):
-        counted = sum(p.numel() for p in zoo.create(name).parameters())
-    assert sum(parameter_parts(*size).values()) == counted
-    print(f"{name}: {counted:,} parameters")
-
-# %% [markdown]
-# The shares of the parts in each model:
-
-# %%
-counts = pd.DataFrame({name: parameter_parts(*size) for name, size in SIZES.items()})
-alt = "Stacked bars for ViT-B/16, L/16 and H/14: about two thirds of the parameters are in the "
-alt += "MLPs, one third is in attention, and little in everything else."
-with plots.figure(study, "parameters", alt=alt, figsize=(8, 3.4)) as ax:
-    (100 * counts / counts.sum()).T.plot.barh(stacked=True, ax=ax).invert_yaxis()
-    ax.set_xlabel("share of the parameters (%)")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
-
-# %% [markdown]
-# With $M = 4D$ a block has $8 D^2$ parameters in the MLP and $4 D^2$ in attention; all other parts
-# are a small share.
-
-# %% [markdown]
-# ### Step 8 · What one image costs
-#
-# The patch size sets the length of the sequence, and with it the number of floating-point operations
-# (FLOPs). The product of an $m \times n$ and an $n \times p$ matrix takes $2mnp$ of them; the sum over
-# all products is a second formula, which must agree with PyTorch's counter.
-
-
-# %%
-def flops(D, L, M, P, K=1000, side=224):
-    """FLOPs of the matrix products for one image; a multiply-add counts as two."""
-    N = (side // P) ** 2
-    T = N + 1
-    dense = 2 * T * (4 * D * D + 2 * D * M)  # q, k, v, projection; MLP
-    attention = 2 * 2 * T * T * D  # all pairs of tokens: q kᵀ and A v
-    return 2 * N * (P * P * 3) * D + L * (dense + attention) + 2 * D * K
-
-
-with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
-    zoo.create("ViT-B/16").eval()(torch.empty(1, 3, 224, 224))
-
-assert flops(*SIZES["ViT-B/16"]) == counter.get_total_flops()
-print(f"ViT-B/16, one image: {counter.get_total_flops() / 1e9:.1f} GFLOP")
-
-# %% [markdown]
-# The paper's Table 6 gives the FLOPs of whole pre-trainings. Divided by images, epochs and three
-# forward passes a step (the backward pass takes two), each gives the FLOPs for one image: the
-# crosses next to our formula.
-
-# %%
-costs = []
-for name, (D, L, M, _) in {name[:5]: size for name, size in SIZES.items()}.items():
-    for P in (8, 14, 16, 28, 32, 56):
-        epochs, exaflops = checks.PAPER_TRAINING.get(f"{name}/{P}", (1, math.nan))
-        cost = {"model": name, "patch_size": P, "tokens": (224 // P) ** 2 + 1}
-        cost["gflops"] = flops(D, L, M, P) / 1e9
-        cost["paper"] = exaflops * 1e9 / (3 * epochs * checks.JFT_IMAGES)
-        costs.append(cost)
-costs = pd.DataFrame(costs)
-alt = "Number of tokens, and FLOPs for one image, over the patch size: when it doubles, "
-alt += "both fall about four times. The paper's five published values lie on the lines."
-with plots.figure(study, "cost", 1, 2, alt=alt, figsize=(9.2, 3.8)) as axes:
-    of_all = costs["model"] == "ViT-B"  # tokens are the same for all sizes of model
-    for ax, rows, y in zip(axes, (costs[of_all], costs), ("tokens", "gflops"), strict=True):
-        sns.lineplot(rows, x="patch_size", y=y, hue="model", style="model", markers=True, ax=ax)
-        ax.set(xscale="log", yscale="log", xlabel="patch size P (px)")
-        ax.set_xticks(costs["patch_size"].unique(), costs["patch_size"].unique())
-        ax.minorticks_off()
-    axes[0].get_legend().remove()
-    axes[0].set_yticks(costs["tokens"].unique(), costs["tokens"].unique())
-    axes[0].set_ylabel("tokens in the sequence")
-    axes[1].set_ylabel("work for one image (GFLOP)")
-    axes[1].plot("patch_size", "paper", "x", data=costs, color=plots.MUTED, ms=11, mew=2)
-
-# %% [markdown]
-# Half the patch size means four times the tokens and a little more than four times the FLOPs: the
-# dense layers, linear in the number of tokens, still outweigh attention, which is partly quadratic.
-
-# %% [markdown]
-# ## Experiment
-#
-# The same for more models: counts against formula, timm and paper; logits against timm's class and
-# the equations in float64 numpy, also with one thing changed at a time.
-
-# %%
-table = checks.model_checks(PRESET, seed=SEED)
-table.groupby(["check", "against"])["difference"].agg(["count", "max"])
-
-# %% [markdown]
-# The counts: ours, then those of formula, paper and timm, where there are any.
-
-# %%
-counts = table[table["check"].isin(["parameters", "tokens", "FLOPs"])]
-index = ["check", "model", "ours", "unit"]
-counts = counts.pivot(index=index, columns="against", values="theirs").reset_index()
-
-
-def as_text(cell):
-    return cell if isinstance(cell, str) else "" if pd.isna(cell) else f"{cell:,.9g}"
-
-
-counts.map(as_text)
-
-# %% [markdown]
-# ## Figure
-#
-# A dot is the largest difference of logits in one draw of weights and images.
-
-# %%
-logits = table[table["check"].isin(["logits", "deviation"])].copy()
-logits["control"] = logits["check"] == "deviation"
-logits["label"] = logits["part"].where(logits["control"], logits["against"])
-logits = logits.sort_values("control", kind="stable")
-alt = "Largest differences of logits on a logarithmic axis, against timm and the equations, and "
-alt += "for each control, the equations with one thing changed; a dashed line is the tolerance."
-with plots.figure(study, "logits", alt=alt, figsize=(8, 4.2)) as ax:
-    plots.plot_differences(logits, tolerance=1e-5, ax=ax)
-
-# %% [markdown]
-# Round dots are the same model by other means. Diamonds are the controls: to the right of the
-# dashed line they are noticed.
-#
-# ## Verdict
-#
-# ### C01: the sizes
-
-# %%
-claims.show(study, "C01")
-
-# %% [markdown]
-# ### C02: the equations
-
-# %%
-logits = table[table["check"] == "logits"].groupby("against")["difference"].max()
-names = {"timm": "timm's class", "equations": "Equations 1–8 in float64 numpy"}
-claims.show(study, "C02", live={
-    f"largest logit difference to {words}": claims.Estimate.exact(logits[name]) for name, words in names.items()
-})
-
-# %% [markdown]
-# The model is the paper's. (The ε in LayerNorm comes from the authors' code; the text does not give
-# it.) Table 1 remains unexplained: one reading gives its three numbers, ViT-B/16, L/32 and H/14
-# with the head's hidden layer and without the classifier.
-
-# %% [markdown]
-# ## Exercises
-#
-# ### 1 · ViT-S by hand (★, 5 minutes)
-#
-# ViT-S/16 has width 384, 12 blocks, MLPs of hidden width 1536, and patches of 16 at 224 px; take
-# 1000 classes. Set `answer` to the number of its parameters, without building a model.
-#
-# <details><summary>Hint</summary>Per block: 4 D² + 4 D for attention, 8 D² + 5 D for the MLP, 4 D
-# for the two LayerNorms. Do not forget the last LayerNorm, the class token and the
-# head.</details>
-
-# %%
-### BEGIN SOLUTION
-D = 384
-per_block = (4 * D**2 + 4 * D) + (8 * D**2 + 5 * D) + 4 * D
-answer = (768 * D + D) + D + 197 * D + 12 * per_block + 2 * D + (1000 * D + 1000)
-### END SOLUTION
-
-assert answer == 22_050_664  # what timm reports for vit_small_patch16_224
-
-# %% [markdown]
-# ### 2 · Which ViT-L has 307 million parameters? (★★, 10 minutes)
-#
-# Among the patch sizes from 8 px up that divide 224, find the one for which a ViT-L with a linear
-# head for 1000 classes has 307 million parameters when rounded, and set `patch` to it.
-#
-# <details><summary>Hint</summary><code>parameter_parts(1024, 24, 4096, P)</code> gives the
-# counts.</details>
-
-# %%
-### BEGIN SOLUTION
-divisors = [P for P in range(8, 57) if 224 % P == 0]
-sizes = {P: sum(parameter_parts(1024, 24, 4096, P).values()) for P in divisors}
-(patch,) = [P for P, count in sizes.items() if round(count / 1e6) == 307]
-### END SOLUTION
-
-grid = 224 // patch
-assert grid == 7  # the 7 × 7 grid of the paper's Fig. 7
-assert 3 * 1024 * patch**2 == 3 * 1024**2  # the projection then has 3 D² parameters
-
-# %% [markdown]
-# ### 3 · Without position embeddings, order is lost (★★, 15 minutes)
-#
-# Without position embeddings the model cannot know where a patch was: shuffling the patches must
-# leave the logits as they are. Show it: write `logits_of(order, positions)`, the logits of `x` when
-# its patches come in the order `order`, with position embeddings or without.
-#
-# <details><summary>Hint</summary>Begin with <code>embedded[:, order]</code>, add the class token
-# and the position embeddings (or not), then apply <code>model.blocks</code>,
-# <code>model.norm</code> and <code>model.head</code>.</details>
-
-
-# %%
-def logits_of(order, positions):
-    ### BEGIN SOLUTION
-    z = torch.cat([class_token, embedded[:, order]], dim=1)
-    z = z + w["pos_embed"] * positions
-    return model.head(model.norm(model.blocks(z))[:, 0])
-    ### END SOLUTION
-
-
-straight = torch.arange(config.n_patches)
-shuffled = torch.randperm(config.n_patches, generator=torch.Generator().manual_seed(1))
-without = torch.func.functional_call(model, {"pos_embed": torch.zeros_like(w["pos_embed"])}, x)
-assert torch.allclose(logits_of(straight, True), model(x), rtol=0, atol=1e-5)
-assert torch.allclose(logits_of(straight, False), without, rtol=0, atol=1e-5)
-assert torch.allclose(logits_of(shuffled, False), without, rtol=0, atol=1e-5)
-assert (logits_of(shuffled, True) - logits_of(straight, True)).abs().max() > 1e-2
-
-# %% [markdown]
-# ### 4 · Find the bugs (★★, 10 minutes)
-#
-# This raises no error, but it is wrong in two places. A model trained with such mistakes still
-# learns something, so nobody notices.
+# *Importance: a model with such mistakes still learns something, so nobody notices.* Wrong in two places; correct it.
 #
 # ```python
 # def attention_weights(q, k, n_heads):
@@ -503,69 +119,248 @@ assert (logits_of(shuffled, True) - logits_of(straight, True)).abs().max() > 1e-
 #     return (q @ k.transpose(1, 2) / math.sqrt(D)).softmax(dim=1)
 # ```
 #
-# Correct it. The check is the example of step 3 as the first of two heads; the second head has only
-# zeros.
+# <details><summary>Hint</summary>Which sums must be 1? How long are the vectors whose product is a score?</details>
 #
-# <details><summary>Hint</summary>Which sums must be 1? And what is the length of the vectors whose
-# product is a score?</details>
-
+# *Expected output: none. Common bug: √D of the whole width.*
 
 # %%
 def attention_weights(q, k, n_heads):
     """q, k [T D] → A [heads, query, key]"""
     ### BEGIN SOLUTION
     T, D = q.shape
-    head_dim = D // n_heads
-    q = q.reshape(T, n_heads, head_dim).transpose(0, 1)
-    k = k.reshape(T, n_heads, head_dim).transpose(0, 1)
-    return (q @ k.transpose(1, 2) / math.sqrt(head_dim)).softmax(dim=-1)
+    q, k = (each.reshape(T, n_heads, D // n_heads).transpose(0, 1) for each in (q, k))
+    return (q @ k.transpose(1, 2) / math.sqrt(D // n_heads)).softmax(dim=-1)
     ### END SOLUTION
 
 
-zeros = torch.zeros(2, 4)
-attn = attention_weights(torch.cat([q, zeros], dim=1), torch.cat([k, zeros], dim=1), n_heads=2)
-assert torch.allclose(attn[0], torch.tensor([[1 / 4, 3 / 4], [1 / 2, 1 / 2]]))
-assert torch.allclose(attn[1], torch.full((2, 2), 1 / 2))
+zeros = torch.zeros(2, 4)  # the example as the first of two heads
+two = attention_weights(torch.cat([q, zeros], dim=1), torch.cat([k, zeros], dim=1), n_heads=2)
+assert torch.allclose(two[0], A) and torch.allclose(two[1], torch.full((2, 2), 1 / 2))
 
 # %% [markdown]
-# ### 5 · Two kinds of head (★, 5 minutes)
+# ## Block and model
 #
-# For pre-training, the paper's head has a hidden layer of width D with a tanh. For fine-tuning, the
-# whole head is replaced by one linear layer that is initialized to zero (§3.1, §3.2). How many more
-# parameters does the first head have than the second, at width `D`? Write `extra(D)`. And which
-# logits does the fine-tuning head give before the first step? Set `first_logit`.
-#
-# <details><summary>Hint</summary>The hidden layer is a dense layer from D to D, with its
-# bias.</details>
-
+# A block lets tokens look at each other, then each think for itself, with LayerNorm before and a skip connection around both
+# (Eq. 2, 3). The model puts the class token in front of the projected patches and adds positions (Eq. 1); the head reads the
+# class token (Eq. 4).
 
 # %%
-def extra(D):
+class Block(nn.Module):
+    def __init__(self, dim, n_heads, mlp_dim):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=1e-6)
+        self.attn = Attention(dim, n_heads)
+        self.norm2 = nn.LayerNorm(dim, eps=1e-6)
+        self.mlp = nn.ModuleDict({"fc1": nn.Linear(dim, mlp_dim), "fc2": nn.Linear(mlp_dim, dim)})
+
+    def forward(self, z):
+        z = z + self.attn(self.norm1(z))  # Eq. 2
+        return z + self.mlp.fc2(F.gelu(self.mlp.fc1(self.norm2(z))))  # Eq. 3
+
+# %% [markdown]
+# A convolution whose stride is its kernel's size cuts patches and projects them in one step:
+
+# %%
+class ViT(nn.Module):
+    def __init__(self, image_size, patch_size, dim, depth, n_heads, mlp_dim, n_classes):
+        super().__init__()
+        n_patches = (image_size // patch_size) ** 2
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(3, dim, patch_size, patch_size)})
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
+        self.pos_embed = nn.Parameter(torch.randn(1, 1 + n_patches, dim) * 0.02)
+        self.blocks = nn.Sequential(*(Block(dim, n_heads, mlp_dim) for _ in range(depth)))
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.head = nn.Linear(dim, n_classes)
+
+    def forward(self, x):  # [B 3 H W]
+        patches = self.patch_embed.proj(x).flatten(2).transpose(1, 2)  # [B N D]
+        z = torch.cat([self.cls_token.expand(len(x), -1, -1), patches], dim=1) + self.pos_embed  # Eq. 1
+        return self.head(self.norm(self.blocks(z))[:, 0])  # Eq. 4
+
+# %% [markdown]
+# That is all. The names are timm's, so timm's weights fit, and the logits must be the same numbers:
+
+# %%
+ours = ViT(224, 16, dim=192, depth=12, n_heads=3, mlp_dim=768, n_classes=1000).eval()
+theirs = timm.create_model("vit_tiny_patch16_224").eval()
+for parameter in theirs.parameters():  # all at random: a part that is zero could hide a mistake
+    nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(parameter.numel()))
+ours.load_state_dict(theirs.state_dict())
+with torch.no_grad():
+    images = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(SEED))
+    difference = (ours(images) - theirs(images)).abs().max().item()
+print(f"largest difference of any logit: {difference:g}")
+assert difference < 1e-4
+print(f"{images.shape[-1]} px, patches of 16 px: {ours.pos_embed.shape[1]} tokens")
+
+# %% [markdown]
+# ## Ask it about a photograph
+#
+# The class above, with trained weights. `lab` knows ten classes, and what it sees may be none of them; a timm model of ImageNet
+# knows a thousand.
+
+# %%
+IMAGENETTE = ["cassette player", "chain saw", "church", "English springer", "French horn", "garbage truck"]
+IMAGENETTE += ["gas pump", "golf ball", "parachute", "tench"]
+state = trained.model.state_dict()
+D, n_classes = state["head.weight"].shape[1], len(state["head.weight"])
+depth = len(trained.model.blocks)
+shape = {"dim": D, "depth": depth, "n_heads": trained.model.blocks[0].attn.num_heads, "n_classes": n_classes}
+mine = ViT(x.shape[-1], x.shape[-1] // side, mlp_dim=len(state["blocks.0.mlp.fc1.weight"]), **shape).eval()
+mine.load_state_dict(state)
+with torch.no_grad():
+    chances = mine(x).softmax(-1)
+    assert torch.allclose(chances, trained.model(x).softmax(-1), atol=1e-5)
+names = IMAGENETTE if n_classes == 10 else [f"class {k}" for k in range(n_classes)]
+if n_classes == 1000:
+    names = [timm.data.ImageNetInfo().index_to_description(k).split(",")[0] for k in range(1000)]
+alt = "Two photographs, each next to bars of the five most probable classes."
+with plots.figure(page, "answers", 2, 2, alt=alt, figsize=(9, 5.4), width_ratios=[1, 1.6]) as axes:
+    for (left, right), view, probabilities in zip(axes, views, chances, strict=True):
+        left.imshow(view)
+        left.set_axis_off()
+        top = probabilities.topk(5)
+        right.barh([names[k] for k in top.indices], 100 * top.values)
+        right.invert_yaxis()
+        right.set(xlabel="probability (%)", xlim=(0, 100))
+    axes[0, 1].set_title(f"{trained.name}, {n_classes} classes: {names[chances[0].argmax()]}")
+
+# %% [markdown]
+# We observe that a softmax always answers: where no class fits, the nearest look wins, with confidence.
+#
+# ### 2 · Without position embeddings, order is lost (★★, 15 min)
+#
+# *Importance: it is what positions are for.* Write `logits_of(model, x, order)`: the logits when the embedded patches come in
+# the order `order` and no positions are added.
+#
+# <details><summary>Hint</summary>The last three lines of <code>forward</code>, with <code>patches[:, order]</code>.</details>
+#
+# *Expected output: none. Common bug: the class token is shuffled too.*
+
+# %%
+def logits_of(model, x, order):
     ### BEGIN SOLUTION
-    return D * D + D
+    patches = model.patch_embed.proj(x).flatten(2).transpose(1, 2)[:, order]
+    z = torch.cat([model.cls_token.expand(len(x), -1, -1), patches], dim=1)
+    return model.head(model.norm(model.blocks(z))[:, 0])
     ### END SOLUTION
 
 
-### BEGIN SOLUTION
-first_logit = 0.0
-### END SOLUTION
-
-small = dict(image_size=32, patch_size=8, dim=48, depth=1, n_heads=4, mlp_dim=96, n_classes=5)
-linear, tanh = (ViT(ViTConfig(**small, head=head)) for head in ("linear", "tanh"))
-difference = sum(p.numel() for p in tanh.parameters()) - sum(p.numel() for p in linear.parameters())
-assert extra(48) == difference and extra(768) == 590_592
-assert (linear(torch.randn(4, 3, 32, 32)) == first_logit).all()
+with torch.no_grad():
+    shuffled = torch.randperm(196, generator=torch.Generator().manual_seed(1))
+    straight, mixed = (logits_of(ours, images, order) for order in (torch.arange(196), shuffled))
+    without = torch.func.functional_call(ours, {"pos_embed": torch.zeros_like(ours.pos_embed)}, images)
+assert torch.allclose(straight, without, atol=1e-3) and torch.allclose(mixed, without, atol=1e-3)
+assert (ours(images) - straight).abs().max() > 1e-2
 
 # %% [markdown]
-# ## Summary
+# ## What it weighs and costs
 #
-# - A ViT is a projection of patches, a class token, position embeddings and encoder blocks with the
-#   LayerNorm before attention and MLP.
-# - Two thirds of the parameters are in the MLPs, one third in attention. The patch size sets the
-#   number of operations, and hardly changes the number of parameters.
+# All shapes are known, so parameters and floating-point operations (FLOPs) are formulas.
+
+# %%
+def parameter_parts(D, L, M, P, K=1000, side=224):
+    """Parameters of each part; D width, L blocks, M hidden width of the MLP, P patch, K classes."""
+    N = (side // P) ** 2
+    return {
+        "patch embedding": P * P * 3 * D + D,
+        "class token, positions": D + (N + 1) * D,
+        "attention": L * 4 * (D * D + D),  # q, k, v and the projection
+        "MLP": L * ((D * M + M) + (M * D + D)),
+        "LayerNorm": (2 * L + 1) * 2 * D,
+        "head": D * K + K,
+    }
+
+
+SIZES = {"ViT-B/16": (768, 12, 3072, 16), "ViT-L/16": (1024, 24, 4096, 16), "ViT-H/14": (1280, 32, 5120, 14)}
+for name, size in SIZES.items():
+    with torch.device("meta"):  # shapes without numbers
+        counted = sum(p.numel() for p in zoo.create(name).parameters())
+    assert sum(parameter_parts(*size).values()) == counted
+counts = pd.DataFrame({name: parameter_parts(*size) for name, size in SIZES.items()})
+share = (counts.loc["MLP"] / counts.sum()).min()
+alt = "Stacked bars of the parameters of ViT-B/16, L/16 and H/14 by part."
+with plots.figure(page, "parameters", alt=alt, figsize=(8, 3)) as ax:
+    (counts / 1e6).T.plot.barh(stacked=True, ax=ax).invert_yaxis()
+    ax.set(xlabel="parameters (millions)", title=f"At least {share:.0%} of the parameters are in the MLPs")
+    ax.legend(loc="lower right", fontsize=9)
+
+# %% [markdown]
+# Half the patch size means four times the tokens and a little more than four times the FLOPs: the dense layers, linear in the
+# number of tokens, still outweigh attention, which is partly quadratic.
+#
+# ### 3 · What one image costs (★★, 15 min)
+#
+# *Importance: Fig. 5 and Table 6 are in FLOPs.* Write the FLOPs of all matrix products of a forward pass; an m × n by n × p
+# product takes 2 m n p.
+#
+# <details><summary>Hint</summary>Patches: 2 N · 3P² · D. A block: 2 T (4 D² + 2 D M), and 4 T² D for q kᵀ and A v.</details>
+#
+# *Expected output: GFLOPs of ViT-B/16. Common bug: the head for every token.*
+
+# %%
+def flops(D, L, M, P, K=1000, side=224):
+    ### BEGIN SOLUTION
+    N = (side // P) ** 2
+    T = N + 1
+    return 2 * N * (P * P * 3) * D + L * (2 * T * (4 * D * D + 2 * D * M) + 4 * T * T * D) + 2 * D * K
+    ### END SOLUTION
+
+
+with torch.device("meta"):
+    assert flops(*SIZES["ViT-B/16"]) == zoo.forward_flops(zoo.create("ViT-B/16").eval(), torch.empty(1, 3, 224, 224))
+print(f"{flops(*SIZES['ViT-B/16']) / 1e9:.1f} GFLOP")
+
+# %% [markdown]
+# ### 4 · Which ViT-L has 307 million parameters? (★★, 10 min)
+#
+# *Importance: a table that does not say what it counts.* Among the patch sizes from 8 px up that divide 224, find the one for
+# which a ViT-L with a head for 1,000 classes has 307 million parameters when rounded.
+#
+# <details><summary>Hint</summary><code>parameter_parts(1024, 24, 4096, P)</code></details>
+#
+# *Expected output: none. Common bug: to expect 16.*
+
+# %%
+patch = 0
+### BEGIN SOLUTION
+divisors = [P for P in range(8, 57) if 224 % P == 0]
+(patch,) = [P for P in divisors if round(sum(parameter_parts(1024, 24, 4096, P).values()) / 1e6) == 307]
+### END SOLUTION
+assert 224 // patch == 7 and 3 * 1024 * patch**2 == 3 * 1024**2  # the 7 × 7 grid of the paper's Fig. 7
+
+# %% [markdown]
+# ## Experiment
+#
+# Many draws of weights and architectures: logits against timm's class and against the equations in float64 numpy (round), and
+# the equations with one thing changed (diamonds), which must be noticed.
+
+# %%
+table = checks.model_checks(PRESET, seed=SEED)
+logits = table[table["check"].isin(["logits", "deviation"])].copy()
+logits["control"] = logits["check"] == "deviation"
+logits["label"] = logits["part"].where(logits["control"], logits["against"])
+alt = "Largest differences of logits, against timm and the equations, and for each control; a dashed line is the tolerance."
+with plots.figure(page, "logits", alt=alt, figsize=(8, 3.8)) as ax:
+    plots.plot_differences(logits.sort_values("control", kind="stable"), tolerance=1e-5, ax=ax)
+    least = logits.loc[logits["control"], "difference"].min()
+    ax.set_title(f"Any other reading of the equations moves a logit by {least:.0e} at least")
+
+# %% [markdown]
+# ## Verdict
+
+# %%
+claims.show(page, "C01")
+largest = table[table["check"] == "logits"].groupby("against")["difference"].max()
+claims.show(page, "C02", live={"largest logit difference to timm's class": claims.Estimate.exact(largest["timm"])})
+
+# %% [markdown]
+# **How others get this wrong.** The ε of LayerNorm (PyTorch's default is 1e-5, the authors' 1e-6); GELU by tanh; √D in place of
+# √D_h; the norm after the sum, as in the first Transformer. None raises an error, and each is a diamond above.
+#
+# **Open questions.** What would change if the class token came last? Could the head read the mean of the patches (chapter 11)?
 #
 # ## References
 #
-# - A. Dosovitskiy et al., ICLR 2021, as above.
-# - A. Vaswani et al. *Attention Is All You Need.* NeurIPS 2017: the encoder, there with LayerNorm
-#   after the residual sum.
+# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §3.1, App. A, Table 1.
+# - A. Vaswani et al., *Attention Is All You Need*, NeurIPS 2017.

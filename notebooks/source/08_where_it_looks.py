@@ -5,30 +5,13 @@
 # ---
 
 # %% [markdown]
-# # 09 · Attention rollout
+# # 08 · Where it looks
 #
-# **Followed back through all blocks, the attention of the class token falls on the object that is
-# classified.**
+# **Claim (C14).** Followed back through all blocks, the attention of the class token falls on the object that is classified.
 #
-# Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 6, Fig. 14, App. D.8;
-# the method is Abnar and Zuidema's (2020). Claim C14. Half a minute at `quick`; a model at 224 px
-# takes longer.
-
-# %% [markdown]
-# ## What you will learn
-#
-# - how the attention of many blocks becomes one map, and why the identity matrix stands for the
-#   skip connections
-# - how to measure what the picture shows: the map's mass inside an object mask, against three
-#   controls
-# - which mistake makes wrong maps that look as convincing
-#
-# **Prerequisites**: self-attention as in notebook 01; matrix products; confidence intervals.
-
-# %% [markdown]
-# `WEIGHTS` are for photographs: `"lab"` (a small ViT that was trained on photographs), a timm name
-# such as `"vit_base_patch16_224"`, or a safetensors file. `WORLD_WEIGHTS` are for synthetic images,
-# whose objects have exact masks: `"lab-world"` was trained on them.
+# Fig. 6 and 14 of the paper show it on photographs, by *attention rollout* (Abnar and Zuidema, 2020), and give no number.
+# `WEIGHTS` are for photographs: a bundled model, a timm name or a file; `WORLD_WEIGHTS` for synthetic images, whose objects
+# have exact masks.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -37,379 +20,102 @@ WEIGHTS = "lab"
 WORLD_WEIGHTS = "lab-world"
 
 # %% [markdown]
-# Imports. `study` is this execution.
+# Imports.
 
 # %%
 import numpy as np
-import pandas as pd
 import seaborn as sns
 import torch
-from scipy.stats import spearmanr
-from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab import claims, plots, widgets
-from vitlab.analysis.attention import attention_maps, grid_size, n_prefix_tokens, reads_class_token
-from vitlab.analysis.masks import area_share, mass_inside
+from vitlab.analysis.attention import attention_maps, grid_size, n_prefix_tokens
+from vitlab.analysis.lens import greyed, kept_probability, logit_lens
+from vitlab.analysis.masks import patch_coverage
 from vitlab.analysis.rollout import attention_rollout, overlay
 from vitlab.data import datasets
-from vitlab.studies import measure
 from vitlab.models import zoo
+from vitlab.plots.style import COLOURS, MUTED
+from vitlab.studies import measure, tables
 from vitlab.widgets import viewer
 
-chosen = {"weights": WEIGHTS, "world_weights": WORLD_WEIGHTS}
-study = claims.begin("08_where_it_looks", PRESET, SEED, **chosen)
+page = claims.begin("08_where_it_looks", PRESET, SEED, weights=WEIGHTS, world_weights=WORLD_WEIGHTS)
 of_photographs, of_world = zoo.load(WEIGHTS), zoo.load(WORLD_WEIGHTS)
-for what, model in (("photographs", of_photographs), ("the world", of_world)):
-    print(f"{what}: {model.name}, input {model.image_size} px")
 
 # %% [markdown]
+# Photographs, and over them the rollout of a trained model and of one that was never trained: bright where much of what the
+# class token has gathered comes from.
+
+# %%
+names, taken = zip(*datasets.photographs(limit=3, sample=False), strict=True)
+x = torch.cat([of_photographs.prepare(picture[None]) for picture in taken])
+views = measure.view(of_photographs, taken).numpy()  # [images height width 3]
+control = zoo.load(WEIGHTS, untrained=True, seed=SEED)
+rows = {"": None, of_photographs.name: attention_rollout(of_photographs.model, x)}
+rows["untrained"] = attention_rollout(control.model, x)
+alt = f"Photographs ({', '.join(names)}); below each a heat map of rollout over it, trained and untrained."
+with plots.figure(page, "photographs", 3, len(views), alt=alt, figsize=(9, 8.6), squeeze=False) as axes:
+    for line, (words, maps) in zip(axes, rows.items(), strict=True):
+        for ax, picture, k in zip(line, views, range(len(views)), strict=True):
+            ax.imshow(picture)
+            if maps is not None:
+                heat = overlay(maps[k : k + 1], picture.shape[:2])[0].numpy()
+                ax.imshow(heat, cmap="inferno", alpha=0.55)
+            ax.set(xticks=[], yticks=[], ylabel=words if k == 0 else "")
+
+# %% [markdown]
+# One tends to see an object in any bright spot. What is bright says from which patches the class token has gathered, not that
+# the model recognizes the object: `lab` has no class for a pagoda, a flower or a portrait. So we measure.
+#
 # ## Prediction
 #
-# **The paper** (Fig. 6, Fig. 14) shows photographs in which rollout is bright on the object. It gives
-# no number. The images of the world come with masks, so that it can be measured: *mass − area* is the
-# share of the rollout's mass inside the mask of the labelled object, minus the share of the image
-# that the object covers. A map that is independent of the object scores 0 on average. What do you
-# expect of an untrained model?
+# *Mass − area* is the share of the map inside the object's mask, minus the share of the image that the object covers. A map
+# that knows nothing scores 0 on average, if objects were anywhere. Are they? What would an untrained model score?
 #
-# **Decision rule** (how to read it: notebook 00), from intervals over images:
+# <details><summary>How it is decided</summary>
 #
-# 1. *mass − area* of the trained model is above 0;
-# 2. so is its difference to untrained models;
-# 3. and its difference to the same score with **another image's mask**: a map that is merely bright
-#    in the middle, where objects are more often, gains nothing there.
+# By intervals over images: mass − area is above 0, and so are its differences to untrained models and to the same score with
+# *another image's mask*. Without the first, or without both others, the claim is not reproduced. See chapter 12.
 #
-# Without the first, or without both others, the claim is *not reproduced*.
-
-# %% [markdown]
-# ## Idea
+# </details>
 #
-# Average each block's attention over its heads to $\bar A_l$. The skip connection adds the block's
-# input to the output of attention; rollout gives both the same weight:
-# $\hat A_l = \tfrac12 \bar A_l + \tfrac12 I$. Multiply from the last block to the first,
+# ## Rollout
 #
-# $$ R = \hat A_L \hat A_{L-1} \cdots \hat A_1 . $$
-#
-# Row $i$ of $R$ says how much of token $i$'s final state comes from each input token, if nothing but
-# attention mixed tokens. The class token's row, without its own entry, is the map:
-
+# Average each block's attention over its heads to $\bar A_l$. The skip connection adds a block's input to its output; rollout
+# gives both the same weight, $\hat A_l = \tfrac12 \bar A_l + \tfrac12 I$, and multiplies: $R = \hat A_L \cdots \hat A_1$. The
+# class token's row, without its own entry, is the map:
 
 # %%
 def open_rollout(maps, grid, n_prefix):
     rolled = torch.eye(maps[0].shape[-1])
     for attn in maps:  # first block first
         mixed = attn.mean(1) + torch.eye(attn.shape[-1])  # [images tokens tokens]
-        mixed = mixed / mixed.sum(-1, keepdim=True)
-        rolled = mixed @ rolled
+        rolled = mixed / mixed.sum(-1, keepdim=True) @ rolled
     return rolled, rolled[:, 0, n_prefix:].unflatten(-1, grid)
 
 
-# %% [markdown]
-# Six images of the world. The package carries only the class token's row, from the last block down: a
-# row vector times a matrix, in place of a matrix times a matrix. The result must be the same.
-
-# %%
-world = measure.world_at(of_world.image_size, 6, SEED)
-x = of_world.prepare(world.images)  # [images 3 height width]
-with torch.inference_mode():
-    maps = attention_maps(of_world.model, x)
-grid, n_prefix = grid_size(of_world.model, x), n_prefix_tokens(of_world.model)
+world = measure.world_at(of_world.image_size, 64, SEED)  # images, and masks of the objects
+x_world = of_world.prepare(world.images)
+maps = attention_maps(of_world.model, x_world)
+grid, n_prefix = grid_size(of_world.model, x_world), n_prefix_tokens(of_world.model)
 rolled, rollout = open_rollout(maps, grid, n_prefix)
-assert rolled.shape == maps[0][:, 0].shape and rollout.shape == (6, *grid)
-assert torch.allclose(rolled.sum(-1), torch.ones(()), atol=1e-4)
-if reads_class_token(of_world.model):
-    assert torch.allclose(rollout, attention_rollout(of_world.model, x), atol=1e-6)
+assert torch.allclose(rollout, attention_rollout(of_world.model, x_world), atol=1e-5)
 print(f"{len(maps)} blocks of {maps[0].shape[1]} heads → one map of {grid[0]} × {grid[1]} patches")
 
 # %% [markdown]
-# ### See it: the world
-#
-# As in the paper, the map is enlarged to the image's size, divided by its maximum, and multiplied
-# with the image: where rollout is low, the picture is dark.
-
+# Every token has a row of its own: point at a patch of a synthetic image to see its rollout; "All heads" shows the attention
+# that was multiplied.
 
 # %%
-FLOOR = 0.25  # brightness where rollout is 0; the paper's is 0
-
-
-def lit_by(trained, images, size):
-    """Row → weights [images height width]: rollout, last block's attention, untrained rollout."""
-    weights = WEIGHTS if trained is of_photographs else WORLD_WEIGHTS
-    control = zoo.load(weights, untrained=True, seed=SEED)
-    rows = measure.both_maps(trained.model, images)
-    rows["untrained"] = measure.both_maps(control.model, images)["rollout"]
-    return {row: overlay(rolled, size).numpy() for row, rolled in rows.items()}
-
-
-BELOW = "below each the image lit by the trained model's rollout, by its last block's attention, "
-BELOW += "and by an untrained model's rollout."
-
+viewer.view(of_world, world.images[0], show="rollout", title=f"{of_world.name}: rollout of every token", fit=True)
 
 # %% [markdown]
-# Six held-out images, the labelled object outlined; below the trained model's rollout, its last
-# block's raw attention, and an untrained model's rollout:
-
-# %%
-pictures = measure.view(of_world, list(world.images)).numpy()  # [images height width 3]
-alt = f"Six images of the world, the labelled object outlined; {BELOW}"
-size = {"figsize": (10, 6.75), "squeeze": False}
-with plots.figure(study, "world", 4, len(x), alt=alt, **size) as axes:
-    lit = lit_by(of_world, x, pictures.shape[1:3])
-    plots.plot_overlays(pictures, lit, axes, world.masks.numpy(), FLOOR)
-
-# %% [markdown]
-# What lies outside the outlines should be dark; the untrained model lights almost everything.
+# ### 1 · Only one row is wanted (★★, 15 min)
 #
-# The first of these images in the viewer. Row $i$ of $R$ belongs to token $i$, so every patch has a
-# rollout of its own: point at one to see it. "All heads" shows the attention that was multiplied.
-
-# %%
-title = f"{of_world.name}: rollout of every token"
-viewer.view(of_world, world.images[0], show="rollout", title=title, fit=True)
-
-# %% [markdown]
-# ### See it: photographs
+# *Importance: T³ a block becomes T².* Compute the class token's row of $R$ without a product of two matrices.
 #
-# Of the dependencies, and of `photos/` in the folder that `VITLAB_DATA` names. What is bright says
-# from which patches the class token has gathered, not that the model recognizes the object: `lab`
-# has no class for a pagoda, a flower or a portrait.
-
-# %%
-photographs = datasets.photographs(limit=6, sample=False)
-names, taken = zip(*photographs, strict=True)
-x_photographs = torch.cat([of_photographs.prepare(picture[None]) for picture in taken])
-views = measure.view(of_photographs, taken).numpy()
-alt = f"Photographs ({', '.join(names)}); {BELOW}"
-width = 1.75 if len(taken) > 3 else 2.5  # inches a picture
-size = {"figsize": (width * len(taken) + 0.3, 4 * width), "squeeze": False}
-with plots.figure(study, "photographs", 4, len(taken), alt=alt, **size) as axes:
-    lit = lit_by(of_photographs, x_photographs, views.shape[1:3])
-    plots.plot_overlays(views, lit, axes, floor=FLOOR)
-
-# %% [markdown]
-# One tends to see an object in any bright spot. The masks make it a measurement.
+# <details><summary>Hint</summary>A row vector from the left: which block comes first?</details>
 #
-# ### Which rollout? Variants side by side
-#
-# "Attention rollout" in other people's figures is often something else. The paper takes the *mean*
-# over heads and keeps everything. Circulating code offers the *maximum* over heads and a *discard
-# ratio*: in every block, the smallest entries are set to 0.
-
-
-# %%
-methods = {
-    "the paper's": attention_rollout(of_world.model, x),
-    "maximum\nover heads": attention_rollout(of_world.model, x, head_fusion="max"),
-    "mean, 90 %\ndiscarded": attention_rollout(of_world.model, x, discard_ratio=0.9),
-}
-alt = "Images of the world; below each the image lit by the paper's rollout and by its variants: "
-alt += "maximum over heads, discarding."
-size = {"figsize": (10, 1.7 * (1 + len(methods))), "squeeze": False}
-with plots.figure(study, "variants", 1 + len(methods), len(x), alt=alt, **size) as axes:
-    lit = {name: overlay(each, pictures.shape[1:3]).numpy() for name, each in methods.items()}
-    plots.plot_overlays(pictures, lit, axes, world.masks.numpy(), FLOOR)
-
-# %% [markdown]
-# The maximum answers another question (what *any* head looks at), and discarding makes a map look
-# sharp by construction, whatever the model has learned. How far each is from the paper's, and how
-# much of it lies on the object:
-
-
-# %%
-def compare_with_paper(maps_of_method):
-    pairs = zip(maps_of_method.flatten(1), methods["the paper's"].flatten(1), strict=True)
-    mass = mass_inside(maps_of_method, world.masks) - area_share(world.masks)
-    peak = maps_of_method.amax((1, 2)) / maps_of_method.mean((1, 2))
-    return {
-        "rank correlation with the paper's": np.mean([spearmanr(a, b).statistic for a, b in pairs]),
-        "largest patch / mean patch": peak.mean().item(),
-        "mass − area (points)": 100 * mass.mean().item(),
-    }
-
-
-compared = {name.replace("\n", " "): compare_with_paper(each) for name, each in methods.items()}
-pd.DataFrame(compared).T.round(2)
-
-# %% [markdown]
-# The variant alone changes these numbers, with the same model and images: a figure has to name it.
-# A high peak makes no better map: it grows with discarding, which knows nothing of the object.
-#
-# ## Experiment
-#
-# Held-out images of the world with exact masks of the visible part of the object; trained model and
-# untrained controls; rollout and the last block's attention; the image's own mask and another
-# image's.
-
-# %%
-table = measure.rollout(WORLD_WEIGHTS, **measure.SIZES[PRESET]["rollout"], seed=SEED)
-table[["model", "method", "image", "mass", "area", "shuffled_mass", "shuffled_area"]].head()
-
-# %% [markdown]
-# ## Figure
-#
-# Left, every image: the share of rollout mass on the object over the object's share of the image.
-# Right, the means as mass − area; the lower three are differences paired by image.
-
-# %%
-pairs = measure.per_image(table)
-means = measure.compare_rollout(pairs)
-first_models = (table["model"] == "trained") | (table["model_seed"] == SEED)
-shown = table[(table["method"] == "rollout") & first_models]
-alt = "Left: share of rollout mass on the object over the object's area, one dot per image, trained "
-alt += "and untrained. Right: mean mass minus area of the trained model, of untrained ones and with "
-alt += "another image's mask, and the paired differences, with intervals."
-with plots.figure(study, "mass_on_object", 1, 2, alt=alt, figsize=(10, 4.2)) as axes:
-    colours = {"trained": "C0", "untrained": plots.MUTED}
-    sns.scatterplot(shown, x="area", y="mass", hue="model", style="model", palette=colours, ax=axes[0])
-    axes[0].axline((0, 0), slope=1, color=plots.MUTED, linestyle="--", label="mass = area")
-    axes[0].set(xlabel="share of the image that is object", ylabel="share of rollout mass on it")
-    axes[0].legend()
-    points = 100 * means.set_index("what")[["mean", "low", "high"]]
-    plots.plot_comparisons(points, "mass − area (percentage points)", axes[1])
-
-# %% [markdown]
-# Dots above the dashed line are images whose object gets more of the mass than its area. The second
-# and third row on the right need no knowledge of the object: untrained attention favours patches of
-# high contrast, and most objects are near the middle. The next two rows are what was learned beyond
-# them. The last compares rollout with the last block's raw attention.
-#
-# ## Verdict
-
-# %%
-own = pairs[pairs["method"] == "rollout"]
-excess = claims.Estimate.of(100 * own["trained"], "points", "images")
-claims.show(study, "C14", live={"rollout mass on the object minus its area": excess})
-
-# %% [markdown]
-# The interval covers other images, not other trainings. And mass on the object is not yet *use* of
-# it: rollout knows nothing of values, MLPs or the head.
-#
-# Whether a place is used can be tested by hiding it. Move the square over the object (this takes a
-# kernel): where does the probability of the answer fall most, and is rollout bright there?
-
-# %%
-widgets.occlusion(of_world, world.images[0], world.classes)
-
-# %% [markdown]
-# ### Next to a ViT that was trained on ImageNet
-#
-# The same notebook, run once with the weights of a ViT-Ti/16: its photographs under this run's.
-
-# %%
-plots.show_pictures(claims.imagenet(study, "photographs"))
-
-# %% [markdown]
-# ## How others get this wrong
-#
-# **Rows divided without `keepdim`.** `a / a.sum(-1)` divides column $j$ by the sum of row $j$. With
-# the paper's mean over heads the mistake changes nothing, because every row of $\bar A + I$ sums to
-# 2. It matters when sums differ, as after taking the maximum over heads, and more so after
-# discarding small attention. The largest difference of a patch on the six images, as a share of the
-# map's maximum:
-
-
-# %%
-def rollout_of_one(fused, keepdim):  # fused [blocks tokens tokens], of one image
-    row = torch.eye(fused.shape[-1])[0]
-    for attn in fused.flip(0):
-        mixed = attn + torch.eye(attn.shape[-1])
-        row = row @ (mixed / mixed.sum(-1, keepdim=keepdim))
-    return row[n_prefix:].reshape(grid).numpy()
-
-
-def largest_difference(right, wrong):
-    return np.abs(right / right.max() - wrong / wrong.max()).max()
-
-
-mean = torch.stack([attn.mean(1) for attn in maps], dim=1)  # [images blocks tokens tokens]
-largest = torch.stack([attn.amax(1) for attn in maps], dim=1)
-limit = largest.flatten(2).quantile(0.9, dim=2)[..., None, None]  # of each image's block
-fusions = {"mean": mean, "max": largest, "max, 90 % discarded": largest * (largest > limit)}
-for name, each in fusions.items():
-    both = [[rollout_of_one(fused, keepdim) for keepdim in (True, False)] for fused in each]
-    worst = max(both, key=lambda pair: largest_difference(*pair))
-    print(f"{name:20} {largest_difference(*worst):.2f}")
-
-
-# %% [markdown]
-# The last of these on the image where it changes the map most. The difference is the wrong map minus
-# the right one; the patch that differs most is framed.
-
-# %%
-alt = "Rollout of one image with the maximum over heads and 90 % discarded: the right map, the one "
-alt += "with rows normalised without keepdim, and their difference."
-right, wrong = (each / each.max() for each in worst)
-place = divmod(int(np.abs(wrong - right).argmax()), right.shape[1])
-with plots.figure(study, "mistakes", alt=alt, figsize=(9.4, 3.2)) as ax:
-    three = {"right": right, "wrong": wrong, "difference": wrong - right}
-    plots.plot_maps(three, ax, "RdBu_r", place)
-
-# %% [markdown]
-# Without the right map next to it the wrong one cannot be recognized. A test with the mean over heads
-# and nothing discarded passes on both programs.
-#
-# **One item of a batch.** Another mistake, in how attention is discarded, treats only the first image
-# of a batch: exercise 5.
-
-# %% [markdown]
-# ## Exercises
-#
-# ### 1 · Uniform attention, by hand (★, 10 minutes)
-#
-# In every block each token attends to all $T$ tokens equally. What is the class token's rollout for
-# one *other* token after $L$ blocks?
-#
-# <details><summary>Hint</summary>With $U$ the matrix of entries $1/T$, $U U = U$, so a product of
-# $L$ factors $\tfrac12 I + \tfrac12 U$ is again a mixture of $I$ and $U$. The weight of $I$ halves
-# in each block.</details>
-
-
-# %%
-def uniform_rollout(n_tokens, n_blocks):
-    ### BEGIN SOLUTION
-    return (1 - 0.5**n_blocks) / n_tokens
-    ### END SOLUTION
-
-
-assert np.isclose(uniform_rollout(5, 1), 0.1)  # by hand: half of a fifth
-for n_blocks in (1, 2, 12):
-    product, _ = open_rollout([torch.full((1, 1, 5, 5), 1 / 5)] * n_blocks, (2, 2), 1)
-    assert np.isclose(uniform_rollout(5, n_blocks), product[0, 0, 1].item(), rtol=1e-5)
-
-# %% [markdown]
-# ### 2 · Find the bug: which axis? (★★, 10 minutes)
-#
-# `mixed / mixed.sum(-1)` on a batch `[images, tokens, tokens]` either fails or, when the sizes
-# happen to fit, scales the wrong axis. Write the step that adds the identity and makes every row
-# sum to 1, for any attention.
-#
-# <details><summary>Hint</summary><code>keepdim=True</code> keeps the summed axis, with length
-# 1.</details>
-
-
-# %%
-def with_skip(fused):
-    """[images tokens tokens] → the same shape, rows that sum to 1."""
-    ### BEGIN SOLUTION
-    mixed = fused + torch.eye(fused.shape[-1])
-    return mixed / mixed.sum(-1, keepdim=True)
-    ### END SOLUTION
-
-
-# Rows with different sums; as many images as tokens, so that the wrong version does not fail.
-uneven = torch.rand(4, 4, 4, generator=torch.Generator().manual_seed(0))
-assert torch.allclose(with_skip(uneven).sum(-1), torch.ones(4, 4))
-by_hand = with_skip(torch.tensor([[[1.0, 2.0], [0.0, 0.0]]]))
-assert torch.allclose(by_hand, torch.tensor([[[0.5, 0.5], [0.0, 1.0]]]))
-
-# %% [markdown]
-# ### 3 · Only one row is wanted (★★, 15 minutes)
-#
-# The product of $T \times T$ matrices costs $T^3$ per block, but the map is one row of it. Compute
-# the class token's row with $T^2$ per block.
-#
-# <details><summary>Hint</summary>$e_0^\top \hat A_L$ is a row vector. Multiply it with
-# $\hat A_{L-1}$, and so on: which block comes first?</details>
-
+# *Expected output: none. Common bug: first block first.*
 
 # %%
 def class_row(maps):
@@ -424,59 +130,14 @@ def class_row(maps):
     ### END SOLUTION
 
 
-# %% [markdown]
-# Against the full product, on blocks that differ, so that a loop in the wrong direction is caught;
-# and PyTorch counts the operations.
-
-# %%
-draw = torch.Generator().manual_seed(SEED)
-sharp = [torch.randn(3, 2, 17, 17, generator=draw).mul(3).softmax(-1) for _ in range(4)]
-with FlopCounterMode(display=False) as counter:
-    row = class_row(sharp)
-assert torch.allclose(row, open_rollout(sharp, (4, 4), 1)[0][:, 0], atol=1e-6)
-# blocks, images, two operations for each pair of tokens
-assert counter.get_total_flops() <= 4 * 3 * 2 * 17**2
+sharp = torch.randn(4, 3, 2, 17, 17, generator=torch.Generator().manual_seed(SEED)).mul(3).softmax(-1).unbind(0)
+assert torch.allclose(class_row(sharp), open_rollout(sharp, (4, 4), 1)[0][:, 0], atol=1e-6)
 
 # %% [markdown]
-# ### 4 · Does it grow with depth? (★★★, 20 minutes)
+# ### 2 · Find two bugs: discarding (★★, 15 min)
 #
-# Roll out only the first $k$ blocks, for every $k$, and compute the mean share of mass on the
-# object over the images. Where does the object appear in this model's `maps`?
-#
-# <details><summary>Hint</summary><code>open_rollout(maps[:k], grid, n_prefix)</code> gives the
-# maps, <code>mass_inside</code> the share of each.</details>
-
-
-# %%
-def mass_by_depth(maps, grid, n_prefix, masks):
-    """A list of length L: mean mass on the object after the first k blocks."""
-    ### BEGIN SOLUTION
-    rollouts = [open_rollout(maps[:k], grid, n_prefix)[1] for k in range(1, len(maps) + 1)]
-    return [mass_inside(rolled, masks).mean().item() for rolled in rollouts]
-    ### END SOLUTION
-
-
-# %% [markdown]
-# Two blocks by hand: a class token and 2 × 2 patches that attend to themselves; the class token
-# attends to patch 1 in the first block and to patch 4 in the second. After two blocks patch 1 has ½
-# · ½ and patch 4 has ½.
-
-# %%
-first, second = (torch.eye(5).repeat(2, 1, 1, 1) for _ in range(2))  # [images heads tokens tokens]
-first[:, :, 0] = torch.eye(5)[1]
-second[:, :, 0] = torch.eye(5)[4]
-object_masks = torch.zeros(2, 4, 4, dtype=torch.bool)
-object_masks[0, :2, :2] = True  # patch 1 in the first image, patches 1 and 2 in the second
-object_masks[1, :2] = True
-assert np.allclose(mass_by_depth([first, second], (2, 2), 1, object_masks), [1, 1 / 3])
-assert np.allclose(mass_by_depth([second, first], (2, 2), 1, object_masks), [0, 2 / 3])
-assert np.allclose(mass_by_depth([first, second, first], (2, 2), 1, ~object_masks)[:2], [0, 2 / 3])
-
-# %% [markdown]
-# ### 5 · Find two bugs: discarding (★★, 15 minutes)
-#
-# Before the blocks are multiplied, circulating code sets the smallest entries of each image's
-# attention to 0:
+# *Importance: it makes maps look sharp, whatever the model has learned, and does so for one image of a batch.* Circulating
+# code sets the smallest entries of each image's attention to 0. Correct it.
 #
 # ```python
 # def discard(fused, ratio):  # [images tokens tokens]
@@ -486,12 +147,10 @@ assert np.allclose(mass_by_depth([first, second, first], (2, 2), 1, ~object_mask
 #     return fused
 # ```
 #
-# In a batch, entries of all images are set to 0 in the first, and none in the others; and the
-# function changes its argument. Correct both.
+# <details><summary>Hint</summary><code>scatter</code> writes along an axis, row by row. And <code>view</code> shares its
+# numbers.</details>
 #
-# <details><summary>Hint</summary><code>scatter</code> writes along an axis, row by row. And
-# <code>view</code> shares its numbers with what it is a view of.</details>
-
+# *Expected output: none. Common bug: the argument is changed.*
 
 # %%
 def discard(fused, ratio):
@@ -504,22 +163,167 @@ def discard(fused, ratio):
 
 given = torch.tensor([[[0.1, 0.2], [0.3, 0.4]], [[0.8, 0.7], [0.6, 0.5]]])
 before = given.clone()
-by_hand = torch.tensor([[[0.0, 0.0], [0.3, 0.4]], [[0.8, 0.7], [0.0, 0.0]]])
-assert torch.equal(discard(given, 0.5), by_hand)
+assert torch.equal(discard(given, 0.5), torch.tensor([[[0.0, 0.0], [0.3, 0.4]], [[0.8, 0.7], [0.0, 0.0]]]))
 assert torch.equal(given, before)  # the argument is unchanged
-assert torch.equal(discard(given, 0.25).eq(0).sum((1, 2)), torch.tensor([1, 1]))
-batch = torch.rand(5, 7, 7, generator=torch.Generator().manual_seed(SEED))
-assert torch.equal(discard(batch, 0.9)[3], discard(batch[3:4], 0.9)[0])  # alone as in a batch
 
 # %% [markdown]
-# ## Summary
+# ## Experiment: objects with exact masks
 #
-# - Rollout is the product of all blocks' attention, each averaged with the identity; the class
-#   token's row is the map.
-# - A mask and three controls make the picture a measurement that can fail: area, untrained weights,
-#   another image's mask.
+# Held-out synthetic images; a dot each. Right, the means, and what is left after each control.
+
+# %%
+table = measure.rollout(WORLD_WEIGHTS, **measure.SIZES[PRESET]["rollout"], seed=SEED)
+pairs = measure.per_image(table)
+means = measure.compare_rollout(pairs).set_index("what")[["mean", "low", "high"]]
+one = (table["model"] == "trained") | (table["model_seed"] == SEED)
+shown = table[(table["method"] == "rollout") & one]
+alt = "Left: share of rollout mass on the object over the object's area, a dot an image, trained and untrained. Right: "
+alt += "mean mass minus area of trained and untrained models and with another image's mask, and differences."
+with plots.figure(page, "mass_on_object", 1, 2, alt=alt, figsize=(10.5, 4.2)) as axes:
+    colours = {"trained": COLOURS["blue"], "untrained": MUTED}
+    sns.scatterplot(shown, x="area", y="mass", hue="model", style="model", palette=colours, ax=axes[0])
+    axes[0].axline((0, 0), slope=1, color=MUTED, linestyle="--", label="mass = area")
+    axes[0].set(xlabel="share of the image that is object", ylabel="share of rollout mass on it")
+    axes[0].legend()
+    plots.plot_comparisons(100 * means, "mass − area (points)", axes[1])
+    axes[1].set_title(f"{100 * means.loc['trained − untrained', 'mean']:+.0f} points beyond untrained models")
+
+# %% [markdown]
+# Untrained attention favours patches of high contrast and scores above 0 without having learned anything; so does a map with
+# another image's mask, since objects are near the middle. What is left after both was learned.
+#
+# ## Real photographs with boxes
+#
+# The same for ViTs trained on ImageNet, on 500 photographs whose boxes people drew (committed measurements):
+
+# %%
+real = tables.evidence("real_rollout")
+real["name"] = real["weights"].str.partition("@")[0]
+mine = real[(real["method"] == "rollout") & real["mass"].notna()]
+scores = mine.groupby(["name", "model"], sort=False)[["mass", "area", "hit", "chance"]].mean()
+scores.style.format("{:.2f}")
+
+# %% [markdown]
+# On real photographs, where boxes cover half of the image, the mass in the box is hardly above its area, and the largest patch
+# lies outside as often as not. Does that mean that rollout marks nothing? Ask what happens when its patches are taken away.
+#
+# ## A causal check
+#
+# Grey the quarter of the patches that rollout marks most, and ask how much of the answer's probability is left; then the same
+# for random patches, and for those it marks least.
+
+# %%
+kept = real[real["kept_largest"].notna()].set_index("name")[["kept_largest", "kept_random", "kept_least"]]
+kept.columns = ["largest by rollout", "random", "least by rollout"]
+left = kept.groupby(level=0, sort=False).mean()
+alt = "Probability of the answer that is left when a quarter of the patches are greyed: largest by rollout, random, least."
+with plots.figure(page, "causal", alt=alt, figsize=(8, 3.4)) as ax:
+    tidy = kept.melt(ignore_index=False, var_name="greyed", value_name="left").reset_index()
+    sns.pointplot(tidy, x="left", y="greyed", hue="name", linestyle="none", errorbar=("ci", 95), dodge=0.3, n_boot=200, ax=ax)
+    first = left.mean()
+    ax.set(xlabel="probability left, as a share of what it was", ylabel="", xlim=(0, None))
+    ax.set_title(f"Without rollout's largest patches {first.iloc[0]:.0%} is left, without random ones {first.iloc[1]:.0%}")
+    ax.legend(fontsize=9)
+
+# %% [markdown]
+# So rollout does mark what the answer needs, better than chance, although it does not mark the object's box: parts of an object
+# may be enough, and context counts. The same on this run's synthetic images, in calls that you can change:
+
+# %%
+share = 0.25
+noise = torch.rand(rollout.shape, generator=torch.Generator().manual_seed(SEED))
+for words, each, largest in (("largest", rollout, True), ("random", noise, True), ("least", rollout, False)):
+    left = kept_probability(of_world.model, x_world, each, share, largest).mean()
+    print(f"{words:8} {left:.0%} of the answer's probability is left")
+
+# %% [markdown]
+# ### 3 · A deletion curve (★★, 15 min)
+#
+# *Importance: one share is one point; a curve cannot be picked.* Return the mean probability left for each share greyed.
+#
+# <details><summary>Hint</summary><code>greyed</code> and <code>kept_probability</code> take the share.</details>
+#
+# *Expected output: a falling row of numbers. Common bug: the probability of the new answer in place of the old one.*
+
+# %%
+def deletion_curve(model, images, maps, shares):
+    ### BEGIN SOLUTION
+    return [kept_probability(model, images, maps, share).mean().item() for share in shares]
+    ### END SOLUTION
+
+
+curve = deletion_curve(of_world.model, x_world, rollout, (0.1, 0.3, 0.6))
+whole, part = (of_world.model(each).softmax(-1).detach() for each in (x_world, greyed(x_world, rollout, 0.3)))
+answer = whole.argmax(1, keepdim=True)
+assert np.isclose(curve[1], (part.gather(1, answer) / whole.gather(1, answer)).mean().item(), rtol=1e-4)
+print([round(each, 2) for each in curve])
+
+# %% [markdown]
+# ## A logit lens
+#
+# The head reads the class token after the last block. Nothing forbids to ask it about every token after every block: which
+# class would each answer? The share of tokens whose answer is right, by block:
+
+# %%
+answers = logit_lens(of_world.model, x_world).argmax(-1)  # [image, block, token]
+right = (answers == world.labels[:, None, None]).double()
+on = patch_coverage(world.masks, grid).flatten(1) > 0.5  # patches that are mostly object
+lines = {"class token": right[:, :, 0].mean(0)}
+for words, which in {"patches on the object": on, "patches off it": ~on}.items():
+    lines[words] = (right[:, :, n_prefix:] * which[:, None]).sum((0, 2)) / which.sum()
+alt = "Share of tokens whose answer is the right class by block: class token, patches on the object, patches off it."
+with plots.figure(page, "lens", alt=alt, figsize=(7.5, 3.6)) as ax:
+    for words, line in lines.items():
+        ax.plot(range(1, len(line) + 1), 100 * line, marker="o", label=words)
+    ax.axhline(100 / len(world.classes), color=MUTED, linestyle="--", label="chance")
+    ax.set(xlabel="block", ylabel="right answers (%)", xticks=range(1, len(maps) + 1))
+    ax.set_title(f"After the last block the class token is right in {lines['class token'][-1]:.0%}")
+    ax.legend()
+
+# %% [markdown]
+# The answer appears late, and in the class token: patches are never asked in training. A lens shows what the head could read
+# there, not what the model uses. Hide patches yourself (this takes a kernel):
+
+# %%
+widgets.occlusion(of_world, world.images[0], world.classes)
+
+# %% [markdown]
+# ## Verdict
+
+# %%
+own = pairs[pairs["method"] == "rollout"]
+excess = claims.Estimate.of(100 * own["trained"], "points", "images")
+claims.show(page, "C14", live={"rollout mass on the object minus its area": excess})
+
+# %% [markdown]
+# ## How others get this wrong
+#
+# **Rows divided without `keepdim`.** `a / a.sum(-1)` divides column $j$ by the sum of row $j$. With the mean over heads nothing
+# changes, since every row of $\bar A + I$ sums to 2; with the *maximum* over heads, which circulating code offers, it does:
+
+# %%
+def last_step(attn, keepdim):  # one block's maximum over heads, with the skip
+    mixed = attn.amax(1)[0] + torch.eye(attn.shape[-1])
+    return (mixed / mixed.sum(-1, keepdim=keepdim))[0, n_prefix:].reshape(grid).numpy()
+
+
+both = {words: last_step(maps[-1], keepdim) for words, keepdim in (("right", True), ("wrong", False))}
+both = {words: each / each.max() for words, each in both.items()}
+both["difference"] = both["wrong"] - both["right"]
+place = divmod(int(np.abs(both["difference"]).argmax()), grid[1])
+alt = "The last block's row of one image: the right map, the one without keepdim, and their difference."
+with plots.figure(page, "mistakes", alt=alt, figsize=(9.4, 3.2)) as ax:
+    plots.plot_maps(both, ax, "RdBu_r", place)
+    ax.set_title(f"A missing keepdim moves a patch by {np.abs(both['difference']).max():.0%} of the maximum")
+
+# %% [markdown]
+# Without the right map next to it the wrong one cannot be recognized. **Discarding** (exercise 2) makes any map look sharp.
+#
+# **Open questions.** Which object parts are enough? Would a map by gradients leave less? Does the outlier token of chapter 07
+# stand out in rollout?
 #
 # ## References
 #
-# - A. Dosovitskiy et al., ICLR 2021, as above.
-# - S. Abnar, W. Zuidema. *Quantifying Attention Flow in Transformers.* ACL 2020, arXiv:2005.00928.
+# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021: §4.5, Fig. 6, 14, App. D.8.
+# - S. Abnar, W. Zuidema, *Quantifying Attention Flow in Transformers*, ACL 2020.
+# - V. Petsiuk et al., *RISE: Randomized Input Sampling for Explanation*, BMVC 2018: deletion curves.
