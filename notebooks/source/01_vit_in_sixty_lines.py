@@ -283,7 +283,7 @@ alt = "Stacked bars of the parameters of ViT-B/16, L/16 and H/14 by part."
 with plots.figure(page, "parameters", alt=alt, figsize=(8, 3)) as ax:
     (counts / 1e6).T.plot.barh(stacked=True, ax=ax).invert_yaxis()
     ax.set(xlabel="parameters (millions)", title=f"At least {share:.0%} of the parameters are in the MLPs")
-    ax.legend(loc="lower right", fontsize=9)
+    ax.legend(loc="upper right", fontsize=9)
 
 # %% [markdown]
 # Half the patch size means four times the tokens and a little more than four times the FLOPs: the dense layers, linear in the
@@ -343,8 +343,8 @@ logits["label"] = logits["part"].where(logits["control"], logits["against"])
 alt = "Largest differences of logits, against timm and the equations, and for each control; a dashed line is the tolerance."
 with plots.figure(page, "logits", alt=alt, figsize=(8, 3.8)) as ax:
     plots.plot_differences(logits.sort_values("control", kind="stable"), tolerance=1e-5, ax=ax)
-    least = logits.loc[logits["control"], "difference"].min()
-    ax.set_title(f"Any other reading of the equations moves a logit by {least:.0e} at least")
+least = logits.loc[logits["control"], "difference"].min()
+print(f"any other reading of the equations moves a logit by {least:.0e} at least")
 
 # %% [markdown]
 # ## Verdict

@@ -59,7 +59,7 @@ with plots.figure(page, "photographs", 3, len(views), alt=alt, figsize=(9, 8.6),
             ax.imshow(picture)
             if maps is not None:
                 heat = overlay(maps[k : k + 1], picture.shape[:2])[0].numpy()
-                ax.imshow(heat, cmap="inferno", alpha=0.55)
+                ax.imshow(heat, cmap="inferno", alpha=0.75 * heat)
             ax.set(xticks=[], yticks=[], ylabel=words if k == 0 else "")
 
 # %% [markdown]
@@ -204,8 +204,9 @@ scores = mine.groupby(["name", "model"], sort=False)[["mass", "area", "hit", "ch
 scores.style.format("{:.2f}")
 
 # %% [markdown]
-# On real photographs, where boxes cover half of the image, the mass in the box is hardly above its area, and the largest patch
-# lies outside as often as not. Does that mean that rollout marks nothing? Ask what happens when its patches are taken away.
+# On real photographs, where boxes cover nearly half of the image, the mass in the box is hardly above its area, and the largest
+# patch of an untrained model hits the box as often. Does rollout mark nothing, then? Ask what happens when its patches are taken
+# away.
 #
 # ## A causal check
 #
@@ -281,8 +282,9 @@ with plots.figure(page, "lens", alt=alt, figsize=(7.5, 3.6)) as ax:
     ax.legend()
 
 # %% [markdown]
-# The answer appears late, and in the class token: patches are never asked in training. A lens shows what the head could read
-# there, not what the model uses. Hide patches yourself (this takes a kernel):
+# The class token knows the answer after two blocks, and many patches do, off the object no less than on it: attention has spread
+# it over the image. So the place of a token says little of what it knows, which is one reason why maps mislead. Hide patches
+# yourself (this takes a kernel):
 
 # %%
 widgets.occlusion(of_world, world.images[0], world.classes)
