@@ -12,7 +12,6 @@ from vitlab.analysis.distance import (
     distance_and_mass,
     head_reducer,
     head_spread,
-    local_share,
     mean_attention_distance,
     pixel_distances,
 )
@@ -71,7 +70,6 @@ class TestKnownAnswers:
         assert depth_trend(rising.flip(1)).tolist() == [-1.0]
         assert depth_trend(torch.ones(1, 4, 3)).isnan().all()
         assert head_spread(rising).tolist() == [[2.0] * 4]
-        assert local_share(rising, below=4).tolist() == [[1.0, pytest.approx(1 / 3), 0.0, 0.0]]
 
 
 def test_class_mass_is_distance_zero_only_in_the_papers_mode():

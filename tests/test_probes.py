@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 import timm
 import torch
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import train_test_split
+from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 from weights import randomise
 
@@ -21,7 +20,6 @@ from vitlab.probes import (
     draw,
     features,
     few_shot,
-    linear_probe,
     ridge_weights,
 )
 
@@ -185,44 +183,3 @@ class TestFewShot:
         for train, test, where in ((bad, x, "train"), (x, bad, "test")):
             with pytest.raises(ValueError, match=f"{where}: the features of 1 of 38 .* are NaN or infinite, image 3"):
                 few_shot(train, y, test, y, 4)
-
-
-class TestLinearProbe:
-    @pytest.mark.parametrize(("n_classes", "seed"), [(2, 0), (3, 1), (5, 2)])
-    def test_scikit_learn_by_hand_known_answers(self, n_classes, seed):
-        (x, y), (test_x, test_y) = (problem(n, 12, n_classes, s, noise=2.0) for n, s in ((90, 0), (400, 1)))
-        found = linear_probe(x, y, test_x, test_y, PENALTIES[::-1], seed)
-        assert linear_probe(64.0 * x, y, 64.0 * test_x, test_y, PENALTIES, seed) == found
-        assert linear_probe(x, 10 * y + 7, test_x, 10 * test_y + 7, PENALTIES, seed) == found
-        x, y, test_x, test_y = x.double().numpy(), y.numpy(), test_x.double().numpy(), test_y.numpy()
-
-        def accuracy(x, y, c, held_x, held_y):
-            mean, std = x.mean(0), x.std(0)
-            model = LogisticRegression(C=c, max_iter=1000, tol=1e-9).fit((x - mean) / std, y)
-            return (model.predict((held_x - mean) / std) == held_y).mean()
-
-        kept_x, held_x, kept_y, held_y = train_test_split(x, y, test_size=0.2, stratify=y, random_state=seed)
-        held = [accuracy(kept_x, kept_y, c, held_x, held_y) for c in PENALTIES]
-        best = int(np.argmax(held))
-        assert found["inverse_penalty"] == PENALTIES[best]
-        assert found["held_out_accuracy"] == pytest.approx(held[best])
-        assert found["accuracy"] == pytest.approx(accuracy(x, y, PENALTIES[best], test_x, test_y))
-        assert 1 / n_classes < found["accuracy"] < 1
-
-    def test_features_that_say_nothing_give_chance(self):
-        x, y = torch.full((40, 5), 0.1), torch.arange(40) % 4
-        assert linear_probe(x, y, x, y)["accuracy"] == 0.25
-
-    def test_the_strongest_penalty_that_works_is_chosen(self):
-        """A clean direction drowned in 200 of noise, where weak penalties overfit."""
-        y = torch.arange(60) % 2
-        x = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 200)))
-        x[:, :20] += 0.8 * (2 * y[:, None] - 1)
-        assert linear_probe(x, y, x, y, (100.0, 1e-3))["inverse_penalty"] == 1e-3
-
-    def test_bad_input(self):
-        x, y = problem(30, 12, 3)
-        lonely = y.clone()
-        lonely[0] = 9
-        with pytest.raises(ValueError, match="only 1 member"):  # as scikit-learn says it
-            linear_probe(x, lonely, x, y)

@@ -83,14 +83,6 @@ def test_fine_tuning_rates_of_transfer_are_those_of_the_best_trials():
                 assert rates == [best[config["model"], config["source"], name, arm]]
 
 
-def test_the_live_point_of_data_scaling_is_on_the_published_curve_with_a_seed_of_its_own():
-    may_differ = {"real", "finetuning_steps", "precision", "seed"}
-    for config in table.runs("data_scaling", "quick"):
-        differ = [{k for k, v in config.items() if each[k] != v} for each in table.runs("data_scaling", "full")]
-        assert any(names <= may_differ for names in differ)
-        assert config["seed"] not in set(store.runs("scaling")["seed"])
-
-
 def test_unknown_names_are_told_with_those_there_are():
     with pytest.raises(ValueError, match="no study 'data_scalling': choose one of data_scaling"):
         table.runs("data_scalling", "smoke")
@@ -248,14 +240,6 @@ def test_slopes_of_lines_that_are_known():
     rows = {"dimension": ["base", "depth", "depth", "width"], "flops": [1e6, 2e6, 4e6, 1e6]}
     found = tables.slopes(pd.DataFrame(rows | {"seed": 0, "test_accuracy": [0.5, 0.55, 0.6, 0.7]}))
     assert found.to_dict("records") == [{"dimension": "depth", "seed": 0, "slope": pytest.approx(5.0)}]
-
-
-@pytest.mark.parametrize(
-    "local, expected",
-    [([0, 0, 0], np.nan), ([0, 0.5, 0.5], 100.0), ([0.5, 0, 0.5], 200.0), ([0.5, 0.5, 0], np.nan), ([1, 1, 1], 0.0)],
-)
-def test_the_onset_is_the_first_evaluation_from_which_on_a_head_is_local(local, expected):
-    assert tables.onset(pd.Series([0, 100, 200]), pd.Series(local)) == pytest.approx(expected, nan_ok=True)
 
 
 def test_maps_come_back_to_a_byte():

@@ -1,15 +1,10 @@
-"""The explorers against known answers; what a live front end and papermill are given; picture files, good and bad."""
-
-import io
-import struct
-import zlib
+"""The explorers against known answers; what a live front end and papermill are given."""
 
 import ipywidgets
 import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from PIL import Image
 from torch import nn
 
 from vitlab import widgets
@@ -113,52 +108,7 @@ class TestOcclusion:
         at_the_edge = hide(x, (2, 3), 1, 2, 3)  # more than there is
         assert (at_the_edge != x).any(dim=1)[:, 4:, 8:].all() and torch.equal(at_the_edge[:, :, :4], x[:, :, :4])
 
-    def test_a_picture_of_ones_own_and_a_model_without_classes(self, made):
-        white = [{"content": memoryview(encoded(Image.new("RGB", (12, 8), "white")))}]
-        assert "a change of +0.0 points" in drawn(made, own=white)[1]  # white everywhere: its mean is white too
-        with pytest.raises(ValueError, match="not a picture"):
-            drawn(made, own=[{"content": white[0]["content"][:40]}])
+    def test_a_model_without_classes(self):
         features = zoo.Pretrained(nn.Identity(), "features", "nowhere", (8, 12))
         with pytest.raises(ValueError, match="features returned no logits"):
             drawn(widgets.occlusion(features, torch.zeros(3, 8, 12, dtype=torch.uint8), grid=(2, 3)))
-
-
-def encoded(image, kind="PNG", **options):
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
-
-
-class TestPictures:
-    def test_pixels_come_back_in_colour_and_not_too_many(self):
-        pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-        found = widgets.read_picture(encoded(Image.fromarray(pixels)))
-        assert found.dtype == torch.uint8 and np.array_equal(found.permute(1, 2, 0), pixels)
-        for mode in ("L", "P", "1"):
-            assert widgets.read_picture(encoded(Image.new(mode, (4, 3)))).shape == (3, 3, 4)
-        assert widgets.read_picture(encoded(Image.new("RGB", (2048, 512)))).shape == (3, 256, 1024)
-
-    def test_upright_and_on_white(self):
-        """Orientation 6: the first row of the file is the right-hand side of the picture."""
-        image = Image.fromarray(np.array([[[255, 0, 0]] * 3, [[0, 0, 255]] * 3], np.uint8))
-        exif = Image.Exif()
-        exif[0x0112] = 6
-        found = widgets.read_picture(encoded(image, exif=exif))
-        assert found[:, 0, 1].tolist() == [255, 0, 0] and found[:, 0, 0].tolist() == [0, 0, 255]
-        pixels = np.array([[[0, 0, 0, 0], [0, 0, 0, 255], [0, 0, 0, 51]]], np.uint8)
-        assert widgets.read_picture(encoded(Image.fromarray(pixels)))[0, 0].tolist() == [255, 0, 204]
-
-    @pytest.mark.parametrize("content", [b"", b"<svg/>", encoded(Image.new("RGB", (64, 64), "red"))[:-30]])
-    def test_what_is_no_picture(self, content):
-        with pytest.raises(ValueError, match=f"not a picture that can be read: {len(content):,} bytes given"):
-            widgets.read_picture(content)
-
-    @pytest.mark.parametrize("width, height", [(10_000, 5_001), (60_000, 60_000)])
-    def test_what_is_too_large_is_refused_by_its_header(self, width, height):
-        """Nothing is decoded: the file ends after its header."""
-        header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-        chunk = struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
-        start = struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
-        with pytest.raises(ValueError, match="at most 20 MB and 50 million pixels") as refused:
-            widgets.read_picture(b"\x89PNG\r\n\x1a\n" + chunk + start)
-        assert isinstance(refused.value.__cause__, Image.DecompressionBombError)

@@ -1,8 +1,8 @@
-"""What frozen features are worth: few-shot least squares to targets {−1, 1}^K (§4.1), and the linear probe."""
+"""What frozen features are worth: few-shot least squares to targets {−1, 1}^K (§4.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,6 @@ from vitlab.data.loader import ImageSet, to_float
 from vitlab.settings import mapped
 
 BIAS = 100.0  # the constant feature that few-shot appends: large, so that its weight is hardly penalised
-PENALTIES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # scikit-learn's C, tried in turn by the linear probe
 HELD_OUT = 0.2  # share of the training images on which it chooses among them
 _CHUNK = 1024  # test images scored at once
 
@@ -138,30 +137,3 @@ def ridge_weights(x: Float[ndarray, "n D"], y: Float[ndarray, "n K"], ridge: flo
 
 
 # --- linear probe -----------------------------------------------------------------------------------------------------
-def linear_probe(
-    train_features: Float[Tensor, "N D"],
-    train_labels: Int64[Tensor, " N"],
-    test_features: Float[Tensor, "M D"],
-    test_labels: Int64[Tensor, " M"],
-    penalties: Sequence[float] = PENALTIES,
-    seed: int = 0,
-) -> dict[str, float]:
-    """Measure test accuracy (0…1) of logistic regression on standardised features; not the paper's measure.
-
-    A fifth of the training images, with the classes' shares kept, is held out by `seed`; of `penalties`, scikit-learn's
-    C, the one with the best accuracy there (the smallest of equals) is used to fit all training images again.
-
-    Returns accuracy, inverse_penalty (the C chosen), held_out_accuracy.
-    """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV, StratifiedShuffleSplit
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    x, y = _as_arrays(train_features, train_labels, "train")
-    fit = make_pipeline(StandardScaler(), LogisticRegression(max_iter=10_000, tol=1e-6))
-    held_out = StratifiedShuffleSplit(1, test_size=HELD_OUT, random_state=seed)
-    search = GridSearchCV(fit, {"logisticregression__C": sorted(penalties)}, cv=held_out).fit(x, y)
-    accuracy = search.score(*_as_arrays(test_features, test_labels, "test"))
-    chosen = {"inverse_penalty": search.best_params_["logisticregression__C"], "held_out_accuracy": search.best_score_}
-    return {"accuracy": accuracy} | chosen

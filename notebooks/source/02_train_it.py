@@ -37,6 +37,7 @@ from vitlab.models import zoo
 from vitlab.studies import tables
 from vitlab.training.loop import evaluate, train
 from vitlab.training.recipe import Recipe, learning_rate
+from vitlab.widgets.live import watch
 
 page = claims.begin("02_train_it", PRESET, SEED)
 digits = digits_splits()
@@ -45,7 +46,7 @@ VIT, RESNET = "Lab-Ti/2", "BiT-Lab-Ti/2"
 # %% [markdown]
 # ## Experiment
 #
-# Both models see the same batches. Change the models, the number of images, or the recipe.
+# Both models see the same batches; `watch` is `train` with a chart that grows. Change the models, the images or the recipe.
 
 # %% tags=["long"]
 steps = {"smoke": 8}.get(PRESET, 400)
@@ -55,7 +56,8 @@ curves = []
 for name in (VIT, RESNET):
     model = zoo.create(name, image_size=8, n_classes=10, seed=SEED)
     first = evaluate(model, digits.test)
-    history = train(model, batches(digits.train, recipe.batch_size, SEED), recipe, validation=digits.test)
+    feed = batches(digits.train, recipe.batch_size, SEED)
+    history = watch(model, feed, recipe, validation=digits.test, epoch=10 * len(digits.train))
     rows = [{"samples": 0, "test_accuracy": first["accuracy"]}]
     rows += [{"samples": row["samples"], "test_accuracy": row["val_accuracy"]} for row in history]
     curves.append(pd.DataFrame(rows).assign(model=name, seed=SEED))

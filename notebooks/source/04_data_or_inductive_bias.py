@@ -223,11 +223,12 @@ tiny = world_splits(World(image_size=8), n_train=30, n_validation=60, n_test=60,
 histories = []
 for patience in (None, 4):
     recipe = Recipe(steps=24, batch_size=16, learning_rate=5e-3, eval_every=1, patience=patience)
-    model = zoo.create("Lab-Ti/2", image_size=8, seed=SEED)
+    fresh = zoo.create("Lab-Ti/2", image_size=8, seed=SEED)
     feed = batches(tiny.train, recipe.batch_size, seed=SEED)
-    histories.append(train(model, feed, recipe, validation=tiny.validation))
+    histories.append(train(fresh, feed, recipe, validation=tiny.validation))
 seen = [row["val_accuracy"] for row in histories[0]]
 best, end = stop(seen, patience=4)
+assert stop([0.1, 0.3, 0.3, 0.2, 0.1], patience=2) == (1, 3)
 assert len(histories[1]) == end + 1 and max(row["val_accuracy"] for row in histories[1]) == seen[best]
 print(f"kept evaluation {best + 1}, stopped after {end + 1} of {len(seen)}")
 

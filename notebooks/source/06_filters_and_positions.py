@@ -297,12 +297,9 @@ claims.show(page, "C11", live={
     f"{name}, {trained.name}": claims.Estimate(row.value, row.low, row.high, D, counted="filters")
     for name, row in found.iterrows()
 })
-table = measure.positions(WEIGHTS, **measure.SIZES[PRESET]["positions"], seed=SEED)
-claims.show(page, "C10", live={
-    f"{name}, {trained.name}": claims.Estimate(row.value, row.low, row.high, pos.shape[1], counted="dimensions")
-    for name, row in measure.compare_positions(table).iterrows()
-    if np.isfinite(row.low)
-})
+row_excess, column_excess = positions.row_column_excess(S)
+of_this = {"rank correlation": nearness[0], "row excess": row_excess, "column excess": column_excess}
+claims.show(page, "C10", live={f"{name}, {trained.name}": claims.Estimate.exact(x) for name, x in of_this.items()})
 
 # %% [markdown]
 # **How others get this wrong.** The two bugs above; a *bootstrap over filters*, in which a filter drawn twice is variance that

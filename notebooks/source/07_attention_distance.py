@@ -126,9 +126,9 @@ def looks_right(rows, cols):
 
 
 assert looks_right(2, 3)[0, 0].argmax(-1).tolist() == [1, 2, 2, 4, 5, 5]
-for rows, cols in ((2, 2), (3, 5), (14, 14)):  # all but one column move by one patch
-    distance = attention_distance(looks_right(rows, cols), (rows, cols), 16, 0).item()
-    assert np.isclose(distance, 16 * (cols - 1) / cols)
+for down, across in ((2, 2), (3, 5), (14, 14)):  # all but one column move by one patch
+    distance = attention_distance(looks_right(down, across), (down, across), 16, 0).item()
+    assert np.isclose(distance, 16 * (across - 1) / across)
 
 # %% [markdown]
 # ### 2 · Find three bugs (★★, 15 min)

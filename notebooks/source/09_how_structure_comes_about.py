@@ -27,7 +27,6 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import seaborn as sns
 import torch
 from torch.nn import functional as F

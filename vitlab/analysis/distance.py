@@ -102,8 +102,3 @@ def depth_trend(distances: Float[Tensor, "B L H"]) -> Float[Tensor, " B"]:
 def head_spread(distances: Float[Tensor, "B L H"]) -> Float[Tensor, "B L"]:
     """Subtract the smallest distance among a block's heads from the largest, in the unit of the distances (C12)."""
     return distances.amax(-1) - distances.amin(-1)
-
-
-def local_share(distances: Float[Tensor, "B L H"], below: float) -> Float[Tensor, "B L"]:
-    """Compute the share of a block's heads whose distance is below a limit in pixels (C13: fewer in hybrids)."""
-    return (distances < below).float().mean(-1)

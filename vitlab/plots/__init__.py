@@ -7,11 +7,9 @@ from vitlab.plots.attention import (
     plot_by_samples,
     plot_head_maps,
     plot_heads,
-    plot_overlays,
 )
 from vitlab.plots.curves import (
     plot_accuracy,
-    plot_cases,
     plot_comparisons,
     plot_compute_scaling,
     plot_epochs,
@@ -19,7 +17,6 @@ from vitlab.plots.curves import (
     plot_resolutions,
     plot_shapes,
     plot_speeds,
-    plot_who_wins,
 )
 from vitlab.plots.pictures import (
     plot_corruption,

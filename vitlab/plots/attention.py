@@ -7,7 +7,7 @@ from itertools import cycle
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -151,25 +151,3 @@ def plot_head_maps(
         ax.set_yticks((rows + gap) * np.arange(n_heads) + (rows - 1) / 2, range(1, n_heads + 1))
         ax.set(xlabel="block", ylabel="head")
     return ax
-
-
-def plot_overlays(
-    images: Float[np.ndarray, "B height width 3"],
-    maps: dict[str, Float[np.ndarray, "B height width"]],
-    axes: np.ndarray,
-    masks: Bool[np.ndarray, "B height width"] | None = None,
-    floor: float = 0.0,
-) -> np.ndarray:
-    """Draw images and, below, each multiplied by each map, 0…1 per pixel, in `axes` [1 + maps, B] (Fig. 6, 14).
-
-    What is not attended to is dark, at `floor`; `masks` outline the objects, where the light should fall.
-    """
-    for row, (label, weights) in enumerate({"input": None, **maps}.items()):
-        for column, image in enumerate(images):
-            ax, lit = axes[row, column], 1.0 if weights is None else floor + (1 - floor) * weights[column][..., None]
-            ax.imshow(np.clip(image * lit, 0, 1), interpolation="bicubic")
-            ax.set_axis_off()
-            if masks is not None and masks[column].any() and not masks[column].all():
-                ax.contour(masks[column], levels=[0.5], colors="white", linewidths=1.5 if row == 0 else 0.8)
-        axes[row, 0].text(-0.06, 0.5, label, transform=axes[row, 0].transAxes, rotation=90, ha="right", va="center")
-    return axes

@@ -122,16 +122,6 @@ def plot_accuracy(table: pd.DataFrame, ax: Axes, x: str) -> Axes:
     return ax
 
 
-def plot_who_wins(table: pd.DataFrame, ax: Axes, by: str) -> Axes:
-    """Draw ViT − ResNet (column difference, 0…1) in points by n_train, a line for each value of column `by`."""
-    ax.axhline(0, **REFERENCE)
-    plot_curves(table.assign(points=100 * table["difference"]), ax, x="n_train", y="points", hue=by)
-    size_axis(ax, table["n_train"])
-    ax.set_ylabel("ViT − ResNet (percentage points)")
-    ax.legend(fontsize=9)
-    return ax
-
-
 def plot_compute_scaling(
     table: pd.DataFrame, frontiers: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]], ax: Axes, y: str = "few_shot"
 ) -> Axes:
@@ -200,21 +190,6 @@ def plot_epochs(rows: pd.DataFrame, ax: Axes, y: str = "test_accuracy") -> Axes:
     ax.set(xlabel="epochs of fine-tuning", xticks=np.unique(rows["epoch"]))
     accuracy_axis(ax, "test accuracy (%)" if y == "test_accuracy" else "share of the final accuracy (%)")
     ax.legend(loc="lower right", fontsize=9)
-    return ax
-
-
-def plot_cases(means: pd.DataFrame, ax: Axes, x: str = "case", hue: str = "optimizer") -> Axes:
-    """Draw means of each `hue` side by side for each `x`: by pre-training (§4.1), by optimiser (Table 7)."""
-    places = {case: place for place, case in enumerate(means[x].unique())}
-    named, middle = labels(means[hue]), (means[hue].nunique() - 1) / 2
-    for i, ((name, rows), look) in enumerate(zip(means.groupby(hue, sort=False), cycle(LOOKS))):
-        look = FAMILIES[family(name)] if hue == "model" else look
-        plot_points(ax, rows[x].map(places) + 0.16 * (i - middle), rows, look, named[name], markersize=7)
-    ax.set_xticks(range(len(places)), list(places))
-    ax.set_xlim(-0.5, len(places) - 0.5)
-    ax.grid(axis="x", visible=False)
-    accuracy_axis(ax, "accuracy (%)", cut=True)
-    ax.legend(loc="best")
     return ax
 
 

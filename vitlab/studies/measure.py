@@ -156,28 +156,6 @@ def compare_filters(table: pd.DataFrame) -> pd.DataFrame:
 
 
 # --- positions (Fig. 7 centre) ----------------------------------------------------------------------------------------
-def positions(
-    weights: str = "lab", n_untrained: int = 20, n_shuffled: int = 100, n_groups: int = 24, seed: int = 0
-) -> pd.DataFrame:
-    """Measure how the cosine similarity of two patches' position embeddings depends on where the patches are.
-
-    Rows: model ("trained", "untrained", "shuffled": patches in random places, "ring-shuffled": in random places equally
-    far from the edge), replicate (as in `filters`, by dimensions), quantity (`POSITION_MEASURES` that the grid has),
-    value. Raises ValueError for a model without learned absolute position embeddings.
-    """
-    read, grid = position_analysis.position_embeddings, position_analysis.position_grid(zoo.load(weights).model)
-    tables = list(_replicates(weights, read, 1, n_groups, n_untrained, seed))
-    whole = tables[0][2]
-    for name, within in (("shuffled", torch.zeros_like(rings(grid))), ("ring-shuffled", rings(grid))):
-        generator = torch.Generator().manual_seed(seed)
-        tables += [(name, number + 1, whole[shuffle_within(within, generator)]) for number in range(n_shuffled)]
-    rows = []
-    for name, replicate, embeddings in tables:
-        numbers = position_measures(position_analysis.position_similarity(embeddings, grid))
-        rows += [{"model": name, "replicate": replicate, **row} for row in numbers]
-    return pd.DataFrame(rows)
-
-
 def rings(grid: tuple[int, int]) -> Int[Tensor, " N"]:
     """Number each patch by how far it is from the edge of the grid, in patches; 0 is the outermost ring."""
     rows, cols = grid
@@ -199,17 +177,6 @@ def position_measures(similarity: Float[Tensor, "rows cols rows cols"]) -> list[
     values = position_analysis.distance_correlation(similarity), *position_analysis.row_column_excess(similarity)
     pairs = zip(POSITION_MEASURES, values, strict=True)
     return [{"quantity": name, "value": v} for name, v in pairs if math.isfinite(v)]
-
-
-def compare_positions(table: pd.DataFrame) -> pd.DataFrame:
-    """Compare a trained position table with all its controls as `compare_filters` does, by `POSITION_MEASURES`."""
-    rows = {}
-    for name in POSITION_MEASURES:
-        measured = table[table["quantity"] == name].set_index("replicate")
-        trained = measured["model"] == "trained"
-        if len(measured):
-            rows[name] = _compare(measured["value"][trained], measured["value"][~trained])
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
 
 
 def position_trainings(rows: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFrame:

@@ -147,10 +147,6 @@ _ON_REAL |= {"finetuning_batch_size": 128, "finetuning_learning_rate": 1e-3}
 
 STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes last
     smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": _SMOKE[:3]}), 2),
-    quick=Preset(  # a point of `full`, with a seed that the evidence does not have; fp32: few laptops are fast in bf16
-        _AT_FULL | {"n_train": 1_000, "real": "", "precision": "fp32", "seed": 1_000},
-        _tuned("Lab-Mu/8", "BiT-Lab-Mu/8"),
-    ),
     full=Preset(
         _AT_FULL | _ON_REAL,
         _grid({"n_train": SIZES}, _tuned(*list(_FULL)[:5])),
@@ -249,11 +245,8 @@ _P_BASE = _DESIGN | {"model": "Lab-Mu/4", "precision": "fp32", "n_classes": 10}
 _P_FULL = _P_BASE | {"steps": 400, "n_train": 40_000}
 _P_SMOKE = _P_BASE | {"task": "arrangement", "difficulty": 0.1, "learning_rate": 4e-3, "image_size": 16, "n_classes": 3}
 _P_SMOKE |= {"steps": 3, "batch_size": 8, "n_train": 24, "n_validation": 12, "n_test": 12}
-_P_QUICK = _P_BASE | {"task": "arrangement", "difficulty": 0.1, "learning_rate": 8e-3, "image_size": 24}
-_P_QUICK |= {"steps": 160, "batch_size": 64, "n_train": 4_000, "n_validation": 200, "n_test": 1_000}
 STUDIES["position_variants"].presets.update(
     smoke=Preset(_P_SMOKE, _POSITIONS, 2),
-    quick=Preset(_P_QUICK, _POSITIONS[:2], 3),  # none, and 1-D at the stem
     full=Preset(_P_FULL, _grid((*_TASKS, {"task": "cifar10", "difficulty": 0.0}), _POSITIONS, _TWO_RATES), 5),
 )
 STUDIES["longer_positions"].presets["full"] = Preset(
@@ -292,7 +285,6 @@ _FEW = {"steps": 6, "batch_size": 16, "warmup_steps": 2, "eval_every": 3, "n_tra
 _LONG = {"steps": 450, "warmup_steps": 45, "eval_every": 45}
 STUDIES["training_curves"].presets.update(
     smoke=Preset(_CURVES, _grid(_WORLD, (_FEW | {"n_test": 60},)) + _grid(_DIGITS, (_FEW,)), 2),
-    quick=Preset(_CURVES | {"steps": 400, "warmup_steps": 40}, _DIGITS[:2]),
     full=Preset(_CURVES, _grid(_WORLD, (_LONG,)) + _grid(_DIGITS, ({"steps": 600, "warmup_steps": 60},)), 5),
 )
 

@@ -197,20 +197,6 @@ def low_shares(rows: pd.DataFrame) -> pd.DataFrame:
     return low.groupby(["objective", "n_train", "seed"], sort=False)["local"].mean().reset_index()
 
 
-def onset(samples: pd.Series, local: pd.Series) -> float:
-    """Samples seen at the first evaluation from which on some head is always local; NaN where there is none."""
-    return float(samples[~(samples <= samples[local == 0].max())].min())  # compared with the last that has none
-
-
-def onsets(rows: pd.DataFrame) -> pd.DataFrame:
-    """`onset` of every run of `local_heads`, local (share at its end) and samples (its length)."""
-    found = [
-        (*key, onset(run["samples"], run["local"]), run["local"].iloc[-1], run["samples"].max())
-        for key, run in looks(rows).groupby(_HEADS, sort=False)
-    ]
-    return pd.DataFrame(found, columns=[*_HEADS, "onset", "local", "samples"])
-
-
 def position_map(text: str) -> np.ndarray:
     """Read a position map [rows, cols, rows, cols] of a square grid from the column `similarity`; −1…1."""
     levels = _levels(text)

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import html
-import io
 import secrets
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
 import ipywidgets
-import numpy as np
-import torch
 from IPython.display import publish_display_data
-from jaxtyping import UInt8
 from matplotlib.figure import Figure
-from PIL import Image, ImageOps
-from torch import Tensor
 
-from vitlab.data.loader import to_rgb
 from vitlab.plots.style import drawn, encode, still, style
-
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
-MAX_BYTES = 20_000_000  # of a picture file
-MAX_PIXELS = 50_000_000  # of a picture: 150 MB once decoded
-LARGEST_SIDE = 1024  # pixels that are kept: several times what a model takes
 
 
 def choice(label: str, options: Sequence[Any], value: Any = None) -> ipywidgets.DOMWidget:
@@ -93,27 +80,3 @@ def somebody_is_there() -> bool:
     """
     kernel = getattr(sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None, "kernel", None)
     return kernel is not None and bool(kernel.get_parent("shell").get("content", {}).get("allow_stdin"))
-
-
-def read_picture(content: bytes) -> UInt8[Tensor, "3 H W"]:
-    """Read a picture file: upright as the camera was held, on white where it is transparent, at most 1,024 px a side.
-
-    Raises ValueError for more than 20 MB or 50 million pixels, by its header, and for what cannot be read to its end.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit here is lower
-            image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
-        if len(content) > MAX_BYTES or image.width * image.height > MAX_PIXELS:
-            raise Image.DecompressionBombError
-        if image.has_transparency_data:
-            image = ImageOps.exif_transpose(image).convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-        image = to_rgb(image)
-    except Exception as error:  # decoders raise what they like on bytes that are no picture
-        raise ValueError(
-            f"not a picture that can be read: {len(content):,} bytes given, expected a whole {', '.join(FORMATS)} file "
-            "of at most 20 MB and 50 million pixels; choose another, or scale it down"
-        ) from error
-    image.thumbnail((LARGEST_SIDE, LARGEST_SIDE), Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()

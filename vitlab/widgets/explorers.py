@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import ipywidgets
 import torch
 from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
@@ -14,7 +12,7 @@ from torch import Tensor
 from vitlab import plots
 from vitlab.analysis.attention import grid_size
 from vitlab.models import zoo
-from vitlab.widgets.controls import Explorer, choice, read_picture
+from vitlab.widgets.controls import Explorer, choice
 
 
 def occlusion(
@@ -23,7 +21,7 @@ def occlusion(
     classes: Sequence[str] = (),
     grid: tuple[int, int] | None = None,
 ) -> Explorer:
-    """Choose a square of patches, and a picture of your own → the answer with all seen and with these hidden (§4.5).
+    """Choose a square of patches → the answer with all seen and with these hidden (§4.5).
 
     Use of a place, not attention to it. `classes` that are not the model's have numbers; no `grid` of patches asks it.
     """
@@ -31,8 +29,8 @@ def occlusion(
     half = max(1, min(rows, cols) // 2)  # at first the square lies in the middle
     mean, std = (torch.tensor(values)[:, None, None] for values in (pretrained.mean, pretrained.std))
 
-    def draw(row: int, column: int, size: int, own: Sequence[Mapping[str, Any]]) -> tuple[Figure, str]:
-        x = pretrained.prepare(read_picture(bytes(own[0]["content"]))[None] if own else picture[None])
+    def draw(row: int, column: int, size: int) -> tuple[Figure, str]:
+        x = pretrained.prepare(picture[None])
         both = torch.cat([x, hide(x, (rows, cols), row - 1, column - 1, size)])
         with torch.no_grad():
             logits = pretrained.model.eval()(both)
@@ -63,7 +61,6 @@ def occlusion(
         row=choice("row of the first patch", range(1, rows + 1), (rows - half) // 2 + 1),
         column=choice("column of the first patch", range(1, cols + 1), (cols - half) // 2 + 1),
         size=choice("side of the square (patches)", range(max(rows, cols) + 1), half),
-        own=ipywidgets.FileUpload(accept="image/*", description="A picture of your own", layout={"width": "16em"}),
     )
 
 
