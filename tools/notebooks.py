@@ -136,7 +136,7 @@ def reference(*numbers: str, folder: Path = FOLDER) -> list[Path]:
     wrote to stderr, or shows a path of this machine.
     """
     made = []
-    for source in [each for each in sources(folder) if not numbers or each.stem[:2] in numbers]:
+    for source in [each for each in sources(folder) if not numbers or each.stem.partition("_")[0] in numbers]:
         results, notebook = paths.out_dir("quick") / source.stem, from_source(source)
         if not (results / "notebook.ipynb").exists() or (results / "notebook.failed.ipynb").exists():
             raise ValueError(f"{source.stem} has not run to its end: vitlab run {source.stem[:2]}")

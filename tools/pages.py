@@ -108,8 +108,8 @@ def paper() -> str:
     cells = []
     for words, claim in PAPER.items():
         known, mark = ALL[claim], MARKS[rules.verdict(claim).ruling.verdict]
-        image = f"figures/reference/{known.notebook}/{known.figure or CHAPTERS[known.notebook][0]}"
-        image += "" if image.endswith(".jpg") or image.endswith(".png") else ".png"
+        folder = paths.ROOT / "figures" / "reference" / known.notebook
+        image = next(folder.glob(f"{known.figure}.*")).relative_to(paths.ROOT).as_posix()
         thumbnail = f'<img src="{image}" width="150" alt="{known.short}">'
         cells.append(f"[{thumbnail}](docs/ledger.md)<br>{words} {mark}")
     cells += [""] * (-len(cells) % 4)

@@ -20,7 +20,7 @@ class Claim:
     paper: str = ""  # the paper's number, "" where it gives a picture only
     note: str = ""  # what else to know of our numbers
     condition: str = ""  # where it is not reproduced: under which condition the effect is there, or what it would take
-    figure: str = ""  # of the notebook, that shows the condition
+    figure: str = ""  # of the notebook, that shows it
 
 
 _TEXT = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
