@@ -11,6 +11,7 @@ from vitlab import cli
 from vitlab.analysis.distance import distance_and_mass
 from vitlab.analysis.rollout import attention_rollout
 from vitlab.models import zoo
+from vitlab.overview import gallery
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +77,15 @@ def test_the_command_writes_them_for_a_folder(tmp_path, images, capsys):
     said = capsys.readouterr().out
     assert "3 images" in said and (tmp_path / "out" / "overview.png").is_file() and "heads.csv" in said
     assert cli.main(["analyse", "lab", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
+
+
+def test_a_gallery_is_a_page_and_a_table_and_says_what_was_left_out(tmp_path):
+    images = torch.zeros(1, 3, 96, 96, dtype=torch.uint8)
+    page, table = gallery(["lab-world", "no_such_vit"], images, tmp_path)
+    assert (
+        "no_such_vit is left out: " in page.read_text()
+        and (tmp_path / "1.png").exists() | (tmp_path / "1.jpg").exists()
+    )
+    assert len(pd.read_csv(table)) == len(vitlab.analyse("lab-world", images).heads)
+    with pytest.raises(ValueError, match="nothing to show: no_such_vit is left out"):
+        gallery(["no_such_vit"], images, tmp_path)

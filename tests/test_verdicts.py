@@ -99,6 +99,7 @@ def test_kleenes_and_and_or():
         key = "".join(sorted(cell, key="HFU".index))
         assert verdicts.all_of(*answers(cell)).answer is expected_and.get(key, FAILS), cell
         assert verdicts.any_of(*answers(cell)).answer is expected_or.get(key, HOLDS), cell
+    assert verdicts.all_of().answer is UNDECIDED  # nothing could be tested
 
 
 def test_a_verdict_names_its_parts():
