@@ -170,8 +170,8 @@ with plots.figure(page, "gap", alt=alt, figsize=(8, 4)) as ax:
     ax.set(ylabel="training − held-out accuracy (points)")
 
 # %% [markdown]
-# With the fewest images every model knows nearly all training images by heart, and the ViT, whose bias is weaker, tells
-# fewer new ones. With the most there is little left to overfit: there the number of steps is the limit.
+# With the fewest images every model knows nearly all training images by heart, and the ViT, whose bias is weaker,
+# recognizes fewer new ones. With the most there is little left to overfit: there the number of steps is the limit.
 #
 # ## A fair comparison
 #
@@ -312,10 +312,9 @@ for claim in ("C03", "C04", "C05"):
     claims.show(page, claim)
 
 # %% [markdown]
-# **How others get this wrong.** They compare families at one size and one length, and what they see is the length: with
-# a quarter of these steps our ResNet led at every size on held-out images. They tune one family, or keep a setting at
-# the edge of what was tried. And they report held-out images of the classes that were trained where the paper
-# reports transfer.
+# **How others get this wrong.** They compare families at one size and one length of training. They tune one of the two, or keep a
+# setting at the edge of what was tried. And they report held-out images of the trained classes, on which ours end nearly level,
+# where the paper reports transfer, in which the ViT overtakes.
 #
 # **Open questions.** Does a convolutional stem move the crossing? Does augmentation, which is bias by data, do so? What
 # would the curves look like over steps in place of images?

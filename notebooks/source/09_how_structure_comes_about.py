@@ -63,7 +63,7 @@ published = evidence[evidence["data"] == "photographs"]
 film(published[published["seed"] == published["seed"].min()], "Heads come about")
 
 # %% [markdown]
-# We observe an order: the map gains rows first, then columns, and only then do heads of the first blocks fall below the line.
+# We observe that one head of block 1 comes near early, that the map becomes two-dimensional, and that head after head follows.
 # A head can look at its neighbours only as far as the position embeddings say which patches those are.
 #
 # ## Prediction
