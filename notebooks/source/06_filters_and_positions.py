@@ -85,7 +85,7 @@ plots.show_pictures(dict(reversed(claims.imagenet(page, "components").items())))
 # picture of $P \times P$ pixels. What follows can undo any rotation of the $D$ numbers, so single filters are not unique;
 # the directions along which they vary most are. Filters are the samples, pixels the variables:
 #
-# $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad \text{explained}_k = s_k^2 / \textstyle\sum_j s_j^2.$$
+# $$W - \bar W = U S V^\top, \qquad \mathbf{c}_k = \text{row } k \text{ of } V^\top, \qquad \text{explained}_k = s_k^2 / \sum_j s_j^2.$$
 
 # %%
 samples = W.flatten(1).double()  # [D, 3·P·P]: one filter a row
