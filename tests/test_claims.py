@@ -83,7 +83,7 @@ def test_a_page_keeps_figures_verdicts_and_numbers_of_this_run(figures, capsys):
     said = capsys.readouterr().out
     assert "**C03: reproduced.**" in said and "This run (smoke): ViT − ResNet: +2.0 points" in said
     result = paths.read_json(page.folder / "result.json")
-    assert result["claims"]["C03"]["verdict"] == "not reproduced" and result["figures"]["drawn"]["file"] == "drawn.png"
+    assert result["claims"]["C03"]["verdict"] == "reproduced" and result["figures"]["drawn"]["file"] == "drawn.png"
     assert result["live"]["C03, ViT − ResNet"]["n"] == 3
     written = report.write("smoke")
     text = written.read_text()
