@@ -77,7 +77,7 @@ def test_a_folder_that_cannot_be_written_into_is_said_before_anything_begins(fol
     make(folder, "08_a")
     (tmp_path / "file").touch()
     monkeypatch.setenv("VITLAB_FIGURES", str(tmp_path / "file"))
-    for arguments in (["run"], ["report"], ["study", "data_scaling"], ["train", "Lab-Ti/8", "world"]):
+    for arguments in (["run"], ["report"], ["study", "local_heads"], ["train", "Lab-Ti/8", "world"]):
         assert cli.main(arguments) == 2
         assert "cannot write into" in capsys.readouterr().err
 

@@ -1,6 +1,7 @@
 """The logit lens and the causal check on models whose answers are known."""
 
 import pytest
+import timm
 import torch
 
 from vitlab.analysis.lens import greyed, kept_probability, logit_lens
@@ -16,7 +17,14 @@ def test_the_class_token_after_the_last_block_is_the_models_answer():
     with pytest.raises(ValueError, match="more than one token"):
         pooled = zoo.create("Lab-Mu/8", pool="gap", seed=1)
         torch.nn.init.normal_(pooled.head.weight)
-        logit_lens(pooled, images)
+        logit_lens(pooled.eval(), images)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "deit_tiny_distilled_patch16_224", "vit_tiny_patch16_224"])
+def test_a_model_without_one_head_for_one_token_is_refused(name):
+    model = timm.create_model(name, num_classes=0 if name.startswith("vit") else 3).eval()
+    with pytest.raises(ValueError, match="give a ViT classifier with a class token"):
+        logit_lens(model, torch.zeros(1, 3, 224, 224))
 
 
 def test_a_patch_that_decides_matters_and_others_do_not():

@@ -9,24 +9,25 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def logit_lens(model: nn.Module, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B blocks tokens classes"]:
-    """Apply the model's last norm and head to every token after every block: the class that each would answer.
+    """Apply a model's last norm and head, in eval mode, to every token after every block: what each would answer.
 
-    The class token after the last block gives the model's own logits. Raises ValueError for a model without a head, or
-    whose head reads more than the class token.
+    The class token after the last block gives the model's own logits. Raises ValueError for a model without a linear
+    head, or whose head reads more than the class token.
     """
-    tokens = list[Tensor]()
+    parts, tokens = (getattr(model, "blocks", ()), getattr(model, "head", None)), list[Tensor]()
+    if not parts[0] or not isinstance(parts[1], nn.Linear) or hasattr(model, "head_dist"):
+        raise ValueError("no blocks with one linear head that reads a token; give a ViT classifier with a class token")
     handles = [block.register_forward_hook(lambda _, args, out: tokens.append(out)) for block in model.blocks]
     try:
-        logits = model.eval()(images)
+        logits = model(images)
     finally:
         for handle in handles:
             handle.remove()
     shape = tokens[0].shape[:2]
     single = [model.norm(each).flatten(0, 1)[:, None] for each in tokens]  # [B·T 1 D]
     found = torch.stack([model.forward_head(each).unflatten(0, shape) for each in single], 1)
-    same = logits.shape == found[:, -1, 0].shape and torch.allclose(found[:, -1, 0], logits, atol=1e-3)
-    if not same or not logits.shape[-1]:
-        raise ValueError("the head reads more than one token, or there is none; give a classifier with a class token")
+    if not torch.allclose(found[:, -1, 0], logits, atol=1e-3):
+        raise ValueError("the head reads more than one token; give a classifier with a class token")
     return found
 
 
@@ -48,7 +49,7 @@ def kept_probability(
 
     A map that marks what matters leaves less than random maps do, and its smallest values leave more.
     """
-    whole = model.eval()(images).softmax(-1)
+    whole = model(images).softmax(-1)
     best = whole.argmax(1, keepdim=True)
     left = model(greyed(images, maps, share, largest)).softmax(-1)
     return (left.gather(1, best) / whole.gather(1, best))[:, 0]
