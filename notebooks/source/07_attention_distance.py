@@ -11,7 +11,7 @@
 # attention distance grows. And (C13): a hybrid, whose convolutions look near already, has fewer heads that do.
 #
 # Fig. 7 right and 11 of the paper. `WEIGHTS` is a bundled model, a timm name or a file; `IMAGES` is `"crops"`,
-# `"photographs"`, `"world"` or a data set, and `"auto"` takes what the model was trained on.
+# `"photographs"`, `"world"` or a data set; `"auto"` fits the model.
 
 # %% tags=["parameters"]
 PRESET = "quick"
@@ -20,14 +20,15 @@ WEIGHTS = "lab"
 IMAGES = "auto"
 
 # %% [markdown]
-# Imports, and committed measurements of two ViTs that were trained on ImageNet.
+# Imports, and committed measurements of two ViTs.
 
 # %%
 import numpy as np
+import pandas as pd
 import torch
 
 import vitlab
-from vitlab import claims, plots
+from vitlab import claims, paths, plots
 from vitlab.analysis.attention import attention_maps, grid_size, n_prefix_tokens, patch_stride
 from vitlab.analysis.distance import attention_distance, pixel_distances
 from vitlab.models import zoo
@@ -41,36 +42,37 @@ real = tables.evidence("real_distances")
 
 # %% [markdown]
 # Real ViTs first: a dot is a head, its mean attention distance over 128 photographs, by block. Left a ViT-Ti/16 that saw
-# ImageNet-21k, then ImageNet-1k; right a DeiT-Ti/16 that saw ImageNet-1k alone. Dashed: attention spread evenly.
+# ImageNet-21k, then ImageNet-1k; right a DeiT-Ti/16 that saw ImageNet-1k alone. Attention to the class token counts as
+# distance 0; the titles also give the nearest head without it. Dashed: attention spread evenly.
 
 # %%
 NAMES = {"vit_tiny_patch16_224": "ViT-Ti/16, 14 million images", "deit_tiny_patch16_224": "DeiT-Ti/16, 1.3 million"}
-uniform = tables.uniform_px(224, 16)
 alt = "Mean attention distance of every head over its block's number, for two ViTs trained on ImageNet."
-nearest = {}
-with plots.figure(page, "imagenet", 1, 2, alt=alt, figsize=(11, 4.2), sharey=True) as axes:
+with plots.figure(page, "imagenet", 1, 2, alt=alt, figsize=(11, 4.4), sharey=True) as axes:
     for ax, (name, rows) in zip(axes, real.groupby("weights", sort=False), strict=True):
         heads = measure.head_summary(rows)
-        plots.plot_attention_distances(heads, ax, uniform=uniform, image_px=224)
-        first = heads[(heads["model"] == "trained") & (heads["block"] == 1)]["distance_px"]
-        words = NAMES[name.partition("@")[0]]
-        nearest[words] = first.min()
-        ax.set_title(f"{words}: block 1 from {first.min():.0f} to {first.max():.0f} px")
+        plots.plot_attention_distances(heads, ax, uniform=tables.uniform_px(224, 16), image_px=224)
+        first = heads[(heads["model"] == "trained") & (heads["block"] == 1)]
+        near, patches = first.sort_values("distance_px").iloc[0][["distance_px", "renormalized_px"]]
+        words = f"block 1: nearest head {near:.0f} px, {patches:.0f} without the class token"
+        ax.set_title(f"{NAMES[name.partition('@')[0]]}\n{words}")
         ax.label_outer()
     plots.legend_below(axes)
 
 # %% [markdown]
-# In the first block one head looks at neighbours and another across the image; late blocks look far. Untrained models
-# (crosses) lie at the dashed line in every block: what the dots do beyond it is training.
+# Low blocks have near and far heads, late blocks far ones. Untrained models (crosses) lie at the dashed line. The nearest dot
+# on the left attends mostly to the class token. Does more pre-training data make lower heads more local?
 
 # %%
-few = [(rows["distance_px"] < uniform / 2).groupby(rows["model"]).mean() for _, rows in real.groupby("weights", sort=False)]
-for (words, px), share in zip(nearest.items(), few, strict=True):
-    print(f"{words}: nearest head of block 1 {px:.0f} px, local heads in all blocks {share['trained']:.0%}")
+px = real[real["model"] == "trained"].groupby(["weights", "block"])[["distance_px", "renormalized_px"]].mean()
+more, less = (px.loc[name] for name in real["weights"].unique())
+for words, blocks in {"block 1": [1], "blocks 2 to 4": [2, 3, 4]}.items():
+    gap = (more - less).loc[blocks].mean().to_list()
+    print(words + ": " + ("yes" if max(gap) < 0 else "no"), "({:+.1f} px, without the class token {:+.1f})".format(*gap))
 
 # %% [markdown]
-# The model with ten times the data has by far the nearest head in block 1, as Raghu et al. (2021) say of lower heads; over all
-# blocks the two hardly differ. Two models are two dots: their recipes differ too.
+# So what Raghu et al. (2021) say of lower heads holds here for the first block only. Two models are two dots, and their
+# recipes differ too.
 #
 # ## Prediction
 #
@@ -78,22 +80,22 @@ for (words, px), share in zip(nearest.items(), few, strict=True):
 #
 # <details><summary>How it is decided</summary>
 #
-# C12, by intervals over images. Growth: the rank correlation of a block's distance with its number is above 0.1 and above
-# untrained models'. Variety: the largest minus the smallest distance of a block's heads is larger in block 1 than in the
-# last, and than in untrained models. C13: the share of *local* heads (below half the distance of even attention) in the
-# lowest third of the blocks, hybrid − ViT, is below zero. See chapter 12.
+# By intervals over images. C12, growth: the rank correlation of a block's distance with its number is above zero and above
+# untrained models'. Variety: heads of block 1 differ more than the last block's and than untrained ones. C13: the share of
+# *local* heads (below half the distance of even attention) in the lowest third of the blocks is smaller in the hybrid. What is
+# surely below 0.1, a tenth of a patch or 5 points is no difference ([chapter 12](12_ledger_and_method.ipynb)).
 #
 # </details>
 #
 # ## A receptive field that is learned
 #
-# Let $A$ be a head's attention after the softmax and $d_{ij}$ the distance in pixels between patches $i$ and $j$. Prefix
-# tokens (the class token) have no place: their rows and columns are dropped.
+# $A$ is a head's attention after the softmax, $d_{ij}$ the distance in pixels between patches $i$ and $j$. The class token
+# has no place: its row and column are dropped.
 #
 # $$ \bar d = \frac1N \sum_{i=1}^{N} \sum_{j=1}^{N} A_{ij}\, d_{ij}. $$
 #
-# In mode **"paper"** what a row gave to the class token counts as distance 0. In mode **"renormalized"** the rows are made to
-# sum to 1 again. On the paper's grid, 14 × 14 patches of 16 px, for even attention:
+# In mode **"paper"** what a row gave to the class token counts as distance 0; in mode **"renormalized"** the rows are made to
+# sum to 1 again. For even attention on the paper's grid:
 
 # %%
 def open_distance(attn, grid, stride, n_prefix):
@@ -133,7 +135,7 @@ for down, across in ((2, 2), (3, 5), (14, 14)):  # all but one column move by on
 # %% [markdown]
 # ### 2 · Find three bugs (★★, 15 min)
 #
-# *Importance: each has been seen in public code, and on a square grid the numbers look sensible.*
+# *Importance: all three occur in public code; on a square grid the numbers look sensible.*
 #
 # ```python
 # def distance_of(attn, grid, patch):  # attn [images heads tokens tokens], one class token
@@ -144,8 +146,7 @@ for down, across in ((2, 2), (3, 5), (14, 14)):  # all but one column move by on
 #     return (between * torch.cdist(place, place)).sum(-1).mean(-1)
 # ```
 #
-# <details><summary>Hint</summary>Where does the class token stand? Which mode is the paper's? How long is a row of
-# patches?</details>
+# <details><summary>Hint</summary>Where is the class token? Which mode is the paper's? How long is a row?</details>
 #
 # *Expected output: none. Common bug: only two of them.*
 
@@ -170,82 +171,80 @@ assert np.isclose(distance_of(torch.full((1, 1, 197, 197), 1 / 197), (14, 14), 1
 # %% [markdown]
 # ## See it
 #
-# Point at a patch, or tap it: all maps show the attention from there, of every head of every block. Which heads attend to
-# neighbours wherever you point, and which always to the same place? The viewer needs no kernel.
+# Point at a patch, or tap it: all maps show the attention from there. Which heads attend to neighbours wherever you point,
+# and which always to the same place? The viewer needs no kernel.
 
 # %%
-source = "photographs" if IMAGES == "crops" else IMAGES
-picture = measure.load_pictures(pretrained, source, 1, SEED)[0]
+picture = measure.load_pictures(pretrained, IMAGES.replace("crops", "photographs"), 1, SEED)[0]
 x = pretrained.prepare(picture[None])  # [1 3 height width]
 maps = attention_maps(pretrained.model, x)  # a block each: [image, head, query, key]
-grid, n_prefix = grid_size(pretrained.model, x), n_prefix_tokens(pretrained.model)
-stride = patch_stride(pretrained.model)  # pixels, down and across
+where = grid_size(pretrained.model, x), patch_stride(pretrained.model), n_prefix_tokens(pretrained.model)
 for attn in maps:
-    ours = open_distance(attn, grid, stride, n_prefix)
-    assert torch.allclose(ours, attention_distance(attn, grid, stride, n_prefix), atol=1e-3)
+    assert torch.allclose(open_distance(attn, *where), attention_distance(attn, *where), atol=1e-3)
 viewer.view(pretrained, picture, title=f"{pretrained.name}: attention of every head", fit=True)
 
 # %% [markdown]
 # ## Experiment
 #
-# Every head on many images, in both modes, and the same of untrained models. Left, mode "paper"; in the middle
-# "renormalized"; right, the share of attention that the class token gets, on which the two differ.
+# Every head on many images, trained and untrained: mode "paper", mode "renormalized", and the class token's share of
+# attention, on which the two differ.
 
 # %%
 table = measure.distances(WEIGHTS, IMAGES, **measure.SIZES[PRESET]["distances"], seed=SEED)
 heads, image_px = measure.head_summary(table), pretrained.image_size[1]
-n_patches, uniform_px = grid[0] * grid[1], pixel_distances(grid, stride).mean().item()
-trained = heads[heads["model"] == "trained"]
-worst = trained.loc[(trained["renormalized_px"] - trained["distance_px"]).idxmax()]
-alt = "Attention distance of every head and block, in mode paper and in mode renormalized; the share of attention that "
-alt += "goes to the class token."
+lines = {"uniform": pixel_distances(*where[:2]).mean().item(), "image_px": image_px}
+most = heads.loc[heads["model"] == "trained", "prefix_mass"].max()
+alt = "Attention distance of every head by block, in both modes; the share of attention that goes to the class token."
 with plots.figure(page, "attention_distance", 1, 3, alt=alt, figsize=(14, 4.4)) as axes:
-    even = uniform_px * n_patches / (n_patches + n_prefix)
-    plots.plot_attention_distances(heads, axes[0], uniform=even, image_px=image_px)
-    options = {"column": "renormalized_px", "uniform": uniform_px, "image_px": image_px}
-    plots.plot_attention_distances(heads, axes[1], **options)
+    plots.plot_attention_distances(heads, axes[0], **lines)
+    plots.plot_attention_distances(heads, axes[1], column="renormalized_px", **lines)
     plots.plot_by_block(heads, "prefix_mass", axes[2])
     axes[0].set_title(f'{pretrained.name}, mode "paper"')
     axes[1].set(title='mode "renormalized"', ylabel="")
-    axes[2].set(title=f"class token: up to {worst['prefix_mass']:.0%}", ylabel="share of attention", ylim=(0, None))
+    axes[2].set(title=f"class token: up to {most:.0%}", ylabel="share of attention", ylim=(0, None))
     plots.legend_below(axes)
 
 # %% [markdown]
-# A head with a short distance in mode "paper" may be local, or it may attend to the class token. Only the third panel tells
-# the two apart, so a distance should never be shown without it. `lab` was fine-tuned with labels and has no truly local head
-# left; `lab-masked`, before the labels, has (chapter 09).
+# A short distance in mode "paper" may mean a local head, or one that attends to the class token; only the third panel tells
+# them apart. `lab`, fine-tuned with labels, has no truly local head left; `lab-masked`, before the labels, has: how local
+# heads come about is in [chapter 09](09_how_structure_comes_about.ipynb).
 
 # %% [markdown]
 # ## Outlier tokens
 #
-# Large ViTs park global information in a few patches, whose tokens become many times longer than the others (*registers*,
-# Darcet et al. 2024). Their maps are unreadable there. One call measures it: the mean length of a block's patch tokens, and
-# that of the longest, for this run's model.
+# ViTs may park global information in a few patches, whose tokens become many times longer (*registers*, Darcet et al. 2024);
+# attention maps are unreadable there. `vitlab.analyse` measures the mean length of a block's patch tokens and the longest:
+# here of the ViTs above (from `vitlab gallery`) and of this run's model. Rings: above five times the mean.
 
 # %%
-norms = vitlab.analyse(pretrained, x).heads.groupby("block")[["token_norm", "largest_norm"]].first()
-ratio = (norms["largest_norm"] / norms["token_norm"]).max()
-alt = "Mean and largest length of the patch tokens by block."
-with plots.figure(page, "norms", alt=alt, figsize=(6.5, 3.2)) as ax:
-    norms.plot(ax=ax, marker="o", xlabel="block", ylabel="L2 norm", ylim=(0, None))
-    ax.set_title(f"The longest token is {ratio:.1f} times the mean at most")
+gallery = pd.read_csv(paths.shipped() / "figures/reference/gallery/heads.csv")
+parts = [gallery.query("model.str.contains('_tiny_')"), vitlab.analyse(pretrained, x).heads]
+norms = pd.concat([parts[0], parts[1].assign(model=pretrained.name)]).groupby(["model", "block"], sort=False)[["token_norm", "largest_norm"]].first()
+ratio = norms["largest_norm"] / norms["token_norm"]
+with plots.figure(page, "norms", alt="Mean and longest patch token by block.", figsize=(8, 3.8)) as ax:
+    for k, name in enumerate(norms.index.unique("model")):
+        ax.plot(norms.loc[name, "largest_norm"], f"C{k}o-", label=name.partition("_patch")[0])
+        ax.plot(norms.loc[name, "token_norm"], f"C{k}:")
+        ax.plot(norms.loc[name, "largest_norm"][ratio[name] > 5], f"C{k}o", markersize=12, fillstyle="none")
+    ax.set(xlabel="block (1 = first)", ylabel="L2 norm: longest, mean (dotted)", yscale="log")
+    ax.set_title(f"{ratio.idxmax()[0].partition(',')[0]}: longest token up to {ratio.max():.0f} times the mean")
+    plots.legend_below(ax)
 
 # %% [markdown]
-# In `lab` no token stands out. In the ViT-Ti/16 above one patch has twenty times the mean length from block 8 on: see
-# [its page in the gallery](../figures/reference/gallery/index.html).
+# In the ViT-Ti/16, late blocks have outliers: on nearly every photograph the four corner patches. In DeiT-Ti/16 and `lab`
+# no token stands out.
 #
 # ### 3 · Half of the attention on the class token (★, 5 min)
 #
 # *Importance: the modes differ by more than most findings.* A head gives half of its attention to the class token and spreads
-# the rest evenly. Given the distance of even attention over patches, what is its distance in each mode?
+# the rest evenly over patches. Given the distance of even attention, what is its distance in each mode?
 #
 # <details><summary>Hint</summary>In which mode does the class token's share count as distance 0?</details>
 #
 # *Expected output: none. Common bug: the two the wrong way round.*
 
 # %%
-def half_on_class(uniform_over_patches):
-    """(mode "paper", mode "renormalized")"""
+def half_on_class(uniform_over_patches):  # returns (mode "paper", mode "renormalized")
     ### BEGIN SOLUTION
     return uniform_over_patches / 2, uniform_over_patches
     ### END SOLUTION
@@ -259,16 +258,14 @@ assert np.allclose(half_on_class(by_matrix[1]), by_matrix, rtol=1e-4)
 # %% [markdown]
 # ## The hybrid (C13)
 #
-# A hybrid with the same transformer, trained on the same data in the same steps; committed measurements of both. Dotted: the
-# limit of local heads.
+# A hybrid with the same transformer, trained alike; committed measurements. Dotted: the limit of local heads.
 
 # %%
 ours = tables.evidence("distances")
 lines = {"uniform": tables.uniform_px(96, 8), "local": tables.uniform_px(96, 8) / 2, "image_px": 96}
 alt = "Mean attention distance of every head by block, for the ViT on the left and the hybrid on the right."
 with plots.figure(page, "hybrid", 1, 2, alt=alt, figsize=(10.5, 4), sharey=True) as axes:
-    for ax, name in zip(axes, ("lab", "lab-hybrid"), strict=True):
-        rows = ours[ours["weights"] == name]
+    for ax, (name, rows) in zip(axes, ours.groupby("weights", sort=False), strict=True):
         local = measure.local_share_in_low_blocks(rows, lines["local"]).mean()
         plots.plot_attention_distances(measure.head_summary(rows), ax, **lines)
         ax.set_title(f"{name}: {local:.0%} of the low blocks' heads are local")
@@ -281,17 +278,15 @@ with plots.figure(page, "hybrid", 1, 2, alt=alt, figsize=(10.5, 4), sharey=True)
 # ## Verdict
 
 # %%
-found = measure.contrasts(table)
-px = f"px of {image_px}"
-claims.show(page, "C12", live={
-    "trend": claims.Estimate.of(found["trend"], "", "images"),
-    "spread of block 1": claims.Estimate.of(found["spread, first"], px, "images"),
-})
+found, px = measure.contrasts(table), f"px of {image_px}"
+live = {"trend": claims.Estimate.of(found["trend"], "", "images")}
+live["spread of block 1"] = claims.Estimate.of(found["spread, first"], px, "images")
+claims.show(page, "C12", live=live)
 claims.show(page, "C13")
 
 # %% [markdown]
-# **How others get this wrong.** The class token dropped from the wrong end, rows normalised in silence, grids taken for
-# square; and blocks stacked in the order of their *names*, `blocks.10` before `blocks.2`, which turns the figure around.
+# **How others get this wrong.** Class token dropped from the wrong end, rows normalised in silence, grids taken for square;
+# blocks stacked by *name*, `blocks.10` before `blocks.2`.
 #
 # **Open questions.** Does the nearest head matter to the answer, or is it a leftover? Do registers bring short distances back?
 #
