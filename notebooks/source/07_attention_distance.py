@@ -219,7 +219,8 @@ with plots.figure(page, "attention_distance", 1, 3, alt=alt, figsize=(14, 4.4)) 
 # %%
 gallery = pd.read_csv(paths.shipped() / "figures/reference/gallery/heads.csv")
 parts = [gallery.query("model.str.contains('_tiny_')"), vitlab.analyse(pretrained, x).heads]
-norms = pd.concat([parts[0], parts[1].assign(model=pretrained.name)]).groupby(["model", "block"], sort=False)[["token_norm", "largest_norm"]].first()
+both = pd.concat([parts[0], parts[1].assign(model=pretrained.name)])
+norms = both.groupby(["model", "block"], sort=False)[["token_norm", "largest_norm"]].first()
 ratio = norms["largest_norm"] / norms["token_norm"]
 with plots.figure(page, "norms", alt="Mean and longest patch token by block.", figsize=(8, 3.8)) as ax:
     for k, name in enumerate(norms.index.unique("model")):
