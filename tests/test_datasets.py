@@ -241,15 +241,6 @@ def test_splits_of_the_world_share_no_image_and_smaller_ones_are_heads_of_larger
         datasets.world_splits(tiny, datasets.DRAW + 1, 0, 10)
 
 
-def test_held_out_digits_are_neither_trained_on_nor_tested_on():
-    tuning, whole = datasets.digits_splits(hold_out=True), datasets.digits_splits()
-    assert (len(tuning.train), len(tuning.validation), len(whole.train)) == (1150, 287, 1437)
-    assert whole.validation is None and torch.equal(whole.test.images, tuning.test.images)
-    seen = {image.numpy().tobytes() for image in tuning.train.images}
-    assert not seen & {image.numpy().tobytes() for image in tuning.validation.images}
-    assert torch.equal(datasets.digits_splits(n_train=20).train.images, whole.train.images[:20])
-
-
 def test_sources_by_name(data):
     for split in ("train", "test"):
         for name in "ab":

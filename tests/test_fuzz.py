@@ -47,7 +47,7 @@ def test_command_lines(figures, tmp_path, monkeypatch, capsys):
     words = {
         "run": ["08", "8", "attention", "99", "--preset", "smoke", "quick", "--set", "SEED=1", "--jobs", "2"],
         "train": ["Lab-Mu/8", "digits", "photographs", "--set", "steps=3", "image_size=8", "--like", "JFT", "--plan"],
-        "study": ["transfer", "all", "few_images", "--plan", "--preset", "smoke", "--seed", "1", "--minutes", "0"],
+        "study": ["transfer", "all", "real_subsets", "--plan", "--preset", "smoke", "--seed", "1", "--minutes", "0"],
         "exercises": ["check", "x.ipynb", "file", "--seconds", "1"],
         "copy": [str(tmp_path / "file")],
         "report": ["--preset", "huge"],

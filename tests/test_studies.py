@@ -44,15 +44,21 @@ def test_a_golden_run_has_the_committed_rows(one):
 
 
 def test_every_kind_that_trains_has_a_golden_run():
-    measures = {"filters", "positions", "distances", "rollout", "checks", "speed"}
+    measures = {"filters", "frozen", "distances", "rollout", "checks", "speed"}
     assert {one["kind"] for one in RUNS} == set(run.RUNS) - measures
 
 
 # ---- what is planned -------------------------------------------------------------------------------------------------
 def test_all_that_full_plans_is_committed_and_nothing_is_planned_twice():
-    plan, under_way = runner.plan(list(table.STUDIES), "full"), ["longer_data"]  # planned in docs/LOG.md
+    plan, under_way = runner.plan(list(table.STUDIES), "full"), ["longer_data", "frozen"]  # planned in docs/LOG.md
     assert plan.loc[~plan["study"].isin(under_way), "todo"].eq(0).all() and plan["runs"].gt(0).all(), plan
     assert plan["runs"].tolist() == [len(table.runs(name, "full")) for name in table.STUDIES]  # no key twice
+
+
+def test_a_kind_without_evidence_is_planned_from_nothing(monkeypatch):
+    monkeypatch.setattr(store, "runs", lambda kind: pd.DataFrame(columns=store.ABOUT))
+    planned = runner.plan(["speed"], "full").iloc[0]
+    assert planned["todo"] == planned["runs"] == 1 and planned["hours"] is None
 
 
 @pytest.mark.parametrize("name", table.STUDIES)
@@ -64,8 +70,7 @@ def test_configurations_are_flat_and_seeds_shift_by_hundreds_and_are_not_those_o
         assert not {config["seed"] for config in first} & {9_997, 9_998, 9_999}
 
 
-@pytest.mark.parametrize("study", ["data_scaling", "few_images"])
-def test_hyper_parameters_of_scaling_are_those_of_the_best_trials(study):
+def test_hyper_parameters_of_scaling_are_those_of_the_best_trials(study="data_scaling"):
     best = tables.chosen(tables.trials(study), ["model"], ["learning_rate", "weight_decay"])
     best = {row.model: (row.learning_rate, row.weight_decay) for row in best.itertuples()}
     used = {c["model"]: (c["learning_rate"], c["weight_decay"]) for c in table.runs(study, "full")}
@@ -86,8 +91,8 @@ def test_fine_tuning_rates_of_transfer_are_those_of_the_best_trials():
 def test_unknown_names_are_told_with_those_there_are():
     with pytest.raises(ValueError, match="no study 'data_scalling': choose one of data_scaling"):
         table.runs("data_scalling", "smoke")
-    with pytest.raises(ValueError, match="few_images has no preset 'quick': choose one of full"):
-        table.runs("few_images", "quick")
+    with pytest.raises(ValueError, match="longer_data has no preset 'quick': choose one of full"):
+        table.runs("longer_data", "quick")
 
 
 # ---- runner ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from torch import nn
 from vitlab import widgets
 from vitlab.models import zoo
 from vitlab.widgets import controls
-from vitlab.widgets.explorers import hide
 
 
 def drawn(made, **values):
@@ -98,15 +97,6 @@ class TestOcclusion:
         both = torch.tensor([[1.0, 0.0], [-2 / 3, 0.0]]).softmax(-1).flatten()
         np.testing.assert_allclose([bar.get_width() for bar in figure.axes[2].patches], 100 * both, rtol=1e-5)
         assert "nothing is hidden" in drawn(made, size=0)[1]
-
-    def test_what_is_hidden_has_the_mean_colour(self):
-        x = torch.rand(2, 3, 8, 12, generator=torch.Generator().manual_seed(0))
-        found = hide(x, (2, 3), 0, 1, 2)
-        square = found[..., :, 4:]
-        torch.testing.assert_close(square, x.mean((2, 3), keepdim=True).expand_as(square))
-        assert torch.equal(found[..., :4], x[..., :4]) and not torch.equal(found, x)
-        at_the_edge = hide(x, (2, 3), 1, 2, 3)  # more than there is
-        assert (at_the_edge != x).any(dim=1)[:, 4:, 8:].all() and torch.equal(at_the_edge[:, :, :4], x[:, :, :4])
 
     def test_a_model_without_classes(self):
         features = zoo.Pretrained(nn.Identity(), "features", "nowhere", (8, 12))

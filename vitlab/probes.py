@@ -134,6 +134,3 @@ def ridge_weights(x: Float[ndarray, "n D"], y: Float[ndarray, "n K"], ridge: flo
     gram, right = (x @ x.T, y) if wide else (x.T @ x, x.T @ y)
     solution = np.linalg.solve(gram + ridge * np.eye(len(gram)), right)
     return x.T @ solution if wide else solution
-
-
-# --- linear probe -----------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from vitlab import claims, plots
-from vitlab.data.datasets import digits_splits
+from vitlab.data import datasets
 from vitlab.data.loader import batches, to_float
 from vitlab.models import zoo
 from vitlab.studies import tables
@@ -40,7 +40,7 @@ from vitlab.training.recipe import Recipe, learning_rate
 from vitlab.widgets.live import watch
 
 page = claims.begin("02_train_it", PRESET, SEED)
-digits = digits_splits()
+digits = datasets.Splits(datasets.load("digits"), None, datasets.load("digits", "test"))
 VIT, RESNET = "Lab-Ti/2", "BiT-Lab-Ti/2"
 
 # %% [markdown]

@@ -376,14 +376,6 @@ def _painted(world: World, count: int, start: int, n_seen: int) -> ImageSet:
     return ImageSet(images, labels, world.classes)
 
 
-def digits_splits(n_train: int | None = None, hold_out: bool = False) -> Splits:
-    """Split the digits; `hold_out` sets every fifth training image apart, of the rest the first `n_train` are kept."""
-    everything, number = load("digits", "train"), torch.arange(1437)
-    apart = (number % 5 == 4) & hold_out
-    validation = subset(everything, number[apart]) if hold_out else None
-    return Splits(subset(everything, number[~apart][:n_train]), validation, load("digits", "test"))
-
-
 def subset(images: ImageSet, index: Int64[Tensor, " M"]) -> ImageSet:
     """Take the images of a set with these numbers, in this order."""
     masks = None if images.masks is None else images.masks[index]

@@ -1,8 +1,9 @@
-"""Measures of given weights next to untrained controls: filters, positions, distance, rollout (§4.5, Fig. 7)."""
+"""Measures of given weights next to untrained controls: filters, features, positions, distance, rollout (§4.5)."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
@@ -22,10 +23,11 @@ from vitlab.analysis.lens import kept_probability
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
 from vitlab.data import datasets
-from vitlab.data.loader import ImageSet
+from vitlab.data.loader import ImageSet, epoch_order
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
 from vitlab.models.zoo import Pretrained
+from vitlab.probes import FewShot, classifier, features
 from vitlab.settings import default_device
 from vitlab.studies import tables
 from vitlab.studies.statistics import jackknife_interval, summary
@@ -36,11 +38,10 @@ CROPS = "crops"  # of the photographs that come with the dependencies
 SIZES: dict[str, dict[str, dict[str, int]]] = {  # preset → measure → numbers of images, controls, jackknife's groups
     "smoke": {
         "filters": {"n_untrained": 3, "n_groups": 6},
-        "positions": {"n_untrained": 3, "n_shuffled": 4, "n_groups": 6},
         "distances": {"n_images": 8, "n_controls": 1},
         "rollout": {"n_images": 16, "n_controls": 1},
     },
-    "full": {"filters": {}, "positions": {}, "distances": {}, "rollout": {}},  # as they stand in the signatures
+    "full": {"filters": {}, "distances": {}, "rollout": {}},  # as they stand in the signatures
 }
 SIZES["quick"] = SIZES["full"] | {
     "distances": {"n_images": 32, "n_controls": 1},
@@ -153,6 +154,43 @@ def compare_filters(table: pd.DataFrame) -> pd.DataFrame:
     sums = {"low-frequency share": models["low_frequency"].mean(), "explained variance": models["explained"].sum()}
     rows = {name: _compare(each["trained"], each["untrained"]) for name, each in sums.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
+
+
+# --- frozen features (Table 2, Fig. 2) --------------------------------------------------------------------------------
+def frozen(
+    weights: str = "lab", targets: str = "digits", n_images: int = 1_000, untrained: bool = False, seed: int = 0
+) -> pd.DataFrame:
+    """Measure what a linear classifier makes of frozen features of `n_images` labelled images, drawn three times.
+
+    Of the world also where the labelled object lies and how large it is, each in ten classes of equal size. Rows:
+    target, draw, accuracy (0…1, on at most twice as many other images). `untrained`: of fresh weights instead.
+    """
+    model, rows = zoo.load(weights, untrained=untrained, seed=seed), list[dict[str, Any]]()
+    for name in (*targets.split(), "world"):
+        if name == "world":  # of classes that no model has seen
+            images = image_set(World(seed=1, image_size=max(model.image_size)), 4 * n_images, HELD_OUT)
+            sets = [datasets.subset(images, part) for part in torch.arange(4 * n_images).chunk(2)]
+        else:
+            sets = [datasets.load(name, part) for part in ("train", "test")]
+            sets = [datasets.subset(each, epoch_order(len(each), 0, 0)[: 2 * n_images]) for each in sets]
+        (x, labels), (others, answers) = (features(model.model, each, prepare=model.prepare) for each in sets)
+        tasks = {name: (labels, answers)}
+        for quantity in ("across", "down", "area") if name == "world" else ():
+            values, more = (_where(cast(Tensor, each.masks))[quantity] for each in sets)
+            edges = values.quantile(torch.arange(1, 10) / 10)
+            tasks[f"world, {quantity}"] = torch.bucketize(values, edges), torch.bucketize(more, edges)
+        for draw, (target, (mine, truth)) in itertools.product(range(3), tasks.items()):
+            chosen = epoch_order(len(x), draw, 0)[:n_images]
+            fit, offsets = classifier(x[chosen].double().numpy(), mine[chosen].numpy(), 10, FewShot.ridge)
+            right = (others.double().numpy() @ fit + offsets).argmax(1) == truth.numpy()
+            rows.append({"target": target, "draw": draw, "accuracy": float(right.mean())})
+    return pd.DataFrame(rows)
+
+
+def _where(masks: Tensor) -> dict[str, Tensor]:
+    """Measure the centre of each mask [N S S], across and down, and its area, in pixels."""
+    area, along = masks.sum((1, 2)).clamp(min=1), torch.arange(masks.shape[-1])
+    return {"across": masks.sum(1) @ along / area, "down": masks.sum(2) @ along / area, "area": area.float()}
 
 
 # --- positions (Fig. 7 centre) ----------------------------------------------------------------------------------------

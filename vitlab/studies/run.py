@@ -26,7 +26,7 @@ from vitlab.analysis.attention import patch_embedding
 from vitlab.analysis.distance import distance_and_mass
 from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
-from vitlab.data.datasets import Splits, digits_splits, first_image, subset, world_named, world_splits
+from vitlab.data.datasets import Splits, first_image, subset, world_named, world_splits
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order, resize_and_crop, to_float
 from vitlab.data.world import HELD_OUT, World, image_set, stream, with_cues, with_difficulty
 from vitlab.models import variants, zoo
@@ -293,26 +293,16 @@ def subsets(config: Config) -> Rows:
 
 
 def curves(config: Config) -> Rows:
-    """Train one model on the digits or the world; rows of kind "curve", "mistake" (the first thirty)."""
-    recipe = recipe_of(config)
-    if config["data"] == "digits":
-        splits = digits_splits(config["n_train"])
-    else:
-        splits = world_splits(World(image_size=config["image_size"]), config["n_train"], 0, config["n_test"])
-    shape: dict[str, Any] = {"n_classes": len(splits.train.classes), "image_size": splits.train.images.shape[-1]}
-    model = zoo.create(config["model"], **shape, seed=config["seed"]).to(default_device())
+    """Train one model on the world, with its test images evaluated on the way; rows of kind "curve"."""
+    recipe, side, device = recipe_of(config), config["image_size"], default_device()
+    splits = world_splits(World(image_size=side), config["n_train"], 0, config["n_test"])
+    model = zoo.create(config["model"], n_classes=10, image_size=side, seed=config["seed"]).to(device)
     rows = [untrained_row(model, splits.test)]
-    feed = batches(splits.train, recipe.batch_size, recipe.seed, default_device())
+    feed = batches(splits.train, recipe.batch_size, recipe.seed, device)
     rows += train(model, feed, recipe, validation=splits.test)
     kept = {name: name for name in ("step", "samples", "seconds", "train_loss")}
     kept |= {"val_loss": "test_loss", "val_accuracy": "test_accuracy"}
-    found: Rows = [{"kind": "curve"} | {new: row[old] for old, new in kept.items() if old in row} for row in rows]
-    with torch.inference_mode():
-        parts = [model(to_float(part.to(default_device()))).argmax(-1) for part in splits.test.images.split(500)]
-    labels, predicted = splits.test.labels.cpu().numpy(), torch.cat(parts).cpu().numpy()
-    for i in np.flatnonzero(labels != predicted)[:30]:
-        found.append({"kind": "mistake", "image": int(i), "label": int(labels[i]), "predicted": int(predicted[i])})
-    return found
+    return [{"kind": "curve"} | {new: row[old] for old, new in kept.items() if old in row} for row in rows]
 
 
 def cifar10(config: Config) -> Rows:
@@ -553,6 +543,7 @@ def _plain(rows: pd.DataFrame) -> Rows:
 _TRAINED = (scaling, design, subsets, curves, transfer, masked, local_heads, cifar10)
 RUNS: dict[str, Callable[[Config], Rows]] = {function.__name__: function for function in _TRAINED} | {
     "filters": lambda config: _plain(measure.filters(**config)),
+    "frozen": lambda config: _plain(measure.frozen(**config)),
     "distances": lambda config: _plain(measure.distances(**config)),
     "rollout": lambda config: _plain(measure.rollout(**config)),
     "checks": lambda config: _plain(checks.model_checks(**config)),

@@ -45,7 +45,7 @@ def rows(kind: str) -> pd.DataFrame:
 def about(study: str) -> pd.DataFrame:
     """Select what is said of the committed runs of a study, of any version."""
     found = runs(table.study(study).kind)
-    return found[found["study"].str.split().map(lambda names: study in names)]
+    return found[found["study"].str.split().map(lambda names: study in names).astype(bool)]
 
 
 def of_keys(kind: str, keys: Iterable[str]) -> pd.DataFrame:

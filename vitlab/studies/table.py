@@ -9,7 +9,7 @@ Config = dict[str, Any]
 
 # Kind of run → version of its function in `run.py`, raised by hand when numbers move: committed rows are then stale.
 VERSION = {"scaling": 1, "design": 1, "subsets": 1, "curves": 1, "transfer": 1, "masked": 1, "local_heads": 1}
-VERSION |= {"cifar10": 1, "filters": 1, "distances": 1, "rollout": 1, "checks": 1, "speed": 2}
+VERSION |= {"cifar10": 1, "filters": 1, "frozen": 1, "distances": 1, "rollout": 1, "checks": 1, "speed": 2}
 PRESETS = {
     "smoke": "the tests: every line runs, no number counts",
     "quick": "a laptop, offline: what a chapter trains live, seconds to two minutes each",
@@ -39,20 +39,20 @@ STUDIES: dict[str, Study] = {
         ("data_scaling", "scaling", ""),  # accuracy by training images: ViT, ResNet (BiT), hybrid (§4.3, Fig. 3, 4)
         ("longer_data", "scaling", "cifar10 imagenette"),  # four times as long, matched pairs (§4.3, Fig. 3, 4)
         ("compute_scaling", "scaling", ""),  # accuracy by training compute (§4.4, Fig. 5, Table 6)
-        ("few_images", "scaling", ""),  # 1,000 images, each model with the rate and decay that serve so few (Fig. 3)
         ("head_rates", "design", ""),  # class token and average pooling, each at its best rate (Fig. 9; C16)
         ("vit_shapes", "design", ""),  # a ViT scaled along one dimension at a time (App. D.2, Fig. 8; C18)
         ("axial_attention", "design", ""),  # axial and full, equal depth, parameters, FLOPs (App. D.6, Fig. 13; C19)
         ("position_variants", "design", "cifar10"),  # kinds and places, where they matter (App. D.4, Table 8; C09)
         ("longer_positions", "design", ""),  # four times as long, until every seed has left chance (App. D.4; C09)
         ("resnet_optimizers", "design", "cifar10"),  # Adam and SGD before equal fine-tuning (App. D.1, Table 7; C17)
-        ("training_curves", "curves", ""),  # the three families on the digits and the world (§4.1, Table 3)
+        ("training_curves", "curves", ""),  # the three families on the world, sample by sample (§4.1, Table 3)
         ("real_subsets", "subsets", "cifar10"),  # ViT and ResNet from scratch on parts of real sets (§4.3, Fig. 4)
         ("transfer", "transfer", "imagenette cifar10"),  # fine-tuning at three resolutions (§3.2, Table 4; C08, C21)
         ("masked_pretraining", "masked", "imagenette cifar10"),  # scratch, masked, supervised, then alike (§4.6; C15)
         ("local_heads", "local_heads", "imagenette"),  # heads and positions while a ViT trains (§4.5; C10, L01, L02)
         ("cifar10_best", "cifar10", "cifar10"),  # the best small ViT in an hour of one core (§3.1, §4.6)
         ("filters", "filters", ""),  # principal components of embedding filters (Fig. 7 left)
+        ("frozen", "frozen", "imagenette cifar10"),  # what frozen features are worth, of seven models (Table 2, Fig. 2)
         ("distances", "distances", ""),  # mean attention distance of every head (Fig. 7 right)
         ("real_distances", "distances", "imagenette"),  # the same of two ViTs that were trained on ImageNet
         ("rollout", "rollout", ""),  # attention rollout and the world's masks (Fig. 6)
@@ -172,8 +172,6 @@ STUDIES["compute_scaling"].presets.update(
         seeds=9,
     ),
 )
-_FEW_IMAGES = _cases("model learning_rate weight_decay", ("Lab-Ti/8", 4e-3, 3.0), ("BiT-Lab-Ti/8", 4e-3, 10.0))
-STUDIES["few_images"].presets["full"] = Preset(_AT_FULL | {"n_train": 1_000}, _FEW_IMAGES, seeds=5)
 
 # --- design choices (App. D; C09, C16 to C19) -------------------------------------------------------------------------
 _DESIGN = {"image_size": 32, "optimizer": "adam", "weight_decay": 0.1, "precision": "bf16", "difficulty": 0.5}
@@ -272,20 +270,12 @@ STUDIES["resnet_optimizers"].presets["full"] = Preset(
 )
 
 # --- from scratch, transfer, masked prediction (§3.2, §4.1, §4.6; C08, C15, C21, L01, L02) ----------------------------
-_DIGITS = _grid(
-    {"data": ("digits",), "model": ("Lab-Ti/2", "BiT-Lab-Ti/2", "R+Lab-Ti/2"), "image_size": (8,), "n_test": (360,)},
-    ({"learning_rate": 4e-3, "weight_decay": 1.0, "batch_size": 64, "eval_every": 50, "n_train": 1_437},),
-)
-_WORLD = _grid(
-    _cases("model learning_rate", ("Lab-Ti/8", 4e-3), ("BiT-Lab-Ti/8", 16e-3), ("R+Lab-Ti/8", 4e-3)),
-    ({"data": "world", "image_size": 32, "weight_decay": 0.1, "batch_size": 128, "n_train": 30_000, "n_test": 2_000},),
-)
-_CURVES = {"precision": "fp32", "tuning": False}
-_FEW = {"steps": 6, "batch_size": 16, "warmup_steps": 2, "eval_every": 3, "n_train": 64}
-_LONG = {"steps": 450, "warmup_steps": 45, "eval_every": 45}
+_FAMILIES = _cases("model learning_rate", ("Lab-Ti/8", 4e-3), ("BiT-Lab-Ti/8", 16e-3), ("R+Lab-Ti/8", 4e-3))
+_CURVES = {"precision": "fp32", "tuning": False, "data": "world", "image_size": 32, "weight_decay": 0.1}
+_FEW = {"steps": 6, "batch_size": 16, "warmup_steps": 2, "eval_every": 3, "n_train": 64, "n_test": 60}
+_LONG = {"steps": 450, "batch_size": 128, "warmup_steps": 45, "eval_every": 45, "n_train": 30_000, "n_test": 2_000}
 STUDIES["training_curves"].presets.update(
-    smoke=Preset(_CURVES, _grid(_WORLD, (_FEW | {"n_test": 60},)) + _grid(_DIGITS, (_FEW,)), 2),
-    full=Preset(_CURVES, _grid(_WORLD, (_LONG,)) + _grid(_DIGITS, ({"steps": 600, "warmup_steps": 60},)), 5),
+    smoke=Preset(_CURVES | _FEW, _FAMILIES, 2), full=Preset(_CURVES | _LONG, _FAMILIES, 5)
 )
 
 _SUBSETS = [("cifar10", n) for n in (500, 2_000, 8_000, 49_000)] + [("digits", n) for n in (100, 400, 1_300)]
@@ -378,17 +368,16 @@ _CONTROLS: Config = {"weights": "lab", "n_untrained": 20, "n_groups": 24}
 # Real ViTs, trained by others: ImageNet-21k and then 1k, and 1k alone; the study runs in the folder of these files.
 _TINY = {"vit_tiny_patch16_224": "vit_tiny_patch16_224_in1k", "deit_tiny_patch16_224": "deit_tiny_patch16_224"}
 REAL = tuple(f"{name}@{folder}/model.safetensors" for name, folder in _TINY.items())
+_GIVEN = ("lab", "lab-masked", "lab-world", *REAL)
+_FROZEN = _cases("weights untrained", ("lab", True), *((name, False) for name in _GIVEN))
 _IMAGES: Config = {"images": "crops", "n_images": 128, "n_controls": 2}
 for _name, _base, _cases_of in (
     ("filters", _CONTROLS, ({},)),
+    ("frozen", {"targets": "cifar10 imagenette digits"}, _FROZEN),
     ("distances", _IMAGES, ({"weights": "lab"}, {"weights": "lab-hybrid"})),
     ("real_distances", _IMAGES | {"images": "imagenette-boxes"}, _grid({"weights": REAL})),
     ("rollout", {"weights": "lab-world", "n_images": 256, "n_controls": 2}, ({},)),
-    (
-        "real_rollout",
-        {"images": "imagenette-boxes", "n_images": 500, "n_controls": 1},
-        _grid({"weights": REAL}),
-    ),
+    ("real_rollout", {"images": "imagenette-boxes", "n_images": 500, "n_controls": 1}, _grid({"weights": REAL})),
     ("checks", {"preset": "quick"}, ({},)),
     ("speed", {"preset": "quick"}, ({},)),
 ):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from vitlab import plots
 from vitlab.analysis.attention import grid_size
+from vitlab.analysis.lens import greyed
 from vitlab.models import zoo
 from vitlab.widgets.controls import Explorer, choice
 
@@ -30,8 +31,9 @@ def occlusion(
     mean, std = (torch.tensor(values)[:, None, None] for values in (pretrained.mean, pretrained.std))
 
     def draw(row: int, column: int, size: int) -> tuple[Figure, str]:
-        x = pretrained.prepare(picture[None])
-        both = torch.cat([x, hide(x, (rows, cols), row - 1, column - 1, size)])
+        x, square = pretrained.prepare(picture[None]), torch.zeros(1, rows, cols)
+        square[:, row - 1 : row - 1 + size, column - 1 : column - 1 + size] = 1
+        both = torch.cat([x, greyed(x, square, square.mean().item()) if size else x])
         with torch.no_grad():
             logits = pretrained.model.eval()(both)
         if not isinstance(logits, Tensor) or logits.ndim != 2:
@@ -62,14 +64,3 @@ def occlusion(
         column=choice("column of the first patch", range(1, cols + 1), (cols - half) // 2 + 1),
         size=choice("side of the square (patches)", range(max(rows, cols) + 1), half),
     )
-
-
-def hide(
-    images: Float[Tensor, "B 3 H W"], grid: tuple[int, int], row: int, column: int, size: int
-) -> Float[Tensor, "B 3 H W"]:
-    """Put size × size patches, from (row, column) on, counted from 0, in each image's own mean colour."""
-    down, across = images.shape[2] // grid[0], images.shape[3] // grid[1]
-    hidden = images.clone()
-    square = (..., slice(row * down, (row + size) * down), slice(column * across, (column + size) * across))
-    hidden[square] = images.mean(dim=(2, 3), keepdim=True)
-    return hidden
