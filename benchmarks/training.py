@@ -186,24 +186,24 @@ def on_a_gpu(name: str, batch: int, steps: int, peak: float) -> None:
     """Print how much of the matrix-product rate a bf16 training reaches, and the world's share of a step."""
     model = (zoo.create(name) if name.startswith("ViT-B") else model_called(name)).cuda()
     size = model.config.image_size
-    painted = stream(World(image_size=size), batch, "cuda")
-    one = painted(0)
+    rendered = stream(World(image_size=size), batch, "cuda")
+    one = rendered(0)
     chosen = Recipe(3 * steps, batch, precision="bf16", compile=True, eval_every=steps)
 
     def seconds(feed: Batches) -> float:
         first, *_, last = stamps(model, feed, chosen)
         return (last - first) / (2 * steps)
 
-    fixed, with_world = seconds(lambda step: one), seconds(painted)
+    fixed, with_world = seconds(lambda step: one), seconds(rendered)
     reached = 3 * flops_of_training(model, one[0][:1]) * batch / fixed
     torch.cuda.synchronize()
     start = time.perf_counter()
     for step in range(steps):
-        painted(step)
+        rendered(step)
     torch.cuda.synchronize()
-    painting = (time.perf_counter() - start) / steps
+    rendering = (time.perf_counter() - start) / steps
     print(f"{name:10} {size:4d} px, batch {batch}: {batch / fixed:8.0f} img/s, {reached / 1e12:6.1f} TFLOP/s, "
-          f"{reached / peak:4.0%} of the rate; painting {painting / with_world:5.1%} of a step of "
+          f"{reached / peak:4.0%} of the rate; rendering {rendering / with_world:5.1%} of a step of "
           f"{with_world * 1e3:.1f} ms with it, {fixed * 1e3:.1f} ms without")  # fmt: skip
 
 

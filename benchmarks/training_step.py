@@ -59,8 +59,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()
-    painted = stream(World(), BATCH)
-    batches = [painted(step) for step in range(4)]
+    rendered = stream(World(), BATCH)
+    batches = [rendered(step) for step in range(4)]
     print(f"{torch.get_num_threads()} threads, batch {BATCH}, median of {options.pairs} pairs of {options.steps} steps")
     print("model        ours img/s  timm img/s  ours/timm")
     for name in ("Lab-Ti/8", "Lab-Ti/4", "Lab-S/4"):

@@ -1,4 +1,4 @@
-"""Throughput of the world's painter: images per second at several sizes, median of several runs.
+"""Throughput of the world's renderer: images per second at several sizes, median of several runs.
 
 usage: python benchmarks/world.py
 """
@@ -16,7 +16,7 @@ RUNS = 7
 
 
 def images_per_second(image_size: int, n_images: int) -> float:
-    """Median over RUNS of painting `n_images`, after a warm-up that makes the noise sheet."""
+    """Median over RUNS of rendering `n_images`, after a warm-up that makes the noise sheet."""
     world = World(image_size=image_size)
     scene(world, torch.arange(64))
     rates = []

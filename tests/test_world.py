@@ -169,7 +169,7 @@ def test_mask_is_where_the_object_is():
 
 @pytest.mark.parametrize("size", [9, 32, 33])
 def test_slices_of_the_stream_are_the_batch_cut_up(size):
-    """At 32 and 33 pixels a few bytes depend on how many images are painted at once (14, 15, 38 to 41 and 91)."""
+    """At 32 and 33 pixels a few bytes depend on how many images are rendered at once (14, 15, 38 to 41 and 91)."""
     batch = stream(World(image_size=size), 100)
     images, labels = batch(0)
     for start, stop in [(15, 16), (14, 16), (91, 98), (39, 40), (0, 50), (50, 100), (99, 100)]:

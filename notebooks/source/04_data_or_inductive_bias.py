@@ -170,7 +170,7 @@ with plots.figure(page, "gap", alt=alt, figsize=(8, 4)) as ax:
     ax.set(ylabel="training − held-out accuracy (points)")
 
 # %% [markdown]
-# With the fewest images every model knows nearly all training images by heart, and the ViT, whose bias is weaker,
+# With the fewest images every model has memorized nearly all training images, and the ViT, whose bias is weaker,
 # recognizes fewer new ones. With the most there is little left to overfit: there the number of steps is the limit.
 #
 # ## A fair comparison
@@ -235,8 +235,8 @@ print(f"kept evaluation {best + 1}, stopped after {end + 1} of {len(seen)}")
 # %% [markdown]
 # ## Experiment
 #
-# Now train the smallest pair yourself, on 4,000 images, for an eighth of the published length: long enough to know
-# them by heart. Change the models, the number of images, or the recipe, and see what moves.
+# Now train the smallest pair yourself, on 4,000 images, for an eighth of the published length: long enough to
+# memorize them. Change the models, the number of images, or the recipe, and see what moves.
 
 # %% tags=["long"]
 n_train, steps = {"smoke": (32, 4)}.get(PRESET, (4_000, 1_000))
@@ -265,7 +265,7 @@ with plots.figure(page, "yours", alt=alt, figsize=(8, 4)) as ax:
     ax.set_title(f"Yours at {n_train:,} images: ViT − ResNet {100 * (first.iloc[0] - first.iloc[1]):+.1f} points")
 
 # %% [markdown]
-# Both models know your images by heart, and the ResNet recognizes more of the new ones: its bias helps here.
+# Both models have memorized your images, and the ResNet recognizes more of the new ones: its bias helps here.
 #
 # ## Larger models, and real photographs
 #

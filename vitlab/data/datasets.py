@@ -356,21 +356,21 @@ def first_image(draw: int) -> int:
 def world_splits(
     world: World, n_train: int, n_validation: int, n_test: int, draw: int = 0, n_seen: int | None = None
 ) -> Splits:
-    """Paint three sets of a world. Each `draw` has training images of its own; smaller sets are heads of larger ones.
+    """Render three sets of a world. Each `draw` has training images of its own; smaller sets are heads of larger ones.
 
     Validation and test images are the same for every draw, and never trained on. Where a training is too short to see
-    all `n_train` images, only the `n_seen` that it sees are painted, chosen at random.
+    all `n_train` images, only the `n_seen` that it sees are rendered, chosen at random.
     """
     if n_train > DRAW:
         raise ValueError(f"n_train is {n_train}; a draw of the world has {DRAW} images")
-    train = _painted(world, n_train, first_image(draw), n_train if n_seen is None else min(n_seen, n_train))
-    validation = _painted(world, n_validation, HELD_OUT + DRAW, n_validation) if n_validation else None
-    return Splits(train, validation, _painted(world, n_test, HELD_OUT, n_test))
+    train = _rendered(world, n_train, first_image(draw), n_train if n_seen is None else min(n_seen, n_train))
+    validation = _rendered(world, n_validation, HELD_OUT + DRAW, n_validation) if n_validation else None
+    return Splits(train, validation, _rendered(world, n_test, HELD_OUT, n_test))
 
 
 @functools.lru_cache(maxsize=4)  # for a worker process trains many models on the same images
-def _painted(world: World, count: int, start: int, n_seen: int) -> ImageSet:
-    """Paint images start … start+count−1, or `n_seen` of them, without masks."""
+def _rendered(world: World, count: int, start: int, n_seen: int) -> ImageSet:
+    """Render images start … start+count−1, or `n_seen` of them, without masks."""
     order = torch.arange(count) if n_seen == count else epoch_order(count, seed=start, epoch=0)[:n_seen]
     images, labels, _ = scene(world, start + order, default_device())
     return ImageSet(images, labels, world.classes)

@@ -3,7 +3,7 @@
 A class has a contour, a texture, two colours and an arrangement of parts; how much each of these four cues says of it
 is set. Texture is local: a patch tells it. Arrangement is global: only where the parts stand to one another tells a
 class. An instance adds what a camera would. Image i of a world is a pure function of (world, i), in any batch, order or
-process, but for one grey level in one byte of 100,000 (more on a GPU): what is painted with it moves the rounding.
+process, but for one grey level in one byte of 100,000 (more on a GPU): what is rendered with it moves the rounding.
 
 Related: FractalDB (Kataoka et al., ACCV 2020, CVPR 2022); Visual Atoms (Takashima et al., CVPR 2023); dead leaves (Lee
 et al., IJCV 2001; Baradad et al., 2021).
@@ -172,10 +172,10 @@ def contour_radius(
     return (1 - two).addcmul_(cosine, one).addcmul_(sine, sine_sum)
 
 
-def _paint(
+def _render(
     world: World, indices: Int64[Tensor, " B"], sheet: Float[Tensor, "3 N N"]
 ) -> tuple[UInt8[Tensor, "B 3 S S"], Float[Tensor, "B S S"]]:
-    """Paint images, back to front, and the visible coverage (0…1) of their labelled objects."""
+    """Render images, back to front, and the visible coverage (0…1) of their labelled objects."""
     side, device, behind = world.image_size, indices.device, _LABELLED
     found = object_looks(world, indices)
     u = uniform(world.seed, indices, _N_LAYERS * 12 + 2, purpose=2)
@@ -253,16 +253,16 @@ def _paint(
 
 
 def _chunk_size(image_size: int, device: torch.device | str) -> int:
-    """How many images are painted at a time: on a CPU what its cache holds, on a GPU half a gigabyte."""
+    """How many images are rendered at a time: on a CPU what its cache holds, on a GPU half a gigabyte."""
     return max(1, (65_536 if torch.device(device).type == "cpu" else 2_097_152) // image_size**2)
 
 
 def scene(
     world: World, indices: Int64[Tensor, " N"], device: torch.device | str = "cpu", chunk: int | None = None
 ) -> tuple[UInt8[Tensor, "N 3 S S"], Int64[Tensor, " N"], Bool[Tensor, "N S S"]]:
-    """Paint images (bytes), with labels and masks of the visible part of the labelled object, for any indices ≥ 0.
+    """Render images (bytes), with labels and masks of the visible part of the labelled object, for any indices ≥ 0.
 
-    Painted in chunks that fit a processor's cache. Raises ValueError for negative indices.
+    Rendered in chunks that fit a processor's cache. Raises ValueError for negative indices.
     """
     if indices.numel() and int(indices.min()) < 0:
         raise ValueError(f"image index {int(indices.min())} is negative; a world's images are numbered from 0")
@@ -271,30 +271,30 @@ def scene(
     images = torch.empty(len(indices), 3, s, s, dtype=torch.uint8, device=device)
     masks = torch.empty(len(indices), s, s, dtype=torch.bool, device=device)
     for start in range(0, len(indices), chunk):
-        images[start : start + chunk], visible = _paint(world, indices[start : start + chunk], sheet)
+        images[start : start + chunk], visible = _render(world, indices[start : start + chunk], sheet)
         masks[start : start + chunk] = visible > 0.5
     return images, indices % world.n_classes, masks
 
 
 def image_set(world: World, count: int, start: int = 0, device: torch.device | str = "cpu") -> ImageSet:
-    """Paint images start … start+count−1 into memory, with masks. Sets that start alike are nested."""
+    """Render images start … start+count−1 into memory, with masks. Sets that start alike are nested."""
     images, labels, masks = scene(world, torch.arange(start, start + count), device)
     return ImageSet(images, labels, world.classes, masks)
 
 
 def stream(world: World, batch_size: int, device: torch.device | str = "cpu", start: int = 0) -> Batches:
-    """Give endless training batches, painted when asked for from image `start` on: no image is ever seen twice."""
+    """Give endless training batches, rendered when asked for from image `start` on: no image is ever seen twice."""
     begin, chunk = start, _chunk_size(world.image_size, device)
 
     @functools.lru_cache(maxsize=2)  # the one that two batches share, and one more
-    def paint_chunk(k: int) -> tuple[Tensor, Tensor]:
-        # A few bytes depend on what is painted with an image, so that is always the same: images k · chunk ….
+    def render_chunk(k: int) -> tuple[Tensor, Tensor]:
+        # A few bytes depend on what is rendered with an image, so that is always the same: images k · chunk ….
         return scene(world, torch.arange(k * chunk, (k + 1) * chunk), device)[:2]
 
     def batch(step: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
         first, end = (begin + step * batch_size + i for i in slice_of(batch_size, start, stop))
         chunks = range(first // chunk, -(-end // chunk))
-        images, labels = (torch.cat(parts) for parts in zip(*map(paint_chunk, chunks), strict=True))
+        images, labels = (torch.cat(parts) for parts in zip(*map(render_chunk, chunks), strict=True))
         wanted = slice(first - chunks[0] * chunk, end - chunks[0] * chunk)
         return to_float(images[wanted]), labels[wanted]
 
