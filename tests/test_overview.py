@@ -45,6 +45,15 @@ def test_its_tables_are_the_single_analyses(small, images):
     assert found.filters["explained"].tolist() == pytest.approx(explained.tolist())
 
 
+def test_norms_are_of_one_pass_where_the_head_pools_by_attention(images):
+    pooled = timm.create_model("vit_base_patch16_siglip_224", embed_dim=32, num_heads=2, depth=2, img_size=32).eval()
+    found, x = vitlab.analyse(pooled, images), zoo.load(pooled).prepare(images)
+    with torch.no_grad():
+        norms = pooled.get_intermediate_layers(x, n=[1])[0].norm(dim=-1)
+    cell = found.heads.set_index(["block", "head"]).loc[(2, 1)]
+    assert cell["token_norm"] == pytest.approx(norms.mean().item(), rel=1e-5)
+
+
 def test_a_figure_and_tables_to_keep(small, images, tmp_path):
     found = vitlab.analyse(small, images)
     assert [path.stem for path in found.to_csv(tmp_path)] == ["heads", "rollout", "positions", "filters"]

@@ -114,12 +114,12 @@ def analyse(model: Pretrained | nn.Module | Path | str, images: Any) -> Analysis
     try:
         for part in prepared.split(32):
             update, finish = rollout_reducer(grid, n_prefix, read_weights(vit, part))
+            norms.clear()  # of the run in which an attention pool was seen
             found = reduce_attention(vit, part, reducers | {"rollout": update}, by_heads=True)
             maps.append(finish().cpu())
             heads = torch.stack(found["heads"], 1)  # [B L H 3]
             length = torch.stack(norms, 1)[:, :, None].expand(-1, -1, heads.shape[2], -1)  # [B L H 2]
             sums.append(torch.cat([heads, length], -1).double().sum(0).cpu())
-            norms.clear()
     finally:
         for handle in handles:
             handle.remove()
