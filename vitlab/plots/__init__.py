@@ -30,9 +30,4 @@ from vitlab.plots.pictures import (
     show_pictures,
 )
 from vitlab.plots.style import MUTED, family, figure, labels, legend_below, style
-from vitlab.plots.weights import (
-    plot_components,
-    plot_maps,
-    plot_measure_by_photographs,
-    plot_similarity_grid,
-)
+from vitlab.plots.weights import plot_components, plot_maps, plot_measure_by_photographs, plot_similarity_grid

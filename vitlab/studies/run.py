@@ -117,16 +117,11 @@ def world_of(config: Config, cue: str) -> World:
     return with_difficulty(made if cue == "mixed" else with_cues(made, cue), config["difficulty"])
 
 
-def pretraining_world(image_size: int) -> World:
-    """Make the world of pre-training with labels: 300 classes (ten make no features), half of the variations."""
-    return with_difficulty(World(n_classes=300, image_size=image_size), 0.5)
-
-
 def _pretraining(data: str, side: int, size: int, seed: int, n_train: int = 0) -> tuple[Batches, int]:
     """Batches of a pre-training on the world, on crops of photographs or on a set, and the number of its classes."""
     device = default_device()
     if data == "world":  # each seed sees images of its own
-        made = pretraining_world(side)
+        made = with_difficulty(World(n_classes=300, image_size=side), 0.5)  # of ten classes no features would come
         return stream(made, size, device, start=first_image(seed)), made.n_classes
     if data == CROPS:
         return datasets.photograph_batches(side, size, seed, device), datasets.N_PHOTOGRAPHS
@@ -388,9 +383,11 @@ def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float]
     often, precision = side == config["image_size"], config["precision"]
 
     def recipe(rate: float) -> Recipe:
-        made = lab_recipe(len(images), config["finetuning_batch"], config["epochs"], rate)
+        """Table 4's, with smaller batches, and the learning rate (for a batch of 512) with them."""
+        epoch = math.ceil(len(images) / (size := config["finetuning_batch"]))  # steps
+        made = paper.lab(TABLE_4.recipe(rate), size, samples=config["epochs"] * epoch * size)
         # In two parts, a larger image takes no more memory than one of pre-training's side.
-        return dataclasses.replace(made, precision=precision, accumulate=1 if often else 2)
+        return dataclasses.replace(made, eval_every=epoch, precision=precision, accumulate=1 if often else 2)
 
     augmentation = shifted(name, side) if name in datasets.TORCHVISION else None
     how = {"held_out": TABLE_4.held_out, "seed": config["seed"], "augmentation": augmentation}
@@ -405,13 +402,6 @@ def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float]
     for rate, accuracy in done.trials.items():
         found.append({"kind": "trial", **named, "rate": rate, "held_out_accuracy": accuracy})
     return found
-
-
-def lab_recipe(n_train: int, batch_size: int, epochs: int, learning_rate: float) -> Recipe:
-    """Make Table 4's recipe for a small set: smaller batches, and the learning rate (for a batch of 512) with them."""
-    epoch = math.ceil(n_train / batch_size)  # steps
-    recipe = paper.lab(TABLE_4.recipe(learning_rate), batch_size, samples=epochs * epoch * batch_size)
-    return dataclasses.replace(recipe, eval_every=epoch)
 
 
 # --- masked prediction (§4.6) -----------------------------------------------------------------------------------------
