@@ -100,6 +100,18 @@ def test_a_run_with_other_weights_is_credited_with_no_verdict(figures, capsys):
     assert f"It says nothing of {words}, which this run looks at." in capsys.readouterr().out
     text = report.write("smoke").read_text()
     assert f"## 08_where_it_looks\n\nOf {words}, of which no verdict above speaks." in text and "| – |" in text
+    claims.show(claims.begin("08_where_it_looks", "smoke", 0, weights="lab", world_weights="mine"), "C14")
+    assert "It says nothing of mine, which this run looks at." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("weights", ["lab", "lab-masked"])
+def test_the_reference_is_of_the_same_weights(weights, figures):
+    known = paths.read_json(paths.ROOT / "figures/reference/06_filters_and_positions/result.json")
+    page = claims.begin("06_filters_and_positions", "smoke", 0, weights=weights)
+    metric = next(name.removeprefix("C11, ") for name in known["live"] if name.startswith("C11, "))
+    claims.show(page, "C11", live={metric: claims.Estimate.exact(1.0)})
+    line = next(line for line in report.write("smoke").read_text().splitlines() if line.startswith(f"| C11, {metric}"))
+    assert line.endswith("| – |") == (weights != "lab")
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None) -> 
 
 def foreign(parameters: Mapping[str, Any]) -> str:
     """Name the weights that a notebook was run with where they are not the project's; "" where they are."""
-    weights = str(parameters.get("weights", "lab"))
-    return "" if weights in BUNDLED else clean(weights)
+    given = {str(value) for name, value in parameters.items() if name.endswith("weights")}
+    return clean(" and ".join(sorted(given - BUNDLED.keys())))
 
 
 def _fields(number: Estimate) -> dict[str, Any]:
@@ -130,8 +130,9 @@ def write(preset: str) -> Path:
     for name, result in sorted(found.items(), key=lambda each: foreign(each[1]["parameters"])):
         other = foreign(result["parameters"])
         reference = paths.shipped() / "figures" / "reference" / name / "result.json"
-        theirs = paths.read_json(reference).get("live", {}) if reference.exists() and not other else {}
-        lines += [f"## {name}", "", f"Of {other}, of which no verdict above speaks.\n" if other else ""]
+        known: dict[str, Any] = paths.read_json(reference) if reference.exists() else {"parameters": None}
+        theirs = known["live"] if known["parameters"] == result["parameters"] else {}  # of the same weights
+        lines += [f"## {name}", "", f"Of {other}, of which no verdict above speaks. Others are named.\n" * bool(other)]
         if result["live"]:
             lines += ["| number | this run | reference |", "|---|---|---|"]
             for metric, number in result["live"].items():
