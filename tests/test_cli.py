@@ -10,6 +10,8 @@ import nbformat
 import pandas as pd
 import psutil
 import pytest
+import timm
+from safetensors.torch import save_file
 
 from vitlab import cli, notebooks, paths
 from vitlab.studies import runner, table
@@ -71,6 +73,16 @@ def test_bad_input_is_one_line_and_status_two_before_anything_is_written(folder,
     said = capsys.readouterr().err
     assert said.startswith("vitlab: ") and message in said and len(said.splitlines()) == 1
     assert not figures.exists()
+
+
+def test_weights_that_a_chapter_cannot_use_are_refused_before_a_kernel_starts(tmp_path, figures, monkeypatch, capsys):
+    monkeypatch.setattr(notebooks, "run", lambda *arguments: pytest.fail("a kernel has started"))
+    save_file(timm.create_model("test_resnet").state_dict(), tmp_path / "cnn.safetensors")
+    for setting in (f"WEIGHTS=test_resnet@{tmp_path}/cnn.safetensors", "WEIGHTS=no_such_vit"):
+        assert cli.main(["run", "08", "--preset", "smoke", "--set", setting]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("vitlab: ") and len(said.splitlines()) == 1
+        assert ("is not for chapter 08: it needs attention" in said) == ("cnn" in setting)
 
 
 def test_a_folder_that_cannot_be_written_into_is_said_before_anything_begins(folder, tmp_path, monkeypatch, capsys):

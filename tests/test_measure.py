@@ -1,5 +1,6 @@
 """Measures of given weights: known answers from made-up weights and tables, controls, pictures to look at."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -240,3 +241,51 @@ class TestPictures:
             for seed in (0, 0, 1)
         )
         assert len(first) == 4 and first.equal(again) and not first.equal(other)
+
+
+SMALL = {"img_size": 32, "embed_dim": 32, "num_heads": 2, "depth": 2}
+COARSE = partial(torch.nn.LayerNorm, eps=1e-5)  # PyTorch's ε, not the authors'
+FEW = {key: value for key, value in SMALL.items() if key != "num_heads"} | {"num_heads": 4, "num_classes": 10}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "chapters", "words"),
+    [
+        ("vit_tiny_patch16_224", SMALL, "01 06 07 08", ""),
+        ("vit_tiny_patch16_224", SMALL | {"num_classes": 0}, "06 07 08", "has no head.weight"),
+        ("vit_tiny_patch16_224", SMALL | {"act_layer": "quick_gelu"}, "06 07 08", "computes something else"),
+        ("vit_tiny_patch16_224", SMALL | {"norm_layer": COARSE}, "06 07 08", "computes something else"),
+        ("vit_tiny_patch16_224", SMALL | {"reg_tokens": 2}, "06 07 08", "not expected: reg_token"),
+        ("vit_medium_patch16_gap_256", SMALL, "06 07 08", "has no cls_token"),
+        ("deit_tiny_distilled_patch16_224", SMALL, "06 07 08", "not expected: dist_token"),
+        ("deit3_small_patch16_224", SMALL, "06 07 08", "blocks.0.ls1.gamma"),
+        ("vit_base_patch32_clip_224", SMALL, "06 07 08", "norm_pre.weight"),
+        ("vit_base_patch16_siglip_224", SMALL, "06 07 08", "has no cls_token"),
+        ("vit_tiny_r_s16_p8_224", SMALL, "07 08", "no RGB filters"),
+        ("beit_base_patch16_224", SMALL, "07 08", "no learned absolute position embeddings"),
+        ("vit_small_patch16_18x2_224", SMALL, "06", "computes attention more than once"),
+        ("cait_xxs24_224", FEW, "06", "changes its softmax before using it"),
+        ("swin_tiny_patch4_window7_224", {"depths": (1, 1, 1, 1)}, "", "is no plain ViT"),
+        ("test_resnet", {}, "", "is no plain ViT"),
+    ],
+)
+def test_a_chapter_takes_a_model_or_says_what_it_needs(name, settings, chapters, words, monkeypatch):
+    load, made = zoo.load, timm.create_model(name, **settings).eval()
+    monkeypatch.setattr(zoo, "load", lambda weights: load(made))
+    refused = []
+    for chapter in ("01", "06", "07", "08"):
+        if chapter in chapters.split():
+            assert measure.load_for(f"{chapter}_a", name).model is made
+            continue
+        with pytest.raises(ValueError, match=f"^WEIGHTS={name} is not for chapter {chapter}: it needs .*; ") as caught:
+            measure.load_for(f"{chapter}_a", name)
+        refused.append(str(caught.value))
+    assert "\n" not in "".join(refused) and (not words or any(words in each for each in refused))
+
+
+def test_a_world_model_needs_a_head_for_the_worlds_classes(tmp_path):
+    assert measure.load_for("08_a", "lab-world", "WORLD_WEIGHTS").name == "Lab-S/8"
+    words = "^WORLD_WEIGHTS=Lab-Mu/8@.*take lab-world.*this one tells 7 classes apart, not the world's 10"
+    zoo.save(tmp_path / "m.safetensors", zoo.create("Lab-Mu/8", n_classes=7), "Lab-Mu/8", {})
+    with pytest.raises(ValueError, match=words):
+        measure.load_for("08_a", f"Lab-Mu/8@{tmp_path}/m.safetensors", "WORLD_WEIGHTS")

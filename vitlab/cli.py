@@ -165,6 +165,10 @@ def run(options: argparse.Namespace) -> int:
     chosen = list(dict.fromkeys(map(notebooks.find, numbers)))
     settings = notebooks.check_settings(chosen, _pairs(options))
     paths.check_writable(paths.out_dir(options.preset))
+    for path, name in ((each, name) for each in chosen for name in settings[each] if name.endswith("WEIGHTS")):
+        from vitlab.studies import measure  # takes seconds
+
+        measure.load_for(path.stem, settings[path][name], name)
     failures = notebooks.run(chosen, options.preset, settings, options.jobs)
     report(options)
     if failures:

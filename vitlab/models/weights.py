@@ -254,6 +254,21 @@ def vit_config(state: Mapping[str, Tensor], n_heads: int) -> ViTConfig:
     )
 
 
+def check_plain(model: nn.Module, images: Tensor) -> None:
+    """Raise ValueError for a model that is not Eq. 1–4 with a linear head: a `ViT` of its weights is, to the bit."""
+    state, kind = model.state_dict(), type(model).__name__
+    needed = ("cls_token", "pos_embed", PATCHES, "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", "head.weight")
+    if missing := [key for key in needed if key not in state]:
+        raise ValueError(f"this {kind} has no {name_some(missing)}")
+    ours: Any = ViT(dataclasses.replace(vit_config(state, model.blocks[0].attn.num_heads), head="linear")).eval()
+    if unlike := difference(ours, state):
+        raise ValueError(f"the tensors of this {kind} do not fit, {unlike}")
+    ours.load_state_dict(state)
+    pairs = (ours.forward_features(images), model.forward_features(images)), (ours(images), model(images))
+    if not all(torch.equal(*pair) for pair in pairs):
+        raise ValueError(f"this {kind} computes something else with the same tensors")
+
+
 def save(path: Path | str, model: nn.Module, name: str, about: Mapping[str, Any]) -> None:
     """Write a model's weights with what `zoo.load` needs to build it again, whole or not at all.
 

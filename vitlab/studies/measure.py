@@ -19,13 +19,14 @@ from vitlab.analysis import filters as filter_analysis
 from vitlab.analysis import positions as position_analysis
 from vitlab.analysis.attention import grid_size, n_prefix_tokens, patch_stride, read_weights, reduce_attention
 from vitlab.analysis.distance import DISTANCE_COLUMNS, HEAD_COLUMNS, depth_trend, head_reducer, head_spread
-from vitlab.analysis.lens import kept_probability
+from vitlab.analysis.lens import kept_probability, logit_lens
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
 from vitlab.data import datasets
 from vitlab.data.loader import ImageSet, epoch_order
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
+from vitlab.models.weights import check_plain
 from vitlab.models.zoo import Pretrained
 from vitlab.probes import FewShot, classifier, features
 from vitlab.settings import default_device
@@ -82,6 +83,29 @@ def world_at(size: tuple[int, int], count: int, seed: int = 0) -> ImageSet:
     top, left = (side - size[0]) // 2, (side - size[1]) // 2
     kept = (..., slice(top, top + size[0]), slice(left, left + size[1]))
     return ImageSet(square.images[kept], square.labels, square.classes, cast(Tensor, square.masks)[kept])  # has masks
+
+
+def load_for(chapter: str, weights: str, name: str = "WEIGHTS") -> Pretrained:
+    """Load the model that a chapter's parameter names; ValueError, with what the chapter needs, for one without it."""
+    pretrained, needed = zoo.load(weights), "attention between all tokens, one matrix a head, in every block"
+    vit, pixels = pretrained.model, torch.randint(256, (1, 3, *pretrained.image_size), generator=torch.Generator())
+    try:
+        with torch.no_grad():
+            x = pretrained.prepare(pixels.byte())
+            if chapter.startswith("01"):
+                needed = "Eq. 1–4 and no more (class token, learned positions, plain blocks, a linear head)"
+                check_plain(vit, x)
+            elif chapter.startswith("06"):
+                needed = "filters over RGB pixels and a learned position for each patch"
+                filter_analysis.embedding_filters(vit), position_analysis.position_similarity(vit)
+            else:
+                both_maps(vit, x)
+            if name == "WORLD_WEIGHTS" and (n := logit_lens(vit, x).shape[-1]) != World.n_classes:
+                raise ValueError(f"this one tells {n} classes apart, not the world's {World.n_classes}")
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:  # of any model's code
+        needed += " (take vit_tiny_patch16_224)" if name == "WEIGHTS" else ", and a head for one token (take lab-world)"
+        raise ValueError(f"{name}={weights} is not for chapter {chapter[:2]}: it needs {needed}; {error}") from None
+    return pretrained
 
 
 def view(pretrained: Pretrained, pictures: Sequence[Tensor], side: int = 160) -> Float[Tensor, "B H W 3"]:
