@@ -32,7 +32,8 @@ from vitlab.models import zoo
 from vitlab.studies import measure, tables
 
 page = claims.begin("06_filters_and_positions", PRESET, SEED, weights=WEIGHTS)
-trained, untrained = zoo.load(WEIGHTS), zoo.load(WEIGHTS, untrained=True, seed=SEED)
+trained = measure.load_for(page.notebook, WEIGHTS)
+untrained = zoo.load(WEIGHTS, untrained=True, seed=SEED)
 W = filters.embedding_filters(trained.model)
 D, channels, P, Q = W.shape
 n = measure.n_components(W)

@@ -31,12 +31,11 @@ import vitlab
 from vitlab import claims, paths, plots
 from vitlab.analysis.attention import attention_maps, grid_size, n_prefix_tokens, patch_stride
 from vitlab.analysis.distance import attention_distance, pixel_distances
-from vitlab.models import zoo
 from vitlab.studies import measure, tables
 from vitlab.widgets import viewer
 
 page = claims.begin("07_attention_distance", PRESET, SEED, weights=WEIGHTS, images=IMAGES)
-pretrained = zoo.load(WEIGHTS)
+pretrained = measure.load_for(page.notebook, WEIGHTS)
 IMAGES = measure.image_source(pretrained) if IMAGES == "auto" else IMAGES
 real = tables.evidence("real_distances")
 
@@ -281,8 +280,8 @@ with plots.figure(page, "hybrid", 1, 2, alt=alt, figsize=(10.5, 4), sharey=True)
 
 # %%
 found, px = measure.contrasts(table), f"px of {image_px}"
-live = {"trend": claims.Estimate.of(found["trend"], "", "images")}
-live["spread of block 1"] = claims.Estimate.of(found["spread, first"], px, "images")
+live = {f"trend, {pretrained.name}": claims.Estimate.of(found["trend"], "", "images")}
+live[f"spread of block 1, {pretrained.name}"] = claims.Estimate.of(found["spread, first"], px, "images")
 claims.show(page, "C12", live=live)
 claims.show(page, "C13")
 

@@ -39,7 +39,8 @@ from vitlab.studies import measure, tables
 from vitlab.widgets import viewer
 
 page = claims.begin("08_where_it_looks", PRESET, SEED, weights=WEIGHTS, world_weights=WORLD_WEIGHTS)
-of_photographs, of_world = zoo.load(WEIGHTS), zoo.load(WORLD_WEIGHTS)
+of_photographs = measure.load_for(page.notebook, WEIGHTS)
+of_world = measure.load_for(page.notebook, WORLD_WEIGHTS, "WORLD_WEIGHTS")
 
 # %% [markdown]
 # Photographs, and over them the rollout of a trained model and of one that was never trained: bright where much of what the
@@ -295,7 +296,7 @@ widgets.occlusion(of_world, world.images[0], world.classes)
 # %%
 own = pairs[pairs["method"] == "rollout"]
 excess = claims.Estimate.of(100 * own["trained"], "points", "images")
-claims.show(page, "C14", live={"rollout mass on the object minus its area": excess})
+claims.show(page, "C14", live={f"rollout mass on the object minus its area, {of_world.name}": excess})
 
 # %% [markdown]
 # ## How others get this wrong
