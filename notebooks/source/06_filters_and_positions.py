@@ -24,12 +24,16 @@ WEIGHTS = "lab"
 # %%
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
 from vitlab import claims, plots
 from vitlab.analysis import filters, positions
+from vitlab.data import datasets
 from vitlab.models import zoo
+from vitlab.plots.style import as_png
 from vitlab.studies import measure, tables
+from vitlab.widgets.film import Film, Frame
 
 page = claims.begin("06_filters_and_positions", PRESET, SEED, weights=WEIGHTS)
 trained = measure.load_for(page.notebook, WEIGHTS)
@@ -123,6 +127,38 @@ for count in (1, n):
     assert abs(left_over - (1 - pca.explained_variance_ratio_[:count].sum())) < 1e-6
 
 # %% [markdown]
+# ## Patches from components
+#
+# Move the slider. Above, patches of photographs; below, the mean colour of each plus the projection of the rest, its fine
+# structure, on the first $k$ components of the trained filters, the rows of $V^\top$, and of fresh ones.
+
+# %%
+taken = [picture for _, picture in datasets.photographs(limit=2, sample=False)]
+patches = measure.view(trained, taken, side=1).unfold(1, P, P).unfold(2, Q, Q).flatten(0, 2)
+colour = patches.mean(dim=(2, 3), keepdim=True)  # patches [n 3 P Q], values 0…1
+fine = (patches - colour).flatten(1).double()
+some = fine.norm(dim=1).argsort(descending=True)[:64:8]  # of much contrast
+fresh = filters.embedding_filters(untrained.model).flatten(1).double()
+Ft = torch.linalg.svd(fresh - fresh.mean(dim=0), full_matrices=False)[2]
+most, frames = min(D - 1, len(Vt)), []  # with the mean taken off, D filters span D − 1 directions
+for k in [0, *(2**e for e in range(20) if 2**e < most), most]:
+    rows = {"patch": fine, "trained": fine @ Vt[:k].T @ Vt[:k], "fresh": fine @ Ft[:k].T @ Ft[:k]}
+    _, held, other = (f"{x.square().sum() / fine.square().sum():.0%}" for x in rows.values())
+    words = f"{k} of {most} components hold {held} of the fine structure, fresh ones {other}"
+    for name, each in rows.items():
+        each = 255 * (colour + each.view_as(patches)).clamp(0, 1)
+        rows[name] = each[some].byte().movedim(1, 3).numpy()
+    with plots.style():
+        figure = Figure(figsize=(8.6, 3.1), layout="constrained")
+        plots.plot_pictures(rows, figure.subplots()).set_title(words)
+    frames.append(Frame(f"k = {k}", as_png(figure, 128), f"{words}."))
+Film("Patches from components", "components", frames)
+
+# %% [markdown]
+# We observe for `lab` that the first component, nearly one colour, holds no fine structure, and that a few later ones hold
+# much more than as many fresh ones. They are sorted by the filters' variance, not by the pixels': in the ViT-Ti of ImageNet the
+# waves that photographs are full of come late. Filters fewer than a patch's values cannot give all of it back.
+#
 # ### 2 · Find the bug: the transposed matrix (★★, 10 min)
 #
 # *Importance: it circulates, and returns fine-looking tiles.* Correct this function, so that the first component of twelve
