@@ -20,15 +20,22 @@ SEED = 0
 # Imports, and the committed runs: three families, two sizes each, at three lengths.
 
 # %%
+import html
+import io
 import math
+import re
 
+import matplotlib.pyplot as plt
 import numpy as np
+import seaborn as sns
 import torch
+from IPython.display import HTML
+from matplotlib.figure import Figure
 
 from vitlab import claims, plots
 from vitlab.claims.rules import as_factor
 from vitlab.models.zoo import multiply_adds
-from vitlab.plots.style import FAMILIES, MUTED
+from vitlab.plots.style import FAMILIES, MUTED, accuracy_axis
 from vitlab.studies import speed, tables
 from vitlab.studies.speed import activation_bytes
 from vitlab.studies.statistics import frontier
@@ -69,6 +76,30 @@ with plots.figure(page, "full", 1, 3, alt=alt, figsize=(15, 4.4)) as axes:
     axes[1].set_title("Ours, transfer: ViT left of ResNet, hybrids last")
     axes[2].set_title("Ours, trained classes")
     axes[0].figure.supxlabel(tables.about("compute_scaling"), fontsize=8, color=MUTED)
+
+# %% [markdown]
+# All runs of the panel in the middle, those of equal compute side by side. Point at a dot: it says which run it is.
+
+# %%
+x = points["flops"] * 10 ** np.random.default_rng(SEED).uniform(-0.09, 0.09, len(points))
+colours = {family: colour for family, (colour, _) in FAMILIES.items()}
+look = {"palette": colours, "hue_order": colours, "s": 22, "linewidth": 0, "alpha": 0.6}
+look |= {"clip_on": False, "gid": "runs"}
+with plots.style(), plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "05"}):
+    figure = Figure(figsize=(9, 4.3), layout="constrained")
+    ax = sns.scatterplot(points, x=x, y="few_shot", hue="family", ax=figure.subplots(), **look)
+    ax.set(xscale="log", xlabel="training compute (FLOPs, log scale)")
+    accuracy_axis(ax, "accuracy, transfer (%)")
+    figure.savefig(file := io.StringIO(), format="svg", metadata={"Date": None})
+before, after = file.getvalue().split('<g id="runs">')
+dots = re.split(r"(?<=<use)( [^>]*)/>", after, maxsplit=len(points))
+for k, row in enumerate(points.itertuples()):  # in the order in which they were drawn
+    told = f"{row.model}, {row.steps:,} steps, seed {row.seed}: {row.few_shot:.1%}"
+    dots[2 * k + 1] += f"><title>{told}</title></use>"
+style = "body {margin: 0} svg {display: block; width: 100%; height: 100vh} use:hover {stroke: #000}"
+drawn = f'<style>{style}</style>{before[before.index("<svg") :]}<g id="runs">{"".join(dots)}'
+frame = '<iframe title="Runs" style="width: 100%; height: 430px; border: 0" srcdoc="{}"></iframe>'
+HTML(frame.format(html.escape(drawn)) + "<p>No dots above? Notebooks show them once the cell has run.</p>")
 
 # %% [markdown]
 # In transfer the ViT needs less compute than the ResNet, as in the paper. Our hybrids lie below both: after the shortest trainings they
