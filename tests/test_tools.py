@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import runpy
+import shutil
 import subprocess
 import sys
 import types
@@ -68,7 +70,7 @@ def test_on_colab_the_first_cell_installs_what_is_missing_and_keeps_torch(folder
         tool.colab("vitlab", folder)
     (path,) = tool.colab("owner/vitlab", folder)
     title, setup, *_ = json.loads(path.read_text())["cells"]
-    assert "notebooks/colab/01_sums.ipynb" in "".join(title["source"])
+    assert "notebooks/colab/01_sums.ipynb" in "".join(title["source"]) and "](source/" not in "".join(title["source"])
     (tmp_path / "cell.py").write_text("".join(setup["source"]))
     calls = []
     monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(" ".join(command)))
@@ -80,6 +82,23 @@ def test_on_colab_the_first_cell_installs_what_is_missing_and_keeps_torch(folder
     monkeypatch.setattr(sys, "path", list(sys.path))
     runpy.run_path(str(tmp_path / "cell.py"))
     assert "git clone" in calls[0] and "torch==" in calls[1] and "--no-deps --editable" in calls[-1]
+
+
+def test_the_links_of_notebooks_lead_somewhere_and_those_of_copies_to_the_same(tmp_path):
+    """In notebooks and exercises, and in the reader's copies of them; on Colab a badge stands in their place."""
+    root = tmp_path / "checkout"
+    for name in ("docs", "notebooks/source"):
+        shutil.copytree(paths.ROOT / name, root / name, ignore=shutil.ignore_patterns("_build", "*.ipynb"))
+    folder, links = root / "notebooks", re.compile(r"\]\(([^)#:]+\.(?:ipynb|py|md))[^)]*\)")
+    tool.sync(folder)
+    tool.make_exercises(folder)
+    tool.work(folder, root / "working" / "notebooks")
+    made = [path for path in root.glob("**/notebooks/**/*.ipynb") if ".as_copied" not in path.parts]
+    assert len(made) == 4 * len(tool.sources(folder))
+    for path in made:
+        texts = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+        found = links.findall("\n".join(texts))
+        assert len(found) > 1 and [each for each in found if not (path.parent / each).is_file()] == [], path
 
 
 @pytest.mark.slow

@@ -24,6 +24,9 @@ import nbformat
 from vitlab import exercises, paths
 
 FOLDER = paths.ROOT / "notebooks"
+# Under the title: what works in JupyterLab, on GitHub, and on the site, which offers the two files as downloads.
+LINKS = "[exercises](exercises/{0}.ipynb) · [source](source/{0}.py) · [Colab](../docs/colab.md)"
+OF_EXERCISES = "[solutions](../{0}.ipynb) · [Colab](../../docs/colab.md)"
 
 
 def sources(folder: Path = FOLDER) -> list[Path]:
@@ -31,14 +34,16 @@ def sources(folder: Path = FOLDER) -> list[Path]:
     return sorted((folder / "source").glob("[0-9A-Z]*_*.py"))
 
 
-def from_source(source: Path) -> Any:
-    """Make the notebook of a source: no outputs, the same cell ids every time, the source's hash."""
+def from_source(source: Path, links: str = LINKS) -> Any:
+    """Make the notebook of a source: no outputs, the same cell ids every time, the hash of what it is made from."""
     text = source.read_text(encoding="utf-8")
     notebook = jupytext.reads(text, fmt="py:percent")
+    heading, _, rest = notebook.cells[0].source.partition("\n")
+    notebook.cells[0].source = f"{heading}\n\n{links.format(source.stem)}\n{rest}".rstrip()
     notebook.metadata = {
         "kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"},
         "language_info": {"name": "python"},
-        "vitlab": {"source_sha256": hashlib.sha256(text.encode()).hexdigest()},
+        "vitlab": {"source_sha256": hashlib.sha256((links + text).encode()).hexdigest()},
     }
     for index, cell in enumerate(notebook.cells):
         cell.metadata.pop("lines_to_next_cell", None)
@@ -51,7 +56,7 @@ def from_source(source: Path) -> Any:
 
 def exercise(source: Path) -> Any:
     """Make the notebook of a source with a place for the reader's solution where each solution was."""
-    notebook = from_source(source)
+    notebook = from_source(source, OF_EXERCISES)
     for index, cell in enumerate(notebook.cells):
         cell.source = without_solution(cell.source, f"{source.name}, cell {index}")
         if "hide-input" in cell.metadata.get("tags", ()):
@@ -178,9 +183,11 @@ def work(folder: Path = FOLDER, copy: Path = paths.ROOT / "working" / "notebooks
         mine, as_copied = copy / path.relative_to(folder), copy / ".as_copied" / path.relative_to(folder)
         if mine.exists() and not (as_copied.exists() and mine.read_bytes() == as_copied.read_bytes()):
             continue
+        text = re.sub(r"\]\(((\.\./)+docs/)", r"](../\1", path.read_text(encoding="utf-8"))  # the copy lies deeper,
+        text = text.replace("](source/", "](../../notebooks/source/")  # and has no sources
         for place in (mine, as_copied):
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, place)
+            place.write_text(text, encoding="utf-8")
         made.append(mine)
     return made
 
@@ -222,12 +229,10 @@ def colab(repository: str, folder: Path = FOLDER) -> list[Path]:
     setup = COLAB.format(name=repository.split("/")[1], repository=repository, needs=" ".join(needs)).rstrip()
     made = []
     for source in sources(folder):
-        notebook = from_source(source)
         path = folder / "colab" / f"{source.stem}.ipynb"
         address = f"https://colab.research.google.com/github/{repository}/blob/main/notebooks/colab/{path.name}"
         badge = f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({address})"
-        heading, _, rest = notebook.cells[0].source.partition("\n")
-        notebook.cells[0].source = f"{heading}\n\n{badge}\n{rest}"
+        notebook = from_source(source, badge)
         notebook.cells.insert(1, nbformat.v4.new_code_cell(setup, id="colab-setup"))
         notebook.metadata["colab"] = {"provenance": []}
         made.append(write(notebook, path))
