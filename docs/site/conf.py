@@ -50,6 +50,7 @@ html_theme_options = {
     "home_page_in_toc": True,
     "show_toc_level": 2,
     "navbar_persistent": [],  # a second field for search
+    "use_download_button": False,  # of the source that is not copied; what there is to download is under the title
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
@@ -77,7 +78,7 @@ def _displayed(translator, node):
 
 def words_for_pictures(app, document):
     """Give the pictures of a notebook's cells the words that were given with the figures."""
-    path = app.env.doc2path(app.env.docname)
+    path = str(app.env.doc2path(app.env.docname))
     if not path.endswith(".ipynb"):
         return
     outputs = [each for cell in json.loads(Path(path).read_text())["cells"] for each in cell.get("outputs", ())]
@@ -90,6 +91,12 @@ def words_for_pictures(app, document):
             image["alt"] = alt
 
 
+def exercises_to_download(app, name, source):
+    """Offer the exercises, which have no pages, as files."""
+    source[0] = source[0].replace("](exercises/", "](path:exercises/")
+
+
 def setup(app):
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
+    app.connect("source-read", exercises_to_download)
     app.connect("doctree-read", words_for_pictures)
