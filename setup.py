@@ -8,7 +8,9 @@ from setuptools.command.build_py import build_py
 
 # Of the checkout; `vitlab.paths.shipped` finds them.
 SHARED = ("notebooks", "data", "figures/reference", "figures/evidence")
-LEFT_OUT = shutil.ignore_patterns("downloads", "colab", "__pycache__", ".*")
+# What no chapter of an installation reads: sources, the front page's film, the gallery's page, one of the models.
+UNREAD = ("source", "film.gif", "[1-9].jpg", "index.html", "lab-hybrid.*")
+LEFT_OUT = shutil.ignore_patterns("downloads", "colab", "__pycache__", ".*", *UNREAD)
 
 
 class BuildWithShare(build_py):
