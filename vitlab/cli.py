@@ -318,7 +318,7 @@ def doctor(options: argparse.Namespace) -> int:
     from vitlab.data import datasets
 
     versions = {each.name: each.version for each in importlib.metadata.distributions()}
-    wanted = "torch torchvision timm numpy pandas scikit-learn matplotlib jupyterlab ipywidgets papermill jupytext"
+    wanted = "torch torchvision timm numpy pandas scikit-learn matplotlib jupyterlab ipywidgets papermill"
     absent = 'not installed: of the extra "lab", for the notebooks'
     numbers = " ".join(path.stem.split("_")[0] for path in notebooks.all_notebooks()) or "none"
     sets = {name: datasets.present(name) for name in datasets.TORCHVISION}
