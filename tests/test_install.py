@@ -73,7 +73,8 @@ def test_a_core_installation_loads_measures_and_says_what_it_lacks(installed, tm
         "from vitlab.models import zoo\nfrom vitlab.training import loop\nfrom vitlab.data import world\n"
         "model = zoo.load('lab')\nprint(model.model(torch.zeros(1, 3, *model.image_size)).shape)\n"
         "print(cli.main(['recipes']), cli.main(['run', '00']), cli.main(['exercises', 'check', 'x.ipynb']))\n"
+        "print(cli.main(['gallery', 'lab', '--images', '.']))\n"
     )
     status, said = python(installed, tmp_path, code)
     assert status == 0, said[-2000:]
-    assert "0 2 2" in said and said.count('seaborn: add the extra "lab" (docs/install.md)') == 2
+    assert "0 2 2" in said and said.count('seaborn: add the extra "lab" (docs/install.md)') == 3

@@ -229,10 +229,10 @@ def analyse(options: argparse.Namespace) -> int:
 
 def gallery(options: argparse.Namespace) -> int:
     """Write a page and a table of several models' analyses on the same images."""
+    _check(lab="gallery")
     from vitlab import overview, paths
 
-    folder = Path(options.out or paths.figures_dir() / "gallery")
-    paths.check_writable(folder, "--out FOLDER")
+    paths.check_writable(folder := Path(options.out or paths.figures_dir() / "gallery"), "--out FOLDER")
     print(*overview.gallery(options.models, options.images, folder), sep="\n")
     return 0
 
