@@ -4,7 +4,7 @@ import importlib
 import operator
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 _OFFERED = {  # what `vitlab.NAME` is, imported on first use
     "load": "models.zoo:load",
     "create": "models.zoo:create",
