@@ -78,10 +78,10 @@ def _displayed(translator, node):
 
 def words_for_pictures(app, document):
     """Give the pictures of a notebook's cells the words that were given with the figures."""
-    path = str(app.env.doc2path(app.env.docname))
-    if not path.endswith(".ipynb"):
+    path = Path(app.env.doc2path(app.env.docname))
+    if path.suffix != ".ipynb":
         return
-    outputs = [each for cell in json.loads(Path(path).read_text())["cells"] for each in cell.get("outputs", ())]
+    outputs = [each for cell in json.loads(path.read_text())["cells"] for each in cell.get("outputs", ())]
     kinds = ("image/png", "image/jpeg")
     shown = [each["metadata"].get(kind, {}) for each in outputs for kind in kinds if kind in each.get("data", {})]
     words = [about.get("alt", "A figure of this notebook.") for about in shown]
