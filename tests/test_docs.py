@@ -18,6 +18,8 @@ def test_relative_links_lead_somewhere_and_pictures_have_words(page):
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
     assert [each for each in targets if "://" not in each and not (page.parent / each).exists()] == []
     assert re.findall(r"!\[\s*\]\(", text) == []
+    for picture in re.findall(r"!\[.*?\]\((.*?)\)", text)[:1]:
+        assert (page.parent / picture).stat().st_size <= 300_000  # the first comes at once
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", "docs/install.md", "docs/teaching.md"])

@@ -119,6 +119,7 @@ def paper() -> str:
 
 def film(path: Path = paths.ROOT / "figures" / "reference" / "film.gif") -> Path:
     """Draw the heads and the position map of a ViT at every evaluation of one masked pre-training, as a moving GIF."""
+    import numpy as np
     from PIL import Image
 
     from vitlab import widgets
@@ -130,7 +131,10 @@ def film(path: Path = paths.ROOT / "figures" / "reference" / "film.gif") -> Path
     maps = {row.samples: tables.position_map(row.similarity) for row in tables.looks(one).itertuples()}
     uniform = tables.uniform_px(side, patch)
     made = widgets.training_film(tables.heads(one), maps, uniform=uniform, limit=uniform / 2, image_px=side)
-    frames = [Image.open(io.BytesIO(frame.png)).convert("RGB").quantize(64) for frame in made.frames]
+    frames = [Image.open(io.BytesIO(frame.png)).convert("RGB") for frame in made.frames]
+    sheet = Image.fromarray(np.concatenate([np.asarray(frames[k]) for k in (0, len(frames) // 2, -1)]))
+    palette = sheet.quantize(26, kmeans=4)  # one for all frames: what stands still is stored once, 0.3 MB in all
+    frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [1_500, *[350] * (len(frames) - 2), 3_000]
     with paths.writing(path) as temporary:
         frames[0].save(temporary, "GIF", save_all=True, append_images=frames[1:], duration=times, loop=0)
