@@ -150,7 +150,7 @@ def gallery(models: Sequence[str], images: Any, folder: Path) -> list[Path]:
     """
     from vitlab.plots.style import drawn, encode
 
-    shown, heads, left_out = list[str](), list[pd.DataFrame](), list[str]()
+    shown, heads, left_out = ["<h1>ViTs on the same images</h1>"], list[pd.DataFrame](), list[str]()
     for number, name in enumerate(models, 1):
         try:
             found = analyse(name, images)
@@ -164,14 +164,14 @@ def gallery(models: Sequence[str], images: Any, folder: Path) -> list[Path]:
         file = f"{number}.png" if picture.startswith(b"\x89PNG") else f"{number}.jpg"
         with paths.writing(folder / file) as temporary:
             temporary.write_bytes(picture)
-        alt = "filters, positions, attention distance, token norms and rollout"
         shown += [f"<h2>{html.escape(title)}</h2>", *(f"<p>{html.escape(line)}</p>" for line in lines)]
-        shown.append(f'<img src="{file}" alt="{html.escape(title)}: {alt}" style="max-width: 100%">')
+        shown.append(f'<img src="{file}" alt="{html.escape(title)}: filters, positions, distances, norms and rollout">')
         heads.append(found.heads.assign(model=title))
     if not heads:
         raise ValueError(f"nothing to show: {left_out[0]}")
     shown += [f"<p>{html.escape(line)}</p>" for line in left_out]
-    head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>ViTs</title><h1>ViTs on the same images</h1>'
+    head = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    head += "<title>ViTs</title><style>h2 { overflow-wrap: anywhere } img { max-width: 100% }</style>"
     with paths.writing(folder / "index.html") as temporary:
         temporary.write_text("\n".join([head, *shown]), encoding="utf-8")
     with paths.writing(folder / "heads.csv") as temporary:
