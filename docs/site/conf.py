@@ -2,10 +2,13 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx import addnodes
+from sphinx.util.osutil import relative_uri
 
 import vitlab
 
@@ -23,7 +26,7 @@ linkcheck_timeout = 20
 nb_execution_mode = "off"  # the notebooks come executed
 nb_render_markdown_format = "myst"
 nb_ipywidgets_js = {}  # would be loaded from a network; a widget's picture is in the page
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["dollarmath", "html_image"]
 myst_heading_anchors = 4
 
 # The API's pages, from the docstrings: Google's sections, `names` in single backticks, types as they are written.
@@ -40,7 +43,7 @@ html_title = "vitlab"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
-html_copy_source = False
+html_sourcelink_suffix = ""  # the button gives a notebook, not a text
 html_show_sourcelink = False
 html_show_search_summary = False  # it is fetched, which pages on a disk may not do
 html_use_index = False
@@ -96,7 +99,34 @@ def exercises_to_download(app, name, source):
     source[0] = source[0].replace("](exercises/", "](path:exercises/")
 
 
+GALLERY = "figures/reference/gallery"  # a page of its own, with pictures
+
+
+def link_gallery(app, document):
+    """Lead to the gallery's page, in place of a download of it without its pictures."""
+    for link in list(document.findall(addnodes.download_reference)):
+        if link["reftarget"].endswith(f"{GALLERY}/index.html"):
+            there = relative_uri(app.builder.get_target_uri(app.env.docname), f"{GALLERY}/index.html")
+            link.replace_self(nodes.reference("", "", *link.children, refuri=there, internal=True))
+
+
+def words_for_folders(app, document, name):
+    """Keep the words alone of links to folders, which a checkout has and the site has not."""
+    for link in list(document.findall(nodes.reference)):
+        if link.get("refid", "").endswith("/"):
+            link.replace_self(link.children)
+
+
+def copy_gallery(app, error):
+    """Put the gallery's page and pictures where the site's link leads."""
+    if not error and app.builder.format == "html":
+        shutil.copytree(app.srcdir / GALLERY, app.outdir / GALLERY, dirs_exist_ok=True)
+
+
 def setup(app):
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
     app.connect("source-read", exercises_to_download)
     app.connect("doctree-read", words_for_pictures)
+    app.connect("doctree-read", link_gallery, priority=0)  # before downloads are gathered
+    app.connect("doctree-resolved", words_for_folders)
+    app.connect("build-finished", copy_gallery)
