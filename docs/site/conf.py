@@ -7,6 +7,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
+from myst_nb import sphinx_ as cells
 from sphinx import addnodes
 from sphinx.util.osutil import relative_uri
 
@@ -99,6 +100,23 @@ def exercises_to_download(app, name, source):
     source[0] = source[0].replace("](exercises/", "](path:exercises/")
 
 
+SHOWN = "Show the code"  # of code that is open until it is folded; solutions are folded
+
+
+def fold_code(app, document):
+    """Let readers fold code of more than a few lines."""
+    for cell in document.findall(nodes.container):
+        if cell.get("nb_element") == "cell_code" and not cell.get("hide_mode") and cell[0].astext().count("\n") > 5:
+            cell.update_all_atts({"hide_mode": "input", "prompt_show": SHOWN, "prompt_hide": "Hide the code"})
+
+
+def _folded(translator, node):
+    start = len(translator.body)
+    cells.visit_HideCellInput(translator, node)
+    if node["prompt_show"] == SHOWN:
+        translator.body[start] = translator.body[start].replace("<details", "<details open")
+
+
 GALLERY = "figures/reference/gallery"  # a page of its own, with pictures
 
 
@@ -126,7 +144,9 @@ def copy_gallery(app, error):
 def setup(app):
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
     app.connect("source-read", exercises_to_download)
+    app.add_node(cells.HideCodeCellNode, override=True, html=(_folded, cells.depart_HideCellInput))
     app.connect("doctree-read", words_for_pictures)
+    app.connect("doctree-read", fold_code)
     app.connect("doctree-read", link_gallery, priority=0)  # before downloads are gathered
     app.connect("doctree-resolved", words_for_folders)
     app.connect("build-finished", copy_gallery)
