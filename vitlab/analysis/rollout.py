@@ -14,14 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import (
-    check_attention,
-    grid_size,
-    n_prefix_tokens,
-    read_weights,
-    reduce_attention,
-    widen,
-)
+from vitlab.analysis.attention import check_attention, grid_size, n_prefix_tokens, read_weights, reduce_attention, widen
 
 _FUSIONS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {  # of heads, of groups of heads
     "mean": (torch.sum, torch.add),  # divided last

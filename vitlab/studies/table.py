@@ -147,11 +147,7 @@ _ON_REAL |= {"finetuning_batch_size": 128, "finetuning_learning_rate": 1e-3}
 
 STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes last
     smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": _SMOKE[:3]}), 2),
-    full=Preset(
-        _AT_FULL | _ON_REAL,
-        _grid({"n_train": SIZES}, _tuned(*list(_FULL)[:5])),
-        seeds=5,
-    ),
+    full=Preset(_AT_FULL | _ON_REAL, _grid({"n_train": SIZES}, _tuned(*list(_FULL)[:5])), seeds=5),
 )
 _LONGER = _AT_FULL | {"precision": "fp32", "steps": 8_000, "warmup_steps": 400, "eval_every": 250, "weight_decay": 0.3}
 _LONGER |= {"n_sets": 12, "n_frozen": 500, "real": "digits cifar10 imagenette", "finetuning_n_images": 2_000}
