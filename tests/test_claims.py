@@ -1,6 +1,7 @@
 """Claims: headline numbers of the evidence, rules by hand, what a page and the report keep."""
 
 import re
+import tomllib
 
 import pandas as pd
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tools import pages
 from vitlab import claims, paths
 from vitlab.claims import report, rules
-from vitlab.claims.claims import ALL
+from vitlab.claims.claims import ALL, Claim
 from vitlab.claims.verdicts import Verdict
 
 HEADLINES = {  # first number of each claim: value, half-width, n; recomputed from the archived runs by independent code
@@ -126,3 +127,14 @@ def test_parameters_that_cannot_be_are_told(preset, seed, words, figures):
 
 def test_the_committed_ledger_is_that_of_the_evidence():
     assert (paths.ROOT / "docs" / "ledger.md").read_text(encoding="utf-8") == pages.ledger()
+
+
+def test_the_worked_example_of_a_claim_is_thirty_lines_at_most_and_true():
+    text = (paths.ROOT / "docs" / "claim.md").read_text(encoding="utf-8")
+    diffs = re.findall(r"```diff\n(.*?)```", text, re.DOTALL)
+    parts = ["\n".join(re.findall(r"^\+(.*)$", diff, re.MULTILINE)) for diff in diffs]
+    assert len(parts) == 4 and len("\n".join(parts).splitlines()) <= 30
+    entry, names = tomllib.loads(parts[1])["C22"], dict(vars(rules))
+    exec(parts[2], names)
+    assert names["c22"]().ruling.verdict is Verdict.REPRODUCED
+    assert (paths.ROOT / "notebooks" / f"{Claim('C22', **entry).notebook}.ipynb").exists()
