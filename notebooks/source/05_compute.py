@@ -23,21 +23,18 @@ SEED = 0
 import html
 import io
 import math
-import re
 
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
 import torch
 from IPython.display import HTML
-from matplotlib.figure import Figure
 
 from vitlab import claims, plots
 from vitlab.claims.rules import as_factor
 from vitlab.models.zoo import multiply_adds
 from vitlab.plots.style import FAMILIES, MUTED, accuracy_axis
 from vitlab.studies import speed, tables
-from vitlab.studies.speed import activation_bytes
 from vitlab.studies.statistics import frontier
 
 page = claims.begin("05_compute", PRESET, SEED)
@@ -80,24 +77,24 @@ with plots.figure(page, "full", 1, 3, alt=alt, figsize=(15, 4.4)) as axes:
 # %% [markdown]
 # All runs of the panel in the middle, those of equal compute side by side. Point at a dot: it says which run it is.
 
-# %%
+# %% jupyter={"source_hidden": true} tags=["hide-input"]
 x = points["flops"] * 10 ** np.random.default_rng(SEED).uniform(-0.09, 0.09, len(points))
 colours = {family: colour for family, (colour, _) in FAMILIES.items()}
 look = {"palette": colours, "hue_order": colours, "s": 22, "linewidth": 0, "alpha": 0.6}
 look |= {"clip_on": False, "gid": "runs"}
 with plots.style(), plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "05"}):
-    figure = Figure(figsize=(9, 4.3), layout="constrained")
+    figure = plt.Figure(figsize=(9, 4.3), layout="constrained")
     ax = sns.scatterplot(points, x=x, y="few_shot", hue="family", ax=figure.subplots(), **look)
     ax.set(xscale="log", xlabel="training compute (FLOPs, log scale)")
     accuracy_axis(ax, "accuracy, transfer (%)")
     figure.savefig(file := io.StringIO(), format="svg", metadata={"Date": None})
 before, after = file.getvalue().split('<g id="runs">')
-dots = re.split(r"(?<=<use)( [^>]*)/>", after, maxsplit=len(points))
+marker, *dots = after.split("/>", len(points) + 1)
 for k, row in enumerate(points.itertuples()):  # in the order in which they were drawn
     told = f"{row.model}, {row.steps:,} steps, seed {row.seed}: {row.few_shot:.1%}"
-    dots[2 * k + 1] += f"><title>{told}</title></use>"
+    dots[k] += f"><title>{told}</title></use>"
 style = "body {margin: 0} svg {display: block; width: 100%; height: 100vh} use:hover {stroke: #000}"
-drawn = f'<style>{style}</style>{before[before.index("<svg") :]}<g id="runs">{"".join(dots)}'
+drawn = f'<style>{style}</style>{before[before.index("<svg") :]}<g id="runs">{marker}/>{"".join(dots)}'
 frame = '<iframe title="Runs" style="width: 100%; height: 430px; border: 0" srcdoc="{}"></iframe>'
 HTML(frame.format(html.escape(drawn)) + "<p>No dots above? Notebooks show them once the cell has run.</p>")
 
@@ -236,7 +233,7 @@ layout.style.format({"samples": "{:,.0f}", "teraflops": "{:.1f}", "test_accuracy
 
 # %% tags=["timed"]
 layers = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
-assert activation_bytes(layers, torch.zeros(32, 64)) == 32 * (256 + 256) * 4  # before and after GELU
+assert speed.activation_bytes(layers, torch.zeros(32, 64)) == 32 * (256 + 256) * 4  # before and after GELU
 timings = speed.measure(**speed.SIZES[PRESET], seed=SEED)
 speeds, batches = timings[timings["kind"] == "speed"], timings[timings["kind"] == "batch"]
 families = {plots.family(name): name for name in reversed(speeds["model"].unique())}
