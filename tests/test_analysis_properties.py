@@ -4,12 +4,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from weights import rollout_from_maps
 
 from vitlab.analysis.distance import attention_distance, head_reducer, pixel_distances
 from vitlab.analysis.filters import filter_components, filter_tiles, low_frequency_share
 from vitlab.analysis.masks import area_share, mass_inside
 from vitlab.analysis.positions import position_similarity
-from vitlab.analysis.rollout import overlay, rollout_from_maps, rollout_matrix
+from vitlab.analysis.rollout import overlay, rollout_matrix
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 sides = st.integers(1, 6)

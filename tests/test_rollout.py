@@ -4,6 +4,7 @@ import pytest
 import timm
 import torch
 from torch import Tensor, nn
+from weights import rollout_from_maps
 
 from vitlab.analysis.attention import (
     attention_maps,
@@ -14,7 +15,6 @@ from vitlab.analysis.attention import (
 from vitlab.analysis.rollout import (
     attention_rollout,
     overlay,
-    rollout_from_maps,
     rollout_matrix,
     rollout_reducer,
 )

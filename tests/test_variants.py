@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from weights import open_attention, randomise
+from weights import open_attention, randomise, rollout_from_maps
 
 from vitlab.analysis import attention, positions, rollout
 from vitlab.models import variants, zoo
@@ -273,7 +273,7 @@ def test_analyses_capture_attention_exactly(options):
             block.attn.fused_attn = fused
         for seen, attn in zip(attention.attention_maps(model, images()), wanted, strict=True):
             torch.testing.assert_close(seen, attn, atol=1e-5, rtol=0)
-    rolled = rollout.rollout_from_maps(wanted, (4, 4), model.num_prefix_tokens)
+    rolled = rollout_from_maps(wanted, (4, 4), model.num_prefix_tokens)
     torch.testing.assert_close(rollout.attention_rollout(model, images()), rolled, atol=1e-5, rtol=0)
 
 

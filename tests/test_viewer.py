@@ -12,10 +12,11 @@ import pytest
 import timm
 import torch
 from PIL import Image
+from weights import rollout_from_maps
 
 from vitlab.analysis.attention import attention_maps
 from vitlab.analysis.distance import attention_distance
-from vitlab.analysis.rollout import attention_rollout, rollout_from_maps, rollout_matrix
+from vitlab.analysis.rollout import attention_rollout, rollout_matrix
 from vitlab.models import zoo
 from vitlab.widgets.viewer import attention_view, draw_still, encode, fit_size, view
 

@@ -1,9 +1,12 @@
 """Weights for tests: random ones, their attention in the open, a copy of them or not, how far two models' are apart."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+
+from vitlab.analysis.attention import widen
+from vitlab.analysis.rollout import rollout_reducer
 
 
 def randomise(model: nn.Module, scale: float = 0.1) -> nn.Module:
@@ -52,3 +55,15 @@ def apart(first: dict, second: dict) -> float:
             difference = torch.cat([query, value])
         found.append(difference.max().item())
     return max(found)
+
+
+def rollout_from_maps(
+    maps: Sequence[Tensor], grid: tuple[int, int], n_prefix: int = 1, class_token: bool | None = None, **options
+) -> Tensor:
+    """Rollout of attention at hand, first block first: from token 0, or from all patches alike."""
+    start = torch.zeros_like(widen(maps[0][:, 0, 0]))
+    start[:, slice(1) if (n_prefix > 0 if class_token is None else class_token) else slice(n_prefix, None)] = 1
+    update, finish = rollout_reducer(grid, n_prefix, start / start.sum(1, keepdim=True), **options)
+    for block, attn in enumerate(maps):
+        update(block, widen(attn))
+    return finish()

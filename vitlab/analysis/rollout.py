@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import check_attention, grid_size, n_prefix_tokens, read_weights, reduce_attention, widen
+from vitlab.analysis.attention import grid_size, n_prefix_tokens, read_weights, reduce_attention
 
 _FUSIONS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {  # of heads, of groups of heads
     "mean": (torch.sum, torch.add),  # divided last
@@ -38,28 +38,6 @@ def attention_rollout(
     grid, n_prefix, start = grid_size(model, images), n_prefix_tokens(model), read_weights(model, images)
     update, finish = rollout_reducer(grid, n_prefix, start, head_fusion, discard_ratio)
     reduce_attention(model, images, {"rollout": update}, by_heads=True)
-    return finish()
-
-
-def rollout_from_maps(
-    maps: Sequence[Float[Tensor, "B H T T"]],
-    grid: tuple[int, int],
-    n_prefix: int = 1,
-    *,
-    class_token: bool | None = None,
-    head_fusion: str = "mean",
-    discard_ratio: float = 0.0,
-) -> Float[Tensor, "B rows cols"]:
-    """Compute `attention_rollout` of attention maps at hand, first block first.
-
-    `class_token`: start from token 0, which the head reads, not from all patches alike; None: where there is a prefix.
-    """
-    start, from_class = torch.zeros_like(widen(maps[0][:, 0, 0])), n_prefix > 0 if class_token is None else class_token
-    start[:, slice(1) if from_class else slice(n_prefix, None)] = 1
-    update, finish = rollout_reducer(grid, n_prefix, start / start.sum(1, keepdim=True), head_fusion, discard_ratio)
-    for block, attn in enumerate(maps):
-        check_attention(attn, grid, n_prefix)
-        update(block, widen(attn))
     return finish()
 
 
