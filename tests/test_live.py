@@ -62,11 +62,6 @@ def test_a_script_prints_a_line_per_epoch(capsys, eval_every, epoch, wanted):
     assert all(" left" in line for line in printed.out.splitlines()[1:-1])  # of two rows there is a speed
 
 
-def test_an_epoch_of_no_images_is_refused():
-    with pytest.raises(ValueError, match="epoch is 0; expected the number of training images"):
-        watch(model(), feed(), Recipe(steps=1), epoch=0)
-
-
 # ---- stopping and resuming ----
 
 
@@ -85,11 +80,6 @@ def test_stopped_and_run_again_is_as_never_stopped(tmp_path, capsys):
     assert [row["train_loss"] for row in rows] == [row["train_loss"] for row in wanted]
     for a, b in zip(whole.state_dict().values(), parts.state_dict().values(), strict=True):
         assert torch.equal(a, b)
-
-
-def test_without_a_folder_a_stop_says_that_it_cannot_go_on(capsys):
-    assert watch(model(), feed(2), Recipe(steps=5, batch_size=16)) == []
-    assert capsys.readouterr().out == "stopped at step 3 of 5; without a folder it cannot resume\n"
 
 
 def test_an_error_of_the_training_is_the_caller_s():

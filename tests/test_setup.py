@@ -37,7 +37,7 @@ def script(name):
 
 
 pytest.importorskip("fcntl", reason="make and its scripts are for Unix; on Windows there are conda and pip")
-environment, install = script("environment"), script("install")
+environment = script("environment")
 PINS = [Requirement(pin) for pin in environment.pins(LOCK)]
 
 
@@ -81,55 +81,6 @@ def test_environment_file_is_the_lock():
     python, pip, packages = yaml.safe_load(text)["dependencies"]
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python.removeprefix("python="))
     assert pip == "pip" and packages == {"pip": environment.pins(LOCK)}
-
-
-@pytest.fixture
-def installer(tmp_path, monkeypatch):
-    """The installer with its tools replaced: what it would run, and an environment that looks whole."""
-    calls = []
-
-    def run(command):
-        words = " ".join(map(str, command))
-        calls.append(words)
-        if "-m venv" in words:
-            (tmp_path / ".venv/bin").mkdir()
-            (tmp_path / ".venv/bin/activate").write_text(f"VIRTUAL_ENV={tmp_path / '.venv'}")
-        return not any(word in words for word in install.failing)
-
-    monkeypatch.setattr(install, "run", run)
-    monkeypatch.setattr(install, "failing", [], raising=False)
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    return tmp_path / ".venv", calls
-
-
-def test_installer_builds_updates_begins_again_and_goes_through_no_link(installer, tmp_path):
-    venv, calls = installer
-    install.main(venv / ".installed-1")
-    assert (venv / ".installed-1").exists() and not (venv / ".incomplete").exists()
-    assert "-m venv" in calls[0] and "--require-hashes" in calls[1] and "sync" in calls[2] and "-e ." in calls[3]
-    calls.clear()
-    install.main(venv / ".installed-1")
-    assert not calls, "whole: nothing to do"
-    install.main(venv / ".installed-2")  # the lock has changed
-    assert not (venv / ".installed-1").exists() and not any("-m venv" in c for c in calls)
-    (venv / ".installed-2").rename(venv / ".incomplete")  # killed half-way
-    venv.rename(tmp_path / "another checkout")
-    venv.symlink_to(tmp_path / "another checkout")
-    with pytest.raises(SystemExit, match="link to .*another checkout.*remove the link"):
-        install.main(venv / ".installed-3")
-    assert (venv / ".incomplete").exists()
-
-
-def test_installer_falls_back_to_pip_and_admits_failure(installer):
-    venv, calls = installer
-    install.failing = ["--only-binary"]  # no wheel of uv here
-    install.main(venv / ".installed-1")
-    assert (venv / ".installed-1").exists() and "-m pip" in calls[-2] and "sync" not in "".join(calls)
-    assert "uv==" not in (venv / "requirements.txt").read_text()
-    install.failing = ["--require-hashes"]
-    with pytest.raises(SystemExit, match="not complete"):
-        install.main(venv / ".installed-2")
-    assert not list(venv.glob(".installed-*"))
 
 
 def fake(folder, name, version, fails="nothing"):
