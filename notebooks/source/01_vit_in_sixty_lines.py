@@ -186,8 +186,8 @@ theirs = timm.create_model("vit_tiny_patch16_224").eval()
 for parameter in theirs.parameters():  # all at random: a part that is zero could hide a mistake
     nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(parameter.numel()))
 ours.load_state_dict(theirs.state_dict())
+images = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(SEED))
 with torch.no_grad():
-    images = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(SEED))
     assert torch.equal(ours(images), theirs(images))  # to the last bit
 print(f"{images.shape[-1]} px, patches of 16 px: {ours.pos_embed.shape[1]} tokens")
 
@@ -352,7 +352,7 @@ alt = "Largest differences of logits, against timm and the equations, and for ea
 with plots.figure(page, "logits", alt=alt, figsize=(8, 3.8)) as ax:
     plots.plot_differences(logits.sort_values("control", kind="stable"), tolerance=1e-5, ax=ax)
     least = logits.loc[logits["control"], "difference"].min()
-    ax.set_title(f"Any other reading of the equations moves a logit by {least:.0e} at least", pad=28)
+    ax.set_title(f"Any other reading of the equations moves a logit by {least:.0e} or more", pad=28)
 
 # %% [markdown]
 # ## Verdict
@@ -360,7 +360,7 @@ with plots.figure(page, "logits", alt=alt, figsize=(8, 3.8)) as ax:
 # %%
 claims.show(page, "C01")
 largest = table[table["check"] == "logits"].groupby("against")["difference"].max()
-live = {f"logits of {trained.name}, largest difference to this class": claims.Estimate.exact(difference)}
+live = {f"largest difference of {trained.name}'s logits": claims.Estimate.exact(difference)}
 live["of random weights, to timm's class"] = claims.Estimate.exact(largest["timm"])
 claims.show(page, "C02", live=live)
 

@@ -281,7 +281,8 @@ with plots.figure(page, "hybrid", 1, 2, alt=alt, figsize=(10.5, 4), sharey=True)
 # %%
 found, px = measure.contrasts(table), f"px of {image_px}"
 live = {f"trend, {pretrained.name}": claims.Estimate.of(found["trend"], "", "images")}
-live[f"spread of block 1, {pretrained.name}"] = claims.Estimate.of(found["spread, first"], px, "images")
+spread = claims.Estimate.of(found["spread, first"], px, "images")
+live[f"spread of block 1, {pretrained.name}"] = spread
 claims.show(page, "C12", live=live)
 claims.show(page, "C13")
 

@@ -296,7 +296,7 @@ widgets.occlusion(of_world, world.images[0], world.classes)
 # %%
 own = pairs[pairs["method"] == "rollout"]
 excess = claims.Estimate.of(100 * own["trained"], "points", "images")
-claims.show(page, "C14", live={f"rollout mass on the object minus its area, {of_world.name}": excess})
+claims.show(page, "C14", live={f"rollout mass − area of the object, {of_world.name}": excess})
 
 # %% [markdown]
 # ## How others get this wrong
