@@ -74,24 +74,16 @@ class Pixels(nn.Module):
         return tokens.flatten(1)
 
 
-def test_frozen_features_are_scored_by_all_labels_and_by_where_the_objects_are(monkeypatch):
+def test_frozen_features_are_scored_by_a_linear_classifier(monkeypatch):
     """A linear classifier of pixels reads digits; of a feature that is always 1 it guesses."""
     seen = Pretrained(Pixels(), "pixels", "nowhere", (8, 8))
     monkeypatch.setattr(zoo, "load", lambda *_, **__: seen)
     found = measure.frozen("pixels", "digits", 300)
     assert found.groupby("target").size().eq(3).all() and found["accuracy"].nunique() > 3  # draws differ
     mean = found.groupby("target")["accuracy"].mean()
-    assert set(mean.index) == {"digits", "world", "world, across", "world, down", "world, area"}
-    assert mean["digits"] > 0.85 and mean["world"] > 0.2
+    assert set(mean.index) == {"digits", "world"} and mean["digits"] > 0.85 and mean["world"] > 0.2
     monkeypatch.setattr(Pixels, "forward_head", lambda _, tokens, pre_logits: torch.ones(len(tokens), 1))
     assert measure.frozen("pixels", "digits", 300)["accuracy"].lt(0.16).all()
-
-
-def test_centre_and_area_of_a_rectangle():
-    mask = torch.zeros(1, 8, 8, dtype=torch.bool)
-    mask[0, 2:4, 3:6] = True  # rows 2, 3; columns 3, 4, 5
-    found = {name: value.item() for name, value in measure._where(mask).items()}
-    assert found == {"across": 4.0, "down": 2.5, "area": 6.0}
 
 
 class TestFilters:

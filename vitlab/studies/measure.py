@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
@@ -186,35 +185,24 @@ def frozen(
 ) -> pd.DataFrame:
     """Measure what a linear classifier makes of frozen features of `n_images` labelled images, drawn three times.
 
-    Of the world also where the labelled object lies and how large it is, each in ten classes of equal size. Rows:
-    target, draw, accuracy (0…1, on at most twice as many other images). `untrained`: of fresh weights instead.
+    Rows: target (the named sets, and ten classes of the world that no model has seen), draw, accuracy (0…1, on at most
+    twice as many other images). `untrained`: of fresh weights instead.
     """
     model, rows = zoo.load(weights, untrained=untrained, seed=seed), list[dict[str, Any]]()
     for name in (*targets.split(), "world"):
-        if name == "world":  # of classes that no model has seen
+        if name == "world":
             images = image_set(World(seed=1, image_size=max(model.image_size)), 4 * n_images, HELD_OUT)
             sets = [datasets.subset(images, part) for part in torch.arange(4 * n_images).chunk(2)]
         else:
             sets = [datasets.load(name, part) for part in ("train", "test")]
             sets = [datasets.subset(each, epoch_order(len(each), 0, 0)[: 2 * n_images]) for each in sets]
         (x, labels), (others, answers) = (features(model.model, each, prepare=model.prepare) for each in sets)
-        tasks = {name: (labels, answers)}
-        for quantity in ("across", "down", "area") if name == "world" else ():
-            values, more = (_where(cast(Tensor, each.masks))[quantity] for each in sets)
-            edges = values.quantile(torch.arange(1, 10) / 10)
-            tasks[f"world, {quantity}"] = torch.bucketize(values, edges), torch.bucketize(more, edges)
-        for draw, (target, (mine, truth)) in itertools.product(range(3), tasks.items()):
+        for draw in range(3):
             chosen = epoch_order(len(x), draw, 0)[:n_images]
-            fit, offsets = classifier(x[chosen].double().numpy(), mine[chosen].numpy(), 10, FewShot.ridge)
-            right = (others.double().numpy() @ fit + offsets).argmax(1) == truth.numpy()
-            rows.append({"target": target, "draw": draw, "accuracy": float(right.mean())})
+            fit, offsets = classifier(x[chosen].double().numpy(), labels[chosen].numpy(), 10, FewShot.ridge)
+            right = (others.double().numpy() @ fit + offsets).argmax(1) == answers.numpy()
+            rows.append({"target": name, "draw": draw, "accuracy": float(right.mean())})
     return pd.DataFrame(rows)
-
-
-def _where(masks: Tensor) -> dict[str, Tensor]:
-    """Measure the centre of each mask [N S S], across and down, and its area, in pixels."""
-    area, along = masks.sum((1, 2)).clamp(min=1), torch.arange(masks.shape[-1])
-    return {"across": masks.sum(1) @ along / area, "down": masks.sum(2) @ along / area, "area": area.float()}
 
 
 # --- positions (Fig. 7 centre) ----------------------------------------------------------------------------------------
