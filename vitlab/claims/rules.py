@@ -280,7 +280,15 @@ def c12() -> Judged:
     rows = rows[(rows["kind"] == "head") & (rows["n_train"] == 9_469) & (rows["objective"] == "masked")]
     ends = rows["samples"].map({0: "untrained", rows["samples"].max(): "trained"})  # of the others NaN: no group
     found = judged(rows.assign(model=ends, model_seed=0, image=rows["seed"]), "px of 80", "trainings")
-    return found._replace(note=f"lab, one training that ends with labels: {lab.ruling.verdict}")
+    words = {
+        "trend": "Spearman correlation of attention distance with depth",
+        "trend − untrained": "that correlation minus what it was before the training",
+        "spread, first": "longest minus shortest head of block 1",
+        "spread, first − last": "that spread minus the last block's",
+        "spread, first − untrained": "that spread minus what it was before the training",
+    }
+    numbers = {words[name]: number for name, number in found.numbers.items()}
+    return Judged(found.ruling, numbers, f"lab, one training that ends with labels: {lab.ruling.verdict}")
 
 
 def c13(mode: str = "paper") -> Judged:
