@@ -165,8 +165,8 @@ least = gaps[gaps["n_train"] == gaps["n_train"].max()].groupby("model")["gap"].m
 alt = "Training minus held-out accuracy of ViT and ResNet against the number of training images: falling lines."
 with plots.figure(page, "gap", alt=alt, figsize=(8, 4)) as ax:
     plots.plot_accuracy(gaps.assign(test_accuracy=gaps["gap"]), ax, "n_train")
-    at = [f"{100 * each.min():.0f} to {100 * each.max():.0f} points" for each in (widest, least)]
-    ax.set(title=f"Generalization gap: {at[0]} with the fewest images, {at[1]} with the most")
+    at = [" to ".join(sorted({f"{100 * gap:.0f}" for gap in each})) for each in (widest, least)]
+    ax.set(title=f"Generalization gap: {at[0]} points with the fewest images, {at[1]} with the most")
     ax.set(ylabel="training − held-out accuracy (points)")
 
 # %% [markdown]
