@@ -208,7 +208,7 @@ with plots.figure(page, "spectrum", 1, 2, alt=alt, figsize=(10, 3.8)) as (left, 
     plots.plot_components(table, "explained", left)
     plots.plot_components(table, "low_frequency", right, white)
     row = found.iloc[0]
-    right.figure.suptitle(f"Low frequencies: {row.value:.2f}, untrained at most {row.control_high:.2f}")
+    right.figure.suptitle(f"In low frequencies: {row.value:.0%} on average, untrained at most {row.control_high:.0%}")
 
 # %% [markdown]
 # Much of what still looks like noise is the initialisation: where weight decay is weak, what a filter started with is still
@@ -242,7 +242,7 @@ alt = "Three grids of grids of cosine similarity: trained position embeddings, u
 with plots.figure(page, "similarity", 1, 3, alt=alt, figsize=(13, 4.8)) as axes:
     for ax, (words, each), r in zip(axes, maps.items(), nearness, strict=True):
         plots.plot_similarity_grid(each.numpy(), ax, colorbar=False)
-        ax.set(title=f"{words}: {r:.2f}", xlabel="", ylabel="", xticks=[], yticks=[])
+        ax.set(title=f"{words}: {r:z.2f}", xlabel="", ylabel="", xticks=[], yticks=[])
 
 # %% [markdown]
 # Untrained, every patch is similar to itself alone. Trained, look for a bright spot around each patch's place, a row or a
