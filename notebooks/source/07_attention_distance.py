@@ -45,7 +45,7 @@ real = tables.evidence("real_distances")
 # distance 0; the titles also give the nearest head without it. Dashed: attention spread evenly.
 
 # %%
-NAMES = {"vit_tiny_patch16_224": "ViT-Ti/16, 14 million images", "deit_tiny_patch16_224": "DeiT-Ti/16, 1.3 million"}
+NAMES = {"vit_tiny_patch16_224": "ViT-Ti/16, 14 million images", "deit_tiny_patch16_224": "DeiT-Ti/16, 1.3 million images"}
 alt = "Mean attention distance of every head over its block's number, for two ViTs trained on ImageNet."
 with plots.figure(page, "imagenet", 1, 2, alt=alt, figsize=(11, 4.4), sharey=True) as axes:
     for ax, (name, rows) in zip(axes, real.groupby("weights", sort=False), strict=True):
@@ -135,7 +135,8 @@ for down, across in ((2, 2), (3, 5), (14, 14)):  # all but one column move by on
 # %% [markdown]
 # ### 2 · Find three bugs (★★, 15 min)
 #
-# *Importance: all three occur in public code; on a square grid the numbers look sensible.*
+# *Importance: all three occur in public code; on a square grid the numbers look sensible.* This is meant to be the
+# paper's distance of each head; correct it.
 #
 # ```python
 # def distance_of(attn, grid, patch):  # attn [images heads tokens tokens], one class token
