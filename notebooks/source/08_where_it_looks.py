@@ -51,7 +51,7 @@ names, taken = zip(*datasets.photographs(limit=3, sample=False), strict=True)
 x = torch.cat([of_photographs.prepare(picture[None]) for picture in taken])
 views = measure.view(of_photographs, taken).numpy()  # [images height width 3]
 control = zoo.load(WEIGHTS, untrained=True, seed=SEED)
-rows = {"": None, of_photographs.name: attention_rollout(of_photographs.model, x)}
+rows = {"photograph": None, of_photographs.name: attention_rollout(of_photographs.model, x)}
 rows["untrained"] = attention_rollout(control.model, x)
 alt = f"Photographs ({', '.join(names)}); below each a heat map of rollout over it, trained and untrained."
 with plots.figure(page, "photographs", 3, len(views), alt=alt, figsize=(9, 8.6), squeeze=False) as axes:
@@ -195,7 +195,8 @@ with plots.figure(page, "mass_on_object", 1, 2, alt=alt, figsize=(10.5, 4.2)) as
 #
 # ## Real photographs with boxes
 #
-# The same for ViTs trained on ImageNet, on 500 photographs whose boxes people drew (committed measurements):
+# The same for ViTs trained on ImageNet, on 500 photographs whose boxes people drew (committed measurements).
+# *Hit*: the share of photographs whose largest patch lies in the box; *chance*: that of a patch drawn at random.
 
 # %%
 real = tables.evidence("real_rollout")
@@ -312,12 +313,13 @@ def last_step(attn, keepdim):  # one block's maximum over heads, with the skip
 
 both = {words: last_step(maps[-1], keepdim) for words, keepdim in (("right", True), ("wrong", False))}
 both = {words: each / each.max() for words, each in both.items()}
-both["difference"] = both["wrong"] - both["right"]
-place = divmod(int(np.abs(both["difference"]).argmax()), grid[1])
-alt = "The last block's row of one image: the right map, the one without keepdim, and their difference."
+apart = both["wrong"] - both["right"]
+both["5 × the difference"] = 5 * apart
+place = divmod(int(np.abs(apart).argmax()), grid[1])
+alt = "The last block's row of one image: the right map, the one without keepdim, and five times their difference."
 with plots.figure(page, "mistakes", alt=alt, figsize=(9.4, 3.2)) as ax:
     plots.plot_maps(both, ax, "RdBu_r", place)
-    ax.set_title(f"A missing keepdim moves a patch by {np.abs(both['difference']).max():.0%} of the maximum")
+    ax.set_title(f"A missing keepdim moves a patch by {np.abs(apart).max():.0%} of the maximum")
 
 # %% [markdown]
 # Without the right map next to it the wrong one cannot be recognized. **Discarding** (exercise 2) makes any map look sharp.
