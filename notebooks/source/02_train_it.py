@@ -129,7 +129,7 @@ assert math.isclose(half_right, math.log(1000) / 2, rel_tol=1e-9)
 # transformer diverge. Then it decays. With step $t$, warm-up $t_w$ and $p = \max(0, \frac{t - t_w}{T - t_w})$:
 #
 # $$\eta_t = \eta \cdot \min\!\Big(1, \frac{t}{t_w}\Big) \cdot \begin{cases} 1 - p & \text{linear (JFT, ImageNet-21k)} \\
-# \tfrac12\,(1 + \cos \pi p) & \text{cosine (ImageNet)} \end{cases}$$
+# \tfrac{1}{2}\,(1 + \cos \pi p) & \text{cosine (ImageNet)} \end{cases}$$
 
 # %%
 def cosine_in_the_open(t):

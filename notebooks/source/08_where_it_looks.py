@@ -81,9 +81,9 @@ with plots.figure(page, "photographs", 3, len(views), alt=alt, figsize=(9, 8.6),
 #
 # ## Rollout
 #
-# Average each block's attention over its heads to $\bar A_l$. The skip connection adds a block's input to its output; rollout
-# gives both the same weight, $\hat A_l = \tfrac12 \bar A_l + \tfrac12 I$, and multiplies: $R = \hat A_L \cdots \hat A_1$. The
-# class token's row, without its own entry, is the map:
+# Average each block's attention over its heads to $\bar A{}_l$. The skip connection adds a block's input to its output;
+# rollout gives both the same weight, $\hat A{}_l = \tfrac{1}{2} \bar A{}_l + \tfrac{1}{2} I$, and multiplies:
+# $R = \hat A{}_L \cdots \hat A{}_1$. The class token's row, without its own entry, is the map:
 
 # %%
 def open_rollout(maps, grid, n_prefix):
