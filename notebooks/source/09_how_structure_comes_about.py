@@ -316,12 +316,12 @@ finals = tables.masked_finals(tables.evidence("masked_pretraining"))
 finals["arm"] = finals["arm"].replace({"world": "labels of world", "cifar10": "labels of cifar10"})
 over = 100 * paired(finals, "arm", "masked, mean-colour", "scratch").mean()
 alt = "Test accuracy after fine-tuning of every variant: a dot for each seed, a line for the mean."
-with plots.figure(page, "arms", alt=alt, figsize=(7, 3.4)) as ax:
+with plots.figure(page, "arms", alt=alt, figsize=(8, 3.4)) as ax:
     shown = finals.assign(accuracy=100 * finals["test_accuracy"])
     sns.stripplot(shown, x="accuracy", y="arm", jitter=False, alpha=0.5, ax=ax)
     sns.pointplot(shown, x="accuracy", y="arm", errorbar=None, linestyle="none", marker="|", ax=ax)
     ax.set(xlabel="test accuracy after fine-tuning (%)", ylabel="")
-    ax.set_title(f"Masked prediction is worth {over:+.0f} points over training from scratch")
+    ax.set_title(f"Masked prediction: {over:+.0f} points over training from scratch")
 
 # %% [markdown]
 # In the paper masking brings 2 points and labels of JFT 4 more. Here it brings far more, and more than the labels of ten
