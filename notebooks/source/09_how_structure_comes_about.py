@@ -214,11 +214,12 @@ print(f"{by_looking_away:.2f} nats")
 # %% [markdown]
 # ### 3 · Find three bugs (★★★, 20 min)
 #
-# *Importance: it raises no error, and it falls nicely in training.* This is meant to be the paper's loss:
+# *Importance: it raises no error, and it falls nicely in training.* This is meant to be the paper's loss; correct it:
 #
 # ```python
 # def masked_loss(tokens, weight, images, plan, side):
-#     # tokens [B 1+N D] of the encoder, class token first; weight [512 D]; images in bytes
+#     # tokens [B 1+N D] of the encoder, class token first; weight [512 D]; images in bytes;
+#     # plan [B N]: −1 where a patch was kept
 #     means = F.avg_pool2d(images.float(), side)
 #     red, green, blue = (means / 255 * 7).round().long().flatten(2).unbind(1)
 #     codes = 64 * red + 8 * green + blue
