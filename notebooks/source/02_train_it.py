@@ -46,7 +46,8 @@ VIT, RESNET = "Lab-Ti/2", "BiT-Lab-Ti/2"
 # %% [markdown]
 # ## Experiment
 #
-# Both models see the same batches; `watch` is `train` with a chart that grows. Change the models, the images or the recipe.
+# First the ViT, then the ResNet, on the same batches; `watch` is `train` with a chart that grows. Change the models, the images
+# or the recipe.
 
 # %% tags=["long"]
 steps = {"smoke": 8}.get(PRESET, 400)
@@ -225,11 +226,7 @@ assert math.isclose(adamw_by_hand(2.0, (1e-4,), 0.01, 0.0), 2.0 - 0.01, rel_tol=
 # %% [markdown]
 # ### 3 · Find the bug: an accuracy that depends on the batch size (★★, 10 min)
 #
-# *Importance: seen in many evaluation loops.* Which value is right? Write the function correctly.
-#
-# <details><summary>Hint</summary>How large is the last batch, and how much does each of its images weigh?</details>
-#
-# *Expected output: five numbers that should be one. Common bug: to drop the last batch.*
+# *Importance: seen in many evaluation loops.* Six of seven images are right, and this depends on the batch size:
 
 # %%
 def accuracy_with_a_bug(right, batch_size):
@@ -237,6 +234,17 @@ def accuracy_with_a_bug(right, batch_size):
     return sum(chunk.mean() for chunk in chunks) / len(chunks)
 
 
+right = np.array([0.0, 1, 1, 1, 1, 1, 1])
+print([round(float(accuracy_with_a_bug(right, b)), 3) for b in (1, 2, 3, 6, 7)])
+
+# %% [markdown]
+# Which of the five is right? Write the function correctly.
+#
+# <details><summary>Hint</summary>How large is the last batch, and how much does each of its images weigh?</details>
+#
+# *Expected output: none. Common bug: to drop the last batch.*
+
+# %%
 def accuracy(right, batch_size):
     ### BEGIN SOLUTION
     starts = range(0, len(right), batch_size)
@@ -244,8 +252,6 @@ def accuracy(right, batch_size):
     ### END SOLUTION
 
 
-right = np.array([0.0, 1, 1, 1, 1, 1, 1])  # six of seven
-print([round(float(accuracy_with_a_bug(right, b)), 3) for b in (1, 2, 3, 6, 7)])
 assert all(math.isclose(accuracy(right, b), 6 / 7) for b in (1, 2, 3, 6, 7))
 
 # %% [markdown]
