@@ -140,19 +140,20 @@ for name in CONVENTIONS:
 #
 # ### 2 · Find the bug: scrambled positions (★★, 15 min)
 #
-# *Importance: the shape is right, and the model is no longer accurate.* Repair it.
+# *Importance: the shape is right, and the model is no longer accurate.* Repair this function, from [old·old D] to [new·new D]:
+#
+# ```python
+# def resize(table, old, new):
+#     picture = table.reshape(1, table.shape[1], old, old)
+#     larger = F.interpolate(picture, size=(new, new), mode="bilinear", align_corners=True)
+#     return larger.reshape(new * new, -1)
+# ```
 #
 # <details><summary>Hint</summary><code>reshape</code> does not move axes: which one changes fastest in a table [N, D]?</details>
 #
 # *Expected output: none. Common bug: to mend the way in and not the way out.*
 
 # %%
-def resize_with_a_bug(table, old, new):
-    picture = table.reshape(1, table.shape[1], old, old)
-    larger = F.interpolate(picture, size=(new, new), mode="bilinear", align_corners=True)
-    return larger.reshape(new * new, -1)
-
-
 def resize(table, old, new):
     ### BEGIN SOLUTION
     picture = table.T.reshape(1, -1, old, old)
@@ -162,8 +163,6 @@ def resize(table, old, new):
 
 
 expected = torch.from_numpy(positions_in_the_open(table.numpy(), 12, 18)).float()
-assert resize_with_a_bug(table, 12, 18).shape == expected.shape
-assert not torch.allclose(resize_with_a_bug(table, 12, 18), expected, atol=1e-2)
 assert torch.allclose(resize(table, 12, 18), expected, atol=1e-5)
 
 # %% [markdown]
