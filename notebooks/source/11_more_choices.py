@@ -197,7 +197,7 @@ with plots.figure(page, "axial", alt=alt, figsize=(7.5, 4)) as ax:
     ax.set_title(f"All four within {spread:.1f} points, near the ceiling of this task")
 
 # %% [markdown]
-# Near the ceiling neither axes nor more blocks bring what could be seen: a harder task would be needed to tell them apart.
+# Near the ceiling neither axes nor more blocks make a difference that could be seen: it takes a harder task.
 
 # %%
 claims.show(page, "C19")
