@@ -69,7 +69,7 @@ print(f"test images begin at number {HELD_OUT:,}")
 # ### 1 · Find the bug: a test that is too easy (★★, 5 min)
 #
 # *Importance: overlapping ranges are the leak of synthetic data.* A student trains on the first 500 images and tests on
-# `image_set(small, 200, start=400)`. Make a test set of the first 200 images that no training set will ever contain.
+# `image_set(small, 200, start=400)`. Make a set `test` of the first 200 images that no training set will ever contain.
 #
 # <details><summary>Hint</summary>Which numbers are in both? One constant above says where test images begin.</details>
 #
@@ -122,7 +122,7 @@ for cue in CUES:
         read[cue, factor] = fitted.score(test_x, test_y)
 shown = pd.Series(read).unstack()
 shown.columns.name = "difficulty"
-shown.style.format("{:.0%}")
+shown.style.format("{:.0%}").format_index("{:g}", axis=1)
 
 # %% [markdown]
 # Chance is 10 %. While objects stand still, raw pixels tell where parts are and which colour, and hardly contour or texture,
@@ -160,6 +160,7 @@ print(f"{area(masks).min():.0%} to {area(masks).max():.0%}")
 # *Expected output: none. Common bug: to set texture=1 and leave the other cues on.*
 
 # %%
+mine = None
 ### BEGIN SOLUTION
 mine = with_cues(World(n_classes=5, image_size=48, occlusion=0.0, distractors=0.0), "texture")
 ### END SOLUTION
