@@ -222,8 +222,8 @@ print(f"{factor_at(0.5):.2f} times at 50 %, {factor_at(0.9):.2f} at 90 %")
 # %%
 layout = points.assign(samples=128 * points["steps"], teraflops=points["flops"] / 1e12)
 columns = ["samples", "teraflops", "test_accuracy", "few_shot"]
-layout = layout.groupby(["family", "model", "steps"], sort=False)[columns].mean()
-layout.style.format({"samples": "{:,.0f}", "teraflops": "{:.1f}", "test_accuracy": "{:.1%}", "few_shot": "{:.1%}"})
+layout = layout.groupby(["family", "model", "steps"])[columns].mean()
+layout.style.format({"samples": "{:,.0f}", "teraflops": "{:.2f}", "test_accuracy": "{:.1%}", "few_shot": "{:.1%}"})
 
 # %% [markdown]
 # ## Speed and memory, on your machine
@@ -240,6 +240,7 @@ families = {plots.family(name): name for name in reversed(speeds["model"].unique
 vit, resnet = families["ViT"], families["ResNet"]
 rate = speeds.pivot(index=["round", "image_size"], columns="model", values="images_per_second")
 ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
+largest = batches.pivot_table("largest_batch", "image_size", "model")
 by_px = {int(px): 10**each for px, each in ratio.mean().items()}
 alt = "Left: images per second against input size for ViT, ResNet and hybrid. Right: largest batch against input size."
 with plots.figure(page, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, right):
@@ -247,7 +248,7 @@ with plots.figure(page, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, rig
     plots.plot_speeds(batches, right, y="largest_batch")
     told = ", ".join(f"{each:.2f} at {px} px" for px, each in by_px.items())
     left.set_title(f"Speed, ViT over ResNet: {told}", fontsize=11)
-    right.set_title("Memory")
+    right.set_title(f"Memory: the ViT's batch is {(largest[vit] / largest[resnet]).mean():.1f} times the ResNet's", fontsize=11)
 
 # %% [markdown]
 # Equal FLOPs are not equal seconds. A ViT's attention grows with the fourth power of the side, all else with the square; a ResNet's largest
