@@ -87,9 +87,11 @@ with plots.figure(page, "full", 1, 2, alt=alt, figsize=(11, 4.8), sharey=True) a
 #
 # ## Where the curves cross
 #
-# Between the last size $n_i$ with a lead $D_i \le 0$ of the ViT and the next, the straight line over $\log n$ is zero
-# at $\log n^* = \log n_i + \frac{D_i}{D_i - D_{i+1}}(\log n_{i+1} - \log n_i)$. The ends of the intervals of $D$ give an
-# interval for $n^*$, open where an end crosses nowhere (`None`).
+# Between the last size $n_i$ with a lead $D_i \le 0$ of the ViT and the next, the straight line over $\log n$ is zero at
+#
+# $$\log n^* = \log n_i + \frac{D_i}{D_i - D_{i+1}}\,(\log n_{i+1} - \log n_i).$$
+#
+# The ends of the intervals of $D$ give an interval for $n^*$, open where an end crosses nowhere (`None`).
 
 # %%
 for size, pair in pairs.items():
@@ -97,9 +99,9 @@ for size, pair in pairs.items():
         at = by_size(runs, *pair, measure)
         ends = [[getattr(each, end) or each.value for each in at.values()] for end in ("value", "high", "low")]
         place, first, last = (crossing(list(at), line) for line in ends)
-        told = f"{place:,.0f} images" if place else "nowhere: the ViT is never behind and then ahead"
+        told = f"crossing at {place:,.0f} images" if place else "no crossing: the ViT is never behind and then ahead"
         interval = " to ".join(f"{n:,.0f}" if n else "None" for n in (first, last))
-        print(f"{size}, {words.lower()}: crossing at {told} (interval {interval})")
+        print(f"{size}, {words.lower()}: {told} (interval {interval})")
 
 # %% [markdown]
 # The two measures need not agree, and the paper reports the first. Held-out accuracy asks how well these classes were
@@ -129,7 +131,8 @@ assert no_cross is crossing([1_000, 100_000], [-8, -1])
 # ### 2 · How sure is a crossing of three seeds? (★★★, 15 min)
 #
 # *Importance: few seeds make crossings out of noise.* The bootstrap draws seeds with replacement. Of three seeds there
-# are few different samples: count them (order does not matter), and list the crossings of their means (`crossing`).
+# are few different samples: count them (order does not matter), and list the crossings of their means (`crossing`) over
+# sets of 100, 1,000 and 10,000 images.
 #
 # <details><summary>Hint</summary><code>itertools.combinations_with_replacement</code>.</details>
 #
@@ -297,7 +300,7 @@ with plots.figure(page, "real_subsets", alt=alt, figsize=(8, 4)) as ax:
     plot_curves(points, ax, x="n_train", y="points", hue="source")
     size_axis(ax, lead["n_train"])
     ends = points[points["n_train"] == 49_000]["points"]
-    ax.set(title=f"Real images: the ResNet stays ahead, by {-ends.mean():.0f} points on all of CIFAR-10")
+    ax.set(title=f"CIFAR-10: the ResNet stays ahead, by {-ends.mean():.0f} points on all its images")
     ax.set(ylabel="ViT − ResNet (points)")
     ax.legend()
 
