@@ -92,7 +92,8 @@ Markdown("\n".join(lines))
 # %% [markdown]
 # ## Your turn
 #
-# Load a ViT and ask it everything. `lab` is bundled; a name of timm's, a file or a module of yours do as well.
+# Load a ViT and ask it everything. `lab` is bundled; a name of timm's, a file or a module of yours do as well. By block:
+# how far its heads look in pixels, their attention to the class token, the length of its tokens.
 
 # %%
 vit = vitlab.load("lab")
