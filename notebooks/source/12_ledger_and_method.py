@@ -56,7 +56,8 @@ print(report.findings())
 # %%
 open_claims = verdicts[verdicts["verdict"] != "reproduced"].set_index("claim")
 conditions = open_claims.assign(condition=[ALL[name].condition for name in open_claims.index])
-conditions.style.set_properties(**{"text-align": "left"})
+left = {"selector": "th", "props": "text-align: left"}
+conditions.style.set_properties(**{"text-align": "left"}).set_table_styles([left])
 
 # %% [markdown]
 # ## How a verdict is reached
