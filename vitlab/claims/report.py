@@ -66,7 +66,8 @@ def show(page: Page, claim: str, live: Mapping[str, Estimate] | None = None) -> 
     ruling, numbers, about = rules.verdict(claim)
     told = [{"metric": name} | _fields(each) for name, each in numbers.items()]
     page.claims[claim] = vars(ruling) | {"numbers": told}
-    text = line(claim, ruling, numbers, "; ".join(filter(None, [*map(tables.about, ALL[claim].study.split()), about])))
+    evidence = "evidence: " + "; ".join(map(tables.about, ALL[claim].study.split()))
+    text = line(claim, ruling, numbers, "; ".join(filter(None, [evidence, about])))
     if other := foreign(page.parameters):
         text += f" It says nothing of {other}, which this run looks at."
     if live:

@@ -36,7 +36,8 @@ def evidence(study: str) -> pd.DataFrame:
 def about(study: str) -> str:
     """Tell in a sentence which committed runs of a study there are: for captions."""
     mine = store.about(study)
-    return f"{study}: {len(mine):,} runs, {mine['seed'].nunique()} seeds, {mine['date'].max()}" if len(mine) else ""
+    counts = (f"{n:,} {word}{'s' * (n != 1)}" for word, n in {"run": len(mine), "seed": mine["seed"].nunique()}.items())
+    return f"{study}: {', '.join(counts)}, {mine['date'].max()}" if len(mine) else ""
 
 
 def trials(study: str) -> pd.DataFrame:

@@ -60,7 +60,7 @@ def occlusion(
     return Explorer(
         draw,
         f"What {pretrained.name} answers when patches are hidden",
-        row=choice("row of the first patch", range(1, rows + 1), (rows - half) // 2 + 1),
-        column=choice("column of the first patch", range(1, cols + 1), (cols - half) // 2 + 1),
-        size=choice("side of the square (patches)", range(max(rows, cols) + 1), half),
+        row=choice("first row", range(1, rows + 1), (rows - half) // 2 + 1),
+        column=choice("first column", range(1, cols + 1), (cols - half) // 2 + 1),
+        size=choice("side (patches)", range(max(rows, cols) + 1), half),
     )
