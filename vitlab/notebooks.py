@@ -181,6 +181,7 @@ def run_cells(notebook: Any, folder: Path | str, environment: Mapping[str, str],
         resources={"metadata": {"path": str(folder)}},
         extra_arguments=["--IPKernelApp.log_level=50"],
         record_timing=False,
+        coalesce_streams=True,  # what is printed line by line is one output
         **{"timeout": None} | options,
     )
     asyncio.run(client.async_execute(cleanup_kc=True, env=environment))  # which closes this thread's loop as well

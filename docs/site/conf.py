@@ -59,14 +59,16 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 
-# What docutils' converter does not know: sizes without a side, dots that choose their height.
+# What docutils' converter does not know: sizes without a side, dots that choose their height, \frac12 without braces.
 _SIZES = re.compile(r"\\([bB]igg?)(?![a-zA-Z])\s*(\\[{}|]|.)")
+_BARE = re.compile(r"\\([dt]?frac)\s*(\d)\s*(\d)")
 
 
 def mathml(formula, block):
     """A formula in TeX as MathML, which browsers draw without a script."""
     formula = formula.replace("…", r"\ldots ").replace(r"\dots", r"\ldots")
     formula = _SIZES.sub(lambda found: rf"\{found[1]}{'r' if found[2][-1] in ')]}' else 'l'}{found[2]}", formula)
+    formula = _BARE.sub(r"\\\1{\2}{\3}", formula)
     return tex2mathml(formula.strip(), as_block=block)
 
 
