@@ -54,6 +54,7 @@ class Session:
         check(
             self,
             {
+                "dropout": number(self.dropout, below=1.0),
                 "objective": one_of(self.objective, ("labels", "masked")),
                 "target": one_of(self.target, tuple(map(str, Target))),
                 "masked": (number(self.masked)[0] and 0 < self.masked <= 1, "a share above 0 and up to 1"),
