@@ -54,7 +54,6 @@ html_theme_options = {
     "home_page_in_toc": True,
     "show_toc_level": 2,
     "navbar_persistent": [],  # a second field for search
-    "use_download_button": False,  # of the source that is not copied; what there is to download is under the title
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
