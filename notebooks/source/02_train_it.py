@@ -78,7 +78,7 @@ alt += "synthetic images, with 95 % intervals."
 with plots.figure(page, "accuracy_by_samples", 1, 2, alt=alt, figsize=(10, 4)) as (left, right):
     plots.plot_accuracy(yours, left, "samples")
     left.set_title(f"Digits: the ResNet leads by {gaps[0]:.0f} points early, {gaps[1]:.0f} at the end")
-    plots.plot_accuracy(published[published["data"] == "world"], right, "samples")
+    plots.plot_accuracy(published, right, "samples")
     right.set_title("Synthetic images: the ViT leads early")
     right.figure.supxlabel(tables.about("training_curves"), fontsize=8, color=plots.MUTED)
 

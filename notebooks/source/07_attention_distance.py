@@ -82,8 +82,7 @@ for words, blocks in {"block 1": [1], "blocks 2 to 4": [2, 3, 4]}.items():
 # C12, over ten trainings by masked prediction, growth: the rank correlation of a block's distance with its number is above zero
 # and above that before the training. Variety: heads of block 1 differ more than the last block's and than before. C13, over
 # images: the share of *local* heads (below half the distance of even attention) in the lowest third of the blocks is smaller in
-# the hybrid. What is
-# surely below 0.1, a tenth of a patch or 5 points is no difference ([chapter 12](12_ledger_and_method.ipynb)).
+# the hybrid. What is surely below 0.1, a tenth of a patch or 5 points is no difference ([chapter 12](12_ledger_and_method.ipynb)).
 #
 # </details>
 #

@@ -52,7 +52,7 @@ STUDIES: dict[str, Study] = {
         ("local_heads", "local_heads", "imagenette"),  # heads and positions while a ViT trains (§4.5; C10, L01, L02)
         ("cifar10_best", "cifar10", "cifar10"),  # the best small ViT in an hour of one core (§3.1, §4.6)
         ("filters", "filters", ""),  # principal components of embedding filters (Fig. 7 left)
-        ("frozen", "frozen", "imagenette cifar10"),  # what frozen features are worth, of seven models (Table 2, Fig. 2)
+        ("frozen", "frozen", "imagenette cifar10"),  # what frozen features are worth, of six models (Table 2, Fig. 2)
         ("distances", "distances", ""),  # mean attention distance of every head (Fig. 7 right)
         ("real_distances", "distances", "imagenette"),  # the same of two ViTs that were trained on ImageNet
         ("rollout", "rollout", ""),  # attention rollout and the world's masks (Fig. 6)
