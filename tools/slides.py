@@ -6,6 +6,7 @@ to sections by themselves, and the keys are a few lines here.
 
 from __future__ import annotations
 
+import functools
 import re
 import runpy
 import sys
@@ -47,9 +48,14 @@ document.addEventListener("keydown", (event) => {
 """
 
 
+@functools.cache  # the site's settings are run once, not for every text
+def _site() -> dict[str, Any]:
+    return runpy.run_path(str(paths.ROOT / "docs" / "site" / "conf.py"))
+
+
 def with_formulas(text: str) -> str:
     """Write the formulas of a Markdown text, but not what is in its code, as MathML, the way the site does."""
-    mathml = runpy.run_path(str(paths.ROOT / "docs" / "site" / "conf.py"))["mathml"]
+    mathml = _site()["mathml"]
 
     def written(found: re.Match) -> str:
         if found[1]:
