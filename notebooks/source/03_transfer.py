@@ -249,7 +249,7 @@ alt = "Accuracy of six models on four tasks, a table with colours: a linear clas
 with plots.figure(page, "frozen", alt=alt, figsize=(7.5, 3.4)) as ax:
     sns.heatmap(scores, annot=True, fmt=".0f", cmap="Blues", vmin=0, vmax=100, cbar=False, ax=ax)
     told = ", ".join(f"{target} {ahead[target]:+.0f}" for target in ("cifar10", "imagenette", "world"))
-    ax.set(xlabel="", ylabel="", title=f"ViT-Ti/16 − DeiT-Ti/16: {told} points")
+    ax.set(xlabel="", ylabel="", title=f"Accuracy (%); ViT-Ti/16 − DeiT-Ti/16: {told}")
     ax.figure.supxlabel(tables.about("frozen"), fontsize=8, color=plots.MUTED)
 
 # %% [markdown]
