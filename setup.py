@@ -9,7 +9,7 @@ from setuptools.command.build_py import build_py
 # Of the checkout; `vitlab.paths.shipped` finds them.
 SHARED = ("notebooks", "data", "figures/reference", "figures/evidence")
 # What no chapter of an installation reads: sources, the front page's film, the gallery's page, one of the models.
-UNREAD = ("source", "film.gif", "[1-9].jpg", "index.html", "lab-hybrid.*")
+UNREAD = ("source", "film.gif", "[1-9].jpg", "index.html")
 LEFT_OUT = shutil.ignore_patterns("downloads", "colab", "__pycache__", ".*", *UNREAD)
 
 

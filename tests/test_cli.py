@@ -165,6 +165,9 @@ def test_notebooks_run_and_failures_are_told(folder, figures, capsys, tmp_path, 
     assert (out / "02_b" / "notebook.failed.ipynb").exists() and not (out / "02_b" / "notebook.ipynb").exists()
     assert nbformat.read(out / "01_a" / "notebook.ipynb", as_version=4).cells[-1].outputs[0].text == "7 smoke\n"
     make(folder, "02_b", "1")
+    make(folder, "03_c", note.format("again"))
+    assert cli.main(["run", "--preset", "smoke", "--set", "seed=7"]) == 1
+    assert "unchanged: 01_a (run by number" in capsys.readouterr().out and log.read_text() == "long timed again "
     assert cli.main(["run", "02", "--preset", "smoke"]) == 0
     assert [path.name for path in (out / "02_b").iterdir()] == ["notebook.ipynb"]
 

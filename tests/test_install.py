@@ -55,7 +55,7 @@ def test_the_wheel_brings_all_that_a_checkout_reads(installed, tmp_path):
     share = installed / "vitlab" / "share"
     patterns = "data/*.* figures/evidence/* figures/reference/*/*.* notebooks/* notebooks/exercises/*"
     for path in [each for pattern in patterns.split() for each in paths.ROOT.glob(pattern)]:
-        unread = path.stem == "lab-hybrid" or (path.parent.name == "gallery" and path.suffix != ".csv")
+        unread = path.parent.name == "gallery" and path.suffix != ".csv"
         if path.is_file() and not unread:
             assert (share / path.relative_to(paths.ROOT)).read_bytes() == path.read_bytes()
     assert not (share / "data" / "downloads").exists() and not list(share.rglob("__pycache__"))

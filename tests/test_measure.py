@@ -173,7 +173,6 @@ class TestDistances:
         table = pd.DataFrame(rows).sample(frac=1, random_state=0)  # the order of rows says nothing
         contrasts = measure.contrasts(table)
         assert contrasts.loc[1].tolist() == [1, 1, 70, 70 - 4, 70 - 37] and list(contrasts.index) == [0, 1]
-        assert measure.local_share_in_low_blocks(table, 51.5).tolist() == [2 / 3, 1 / 3]  # of block 1
         heads = measure.head_summary(table).set_index(["model", "model_seed", "block", "head"])
         assert heads.loc[("trained", 0, 1, 2), ["distance_px", "renormalized_px"]].tolist() == [51.5, 51]
         flat = measure.contrasts(table.assign(distance_px=0.0))

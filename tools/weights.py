@@ -1,7 +1,7 @@
 """For maintainers: trains the bundled lab weights that notebooks 06–10 look at (§3.1, §4.1, §4.6).
 
-python -m tools.weights lab    or lab-masked, lab-hybrid, lab-world; what it writes is copied to data/ by hand,
-                               where a card says how each was made
+python -m tools.weights lab    or lab-masked, lab-world; what it writes is copied to data/ by hand, where a card says
+                               how each was made
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)  # of phot
 
 
 def _trainings(masked: Session, labels: Session, world: Session) -> dict[str, tuple]:
-    """List each model's trainings: a ViT and its hybrid alike, by masked prediction and then with labels."""
-    ours = masked, labels
-    twin = tuple(dataclasses.replace(each, model=f"R+{each.model}") for each in ours)
-    return {"lab": ours, "lab-masked": ours[:1], "lab-hybrid": twin, "lab-world": (world,)}
+    """List each model's trainings: a ViT by masked prediction, and then with labels; another on the world."""
+    return {"lab": (masked, labels), "lab-masked": (masked,), "lab-world": (world,)}
 
 
 _MASKED = Recipe(6_400, 32, learning_rate=1.5e-3, warmup_steps=300, eval_every=320, precision="bf16")
@@ -57,8 +55,8 @@ def lab_weights(which: str, preset: str = "full", seed: int = 0, folder: Path | 
     """Train one of the bundled models; returns the rows of its last training (see `training.loop.train`).
 
     `which`: "lab-masked", a ViT that predicts hidden patches of photographs; "lab", the same with labels afterwards;
-    "lab-hybrid", its twin with a ResNet in front, trained alike; "lab-world", a smaller ViT of the synthetic world. Its
-    weights (safetensors, which say how they were made) are written into `folder`, by default
+    "lab-world", a smaller ViT of the synthetic world. Its weights (safetensors, which say how they were made) are
+    written into `folder`, by default
     figures/out/<preset>/lab_weights, next to a folder for each training. A killed training is resumed, a finished one
     not repeated.
     """

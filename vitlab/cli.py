@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     settings = {"action": "append", "default": [], "metavar": "KEY=VALUE", "dest": "settings"}
 
     added = command(run, "execute notebooks, then write the report")
-    added.add_argument("notebooks", nargs="*", metavar="NN", help="numbers or names; none = all")
+    added.add_argument("notebooks", nargs="*", metavar="NN", help="numbers or names; none = all that changed")
     added.add_argument("--preset", **preset)
     added.add_argument("--set", **settings, help="set a parameter")
     added.add_argument("--jobs", type=int, metavar="N", help="notebooks at a time; default: 2")
@@ -157,7 +157,7 @@ def _check(preset: str = "quick", jobs: int | None = None, lab: str = "", **numb
 
 
 def run(options: argparse.Namespace) -> int:
-    """Execute notebooks, then write the report."""
+    """Execute notebooks, of all those that have changed, then write the report."""
     _check(options.preset, options.jobs, lab="run")
     from vitlab import notebooks, paths
 
@@ -169,7 +169,11 @@ def run(options: argparse.Namespace) -> int:
         from vitlab.studies import measure  # takes seconds
 
         measure.load_for(path.stem, settings[path][name], name)
-    failures = notebooks.run(chosen, options.preset, settings, options.jobs)
+    of_all = chosen if not options.notebooks else []
+    kept = [each for each in of_all if notebooks.unchanged(each, settings[each], options.preset)]
+    if kept:
+        print(f"unchanged: {', '.join(each.stem for each in kept)} (run by number, they run again)")
+    failures = notebooks.run([each for each in chosen if each not in kept], options.preset, settings, options.jobs)
     report(options)
     if failures:
         print(f"vitlab: {len(failures)} of {len(chosen)} notebooks failed: {', '.join(failures)}", file=sys.stderr)

@@ -95,6 +95,18 @@ def check_settings(chosen: Sequence[Path], settings: Mapping[str, str]) -> dict[
     return values
 
 
+def unchanged(path: Path, values: Mapping[str, Any], preset: str) -> bool:
+    """Tell whether a result has these settings and is newer than notebook, package, evidence, weights and own data."""
+    out = paths.out_dir(preset) / path.stem / "notebook.ipynb"
+    there = out.exists() and not out.with_suffix(".failed.ipynb").exists()
+    if not there or paths.read_json(out)["metadata"].get("vitlab", {}).get("settings") != dict(values):
+        return False
+    folders = (Path(__file__).parent, paths.evidence_dir(), paths.bundled_dir(), paths.data_dir())
+    files = [path, *(each for folder in folders for each in folder.rglob("*") if each.suffix != ".pyc")]
+    files += [Path(value) for value in values.values() if isinstance(value, str) and os.path.exists(value)]
+    return out.stat().st_mtime > max(each.lstat().st_mtime for each in files if each.is_file())
+
+
 def run(
     chosen: Sequence[Path], preset: str, settings: Mapping[Path, Mapping[str, Any]], jobs: int | None = None
 ) -> dict[str, str]:
@@ -143,8 +155,9 @@ def execute(path: Path, values: Mapping[str, Any], preset: str, environment: Map
 
     out, started, message = paths.out_dir(preset) / path.stem / "notebook.ipynb", time.perf_counter(), ""
     failed = out.with_suffix(".failed.ipynb")
-    values = dict(values) | ({"PRESET": preset} if "PRESET" in parameters(path) else {})
-    notebook = parameterize_notebook(load_notebook_node(str(path)), values, kernel_name="python3", language="python")
+    given = dict(values) | ({"PRESET": preset} if "PRESET" in parameters(path) else {})
+    notebook = parameterize_notebook(load_notebook_node(str(path)), given, kernel_name="python3", language="python")
+    notebook.metadata.setdefault("vitlab", {})["settings"] = dict(values)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None

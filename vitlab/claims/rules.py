@@ -267,19 +267,9 @@ def c11() -> Judged:
 
 def c12() -> Judged:
     """Distance rises with depth (Spearman), more than untrained; heads of block 1 vary more than the last's."""
-
-    def judged(rows: pd.DataFrame, px: str, counted: str) -> Judged:
-        found = measure.contrasts(rows)
-        numbers = {name: Estimate.of(each, px * ("spread" in name), counted) for name, each in found.items()}
-        growth = all_of(*(above(numbers[name], margin=0.1) for name in ("trend", "trend − untrained")), name="growth")
-        spread = (above(numbers[f"spread, first − {other}"], margin=0.8) for other in ("last", "untrained"))
-        return Judged(judge(growth, all_of(*spread, name="variety")), numbers)  # 0.8 px: a tenth of a patch
-
-    single, rows = tables.evidence("distances"), tables.evidence("local_heads")
-    lab = judged(single[single["weights"] == "lab"], "px of 96", "images")
+    rows = tables.evidence("local_heads")
     rows = rows[(rows["kind"] == "head") & (rows["n_train"] == 9_469) & (rows["objective"] == "masked")]
     ends = rows["samples"].map({0: "untrained", rows["samples"].max(): "trained"})  # of the others NaN: no group
-    found = judged(rows.assign(model=ends, model_seed=0, image=rows["seed"]), "px of 80", "trainings")
     words = {
         "trend": "Spearman correlation of attention distance with depth",
         "trend − untrained": "that correlation minus what it was before the training",
@@ -287,19 +277,24 @@ def c12() -> Judged:
         "spread, first − last": "that spread minus the last block's",
         "spread, first − untrained": "that spread minus what it was before the training",
     }
-    numbers = {words[name]: number for name, number in found.numbers.items()}
-    return Judged(found.ruling, numbers, f"lab, one training that ends with labels: {lab.ruling.verdict}")
+    found = measure.contrasts(rows.assign(model=ends, model_seed=0, image=rows["seed"]))
+    numbers = [Estimate.of(found[name], "px of 80" * ("spread" in name), "trainings") for name in words]
+    growth = all_of(*(above(each, margin=0.1) for each in numbers[:2]), name="growth")
+    spread = all_of(*(above(each, margin=0.8) for each in numbers[3:]), name="variety")  # a tenth of a patch
+    return Judged(judge(growth, spread), dict(zip(words.values(), numbers, strict=True)))
 
 
-def c13(mode: str = "paper") -> Judged:
-    """In the lowest third of the blocks the hybrid has fewer local heads than the ViT trained alike."""
-    rows, limit = tables.evidence("distances"), tables.uniform_px(96, 8) / 2
-    rows = rows.assign(distance_px=rows[measure.DISTANCE_COLUMNS[mode]]).groupby("weights")
-    hybrid, vit = (measure.local_share_in_low_blocks(rows.get_group(name), limit) for name in ("lab-hybrid", "lab"))
-    gap = Estimate.of(100 * (hybrid - vit), "points", "images")
-    other = "" if mode != "paper" else f"; in mode 'renormalized': {c13('renormalized').ruling.verdict}"
-    note = f"hybrid {hybrid.mean():.0%}, ViT {vit.mean():.0%}; one training of each; local: below {limit:.1f} px{other}"
-    return Judged(judge(below(gap, margin=5)), {"local heads in the lowest third, hybrid − ViT": gap}, note)
+def c13() -> Judged:
+    """Heads of the lowest third of the blocks attend farther in hybrids, the class token at distance 0 and left out."""
+    rows, numbers = tables.low_heads(), Numbers()
+    means = rows.groupby(["arm", "seed"])[["distance_px", "patches_px", "local"]].mean()
+    for column, words in (("distance_px", "class token at distance 0"), ("patches_px", "among patches")):
+        far = means[column].unstack("arm").dropna()
+        name = f"distance in the lowest third of the blocks, hybrid − ViT, {words}"
+        numbers[name] = Estimate.of(far["hybrid"] - far["ViT"], "px of 80", "trainings")
+    local = means["local"].groupby("arm").mean()
+    note = f"trained alike by masked prediction; local heads: hybrid {local['hybrid']:.0%}, ViT {local['ViT']:.0%}"
+    return Judged(judge(*(above(each, margin=0.8) for each in numbers.values())), numbers, note)  # a tenth of a patch
 
 
 def c14() -> Judged:

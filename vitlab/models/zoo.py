@@ -54,7 +54,7 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
 # sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8"); R+Lab-Mu does more.
 HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-M": 16, "R+Lab-B": 32}
 SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
-BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-hybrid", "lab-world")}  # in data/
+BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-world")}  # in data/
 clean = partial(re.sub, r"[^\w./+:@ -]", "?")  # a name from a file or a user, for HTML, Markdown and mathtext
 MAX_IMAGE_SIZE = 4096  # pixels a side, the paper's largest is 518: a ViT makes room for the position of every patch
 CROP = 256 / 224  # larger images are cut down to the middle 224 of 256 where a model says nothing else

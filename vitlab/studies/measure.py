@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -36,16 +36,12 @@ N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
 POSITION_MEASURES = ("rank correlation", "row excess", "column excess")
 CROPS = "crops"  # of the photographs that come with the dependencies
 SIZES: dict[str, dict[str, dict[str, int]]] = {  # preset → measure → numbers of images, controls, jackknife's groups
-    "smoke": {
-        "filters": {"n_untrained": 3, "n_groups": 6},
-        "distances": {"n_images": 8, "n_controls": 1},
-        "rollout": {"n_images": 16, "n_controls": 1},
-    },
-    "full": {"filters": {}, "distances": {}, "rollout": {}},  # as they stand in the signatures
-}
-SIZES["quick"] = SIZES["full"] | {
-    "distances": {"n_images": 32, "n_controls": 1},
-    "rollout": {"n_images": 64, "n_controls": 1},
+    preset: {"filters": few} | {"distances": {"n_images": n} | controls, "rollout": {"n_images": 2 * n} | controls}
+    for preset, n, few, controls in (
+        ("smoke", 8, {"n_untrained": 3, "n_groups": 6}, {"n_controls": 1}),
+        ("quick", 32, {}, {"n_controls": 1}),
+        ("full", 128, {}, {}),
+    )
 }
 
 
@@ -124,26 +120,6 @@ def _models(weights: str, n_controls: int, seed: int) -> Iterator[tuple[dict[str
         yield {"model": "untrained", "model_seed": k}, zoo.load(weights, untrained=True, seed=k)
 
 
-def _replicates(
-    weights: str, read: Callable[[nn.Module], Tensor], axis: int, n_groups: int, n_untrained: int, seed: int
-) -> Iterator[tuple[str, int, Tensor]]:
-    """Read a tensor of the trained model, whole and with every n_groups-th along `axis` left out, and of controls."""
-    whole = read(zoo.load(weights).model)
-    yield "trained", 0, whole
-    group = torch.arange(whole.shape[axis]) % n_groups
-    for left_out in range(min(n_groups, len(group))):
-        yield "trained", left_out + 1, whole.index_select(axis, (group != left_out).nonzero().flatten())
-    for number in range(n_untrained):
-        yield "untrained", number + 1, read(zoo.load(weights, untrained=True, seed=seed * n_untrained + number).model)
-
-
-def _compare(trained: pd.Series, control: pd.Series) -> dict[str, float]:
-    """Compare the trained model's values (by replicate; 0: the whole) with its controls'."""
-    low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
-    bounds = {"control_low": control.min(), "control_high": control.max()}
-    return {"value": trained[0], "low": low, "high": high, **bounds}
-
-
 # --- filters (Fig. 7 left) --------------------------------------------------------------------------------------------
 def n_components(known: Float[Tensor, "D 3 P Q"], n_groups: int = 24) -> int:
     """Number of components to analyse: the paper's 28, or fewer where the filters do not have as many."""
@@ -158,9 +134,13 @@ def filters(weights: str = "lab", n_untrained: int = 20, n_groups: int = 24, see
     numbers of controls), component (from 1), explained (share of the filters' variance), low_frequency (share of the
     energy at up to a quarter of a cycle per pixel). Raises ValueError for a model without RGB filters (a hybrid).
     """
-    read, parts = filter_analysis.embedding_filters, []
-    n = n_components(read(zoo.load(weights).model), n_groups)
-    for model, replicate, sample in _replicates(weights, read, 0, n_groups, n_untrained, seed):
+    known, parts = filter_analysis.embedding_filters(zoo.load(weights).model), []
+    n, group = n_components(known, n_groups), torch.arange(len(known)) % n_groups
+    samples = [("trained", k, known[group != k - 1]) for k in range(min(n_groups, len(known)) + 1)]  # 0: the whole
+    for k in range(1, n_untrained + 1):
+        fresh = zoo.load(weights, untrained=True, seed=seed * n_untrained + k).model
+        samples.append(("untrained", k, filter_analysis.embedding_filters(fresh)))
+    for model, replicate, sample in samples:
         components, explained = filter_analysis.filter_components(sample, n)
         about = {"model": model, "replicate": replicate, "component": range(1, n + 1)}
         measured = {"explained": explained, "low_frequency": filter_analysis.low_frequency_share(components)}
@@ -173,10 +153,14 @@ def compare_filters(table: pd.DataFrame) -> pd.DataFrame:
 
     Columns: value, low and high (jackknife over filters), control_low and control_high (of the untrained models).
     """
-    models = table.groupby(["model", "replicate"])
+    models, found = table.groupby(["model", "replicate"]), {}
     sums = {"low-frequency share": models["low_frequency"].mean(), "explained variance": models["explained"].sum()}
-    rows = {name: _compare(each["trained"], each["untrained"]) for name, each in sums.items()}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
+    for name, each in sums.items():
+        trained, fresh = each["trained"], each["untrained"]
+        low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
+        found[name] = (trained[0], low, high, fresh.min(), fresh.max())
+    columns = ["value", "low", "high", "control_low", "control_high"]
+    return pd.DataFrame.from_dict(found, orient="index", columns=columns).rename_axis("measure")
 
 
 # --- frozen features (Table 2, Fig. 2) --------------------------------------------------------------------------------
@@ -309,13 +293,6 @@ def contrasts(table: pd.DataFrame, mode: str = "paper") -> pd.DataFrame:
     found = {"trend": trained["trend"], "trend − untrained": more["trend"], "spread, first": trained["first"]}
     found |= {"spread, first − last": trained["first"] - trained["last"], "spread, first − untrained": more["first"]}
     return pd.DataFrame(found)
-
-
-def local_share_in_low_blocks(table: pd.DataFrame, limit_px: float) -> pd.Series:
-    """Share (0…1) of the trained model's heads below a distance in the lowest third of its blocks, per image (C13)."""
-    trained = table[table["model"] == "trained"]
-    low = trained[trained["block"] <= math.ceil(trained["block"].max() / 3)]
-    return (low["distance_px"] < limit_px).groupby(low["image"]).mean()
 
 
 # --- rollout (Fig. 6, 14) ---------------------------------------------------------------------------------------------

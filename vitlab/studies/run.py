@@ -31,6 +31,7 @@ from vitlab.data.loader import Batches, ImageSet, batches, epoch_order, resize_a
 from vitlab.data.world import HELD_OUT, World, image_set, stream, with_cues, with_difficulty
 from vitlab.models import variants, zoo
 from vitlab.models.adapt import with_new_head
+from vitlab.models.convnets import Hybrid, HybridConfig
 from vitlab.models.variants import Offsets
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.probes import FewShot, features, few_shot
@@ -406,9 +407,13 @@ def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float]
 
 # --- masked prediction (§4.6) -----------------------------------------------------------------------------------------
 def vit_of(config: Config, n_classes: int) -> ViT:
-    """Build the ViT of a run that names its sizes; the MLPs are four times as wide as the tokens."""
+    """Build the ViT of a run that names its sizes, MLPs four times as wide; a hybrid if it names a ResNet's `width`."""
     body = {name: config[name] for name in ("image_size", "patch_size", "dim", "depth", "n_heads")}
-    return ViT(ViTConfig(**body, mlp_dim=4 * config["dim"], n_classes=n_classes), config["seed"])
+    body |= {"mlp_dim": 4 * config["dim"], "n_classes": n_classes}
+    if "width" in config:
+        resnet = {"width": config["width"], "layers": (1, 1, 2), "stem_stride": config["patch_size"] // 4}
+        return Hybrid(HybridConfig(**body, **resnet), config["seed"])
+    return ViT(ViTConfig(**body), config["seed"])
 
 
 def masked(config: Config) -> Rows:

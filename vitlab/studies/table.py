@@ -50,11 +50,11 @@ STUDIES: dict[str, Study] = {
         ("transfer", "transfer", "imagenette cifar10"),  # fine-tuning at three resolutions (§3.2, Table 4; C08, C21)
         ("masked_pretraining", "masked", "imagenette cifar10"),  # scratch, masked, supervised, then alike (§4.6; C15)
         ("local_heads", "local_heads", "imagenette"),  # heads and positions while a ViT trains (§4.5; C10, L01, L02)
+        ("hybrid_heads", "local_heads", "imagenette"),  # the same of a hybrid, masked, all photographs (Fig. 7; C13)
         ("cifar10_best", "cifar10", "cifar10"),  # the best small ViT in an hour of one core (§3.1, §4.6)
         ("filters", "filters", ""),  # principal components of embedding filters (Fig. 7 left)
         ("frozen", "frozen", "imagenette cifar10"),  # what frozen features are worth, of six models (Table 2, Fig. 2)
-        ("distances", "distances", ""),  # mean attention distance of every head (Fig. 7 right)
-        ("real_distances", "distances", "imagenette"),  # the same of two ViTs that were trained on ImageNet
+        ("real_distances", "distances", "imagenette"),  # of every head of two ViTs trained on ImageNet (Fig. 7 right)
         ("rollout", "rollout", ""),  # attention rollout and the world's masks (Fig. 6)
         ("real_rollout", "rollout", "imagenette"),  # the same of ViTs trained on ImageNet, on photographs with boxes
         ("checks", "checks", ""),  # our ViT against Table 1, timm and Eq. 1–8
@@ -350,6 +350,8 @@ STUDIES["local_heads"].presets.update(
     quick=Preset(_LOCAL_QUICK),
     full=Preset(_LOCAL_FULL, (_CROPS | {"learning_rate": 4e-3}, *_grid(_LEARNT, _PHOTOGRAPHS)), 5),
 )
+_HYBRID = _LOCAL_FULL | _LEARNT[0] | {"data": "imagenette", "n_train": 9_469, "width": 16}
+STUDIES["hybrid_heads"].presets["full"] = Preset(_HYBRID, seeds=5)
 
 _CIFAR: Config = {"tuning": False, "pretraining_rate": 1.5e-3, "learning_rate": 1e-3, "weight_decay": 0.1}
 _CIFAR |= {"label_smoothing": 0.1, "image_size": 32, "batch_size": 64, "mixup": 0.0, "data": "cifar10"}
@@ -366,12 +368,10 @@ _TINY = {"vit_tiny_patch16_224": "vit_tiny_patch16_224_in1k", "deit_tiny_patch16
 REAL = tuple(f"{name}@{folder}/model.safetensors" for name, folder in _TINY.items())
 _GIVEN = ("lab", "lab-masked", "lab-world", *REAL)
 _FROZEN = _cases("weights untrained", ("lab", True), *((name, False) for name in _GIVEN))
-_IMAGES: Config = {"images": "crops", "n_images": 128, "n_controls": 2}
 for _name, _base, _cases_of in (
     ("filters", _CONTROLS, ({},)),
     ("frozen", {"targets": "cifar10 imagenette digits"}, _FROZEN),
-    ("distances", _IMAGES, ({"weights": "lab"}, {"weights": "lab-hybrid"})),
-    ("real_distances", _IMAGES | {"images": "imagenette-boxes"}, _grid({"weights": REAL})),
+    ("real_distances", {"images": "imagenette-boxes", "n_images": 128, "n_controls": 2}, _grid({"weights": REAL})),
     ("rollout", {"weights": "lab-world", "n_images": 256, "n_controls": 2}, ({},)),
     ("real_rollout", {"images": "imagenette-boxes", "n_images": 500, "n_controls": 1}, _grid({"weights": REAL})),
     ("checks", {"preset": "quick"}, ({},)),

@@ -198,6 +198,16 @@ def low_shares(rows: pd.DataFrame) -> pd.DataFrame:
     return low.groupby(["objective", "n_train", "seed"], sort=False)["local"].mean().reset_index()
 
 
+def low_heads() -> pd.DataFrame:
+    """`heads` of the lowest third of masked ViTs' and hybrids' blocks, in the end; patches_px: less the class token."""
+    ends = []
+    for arm, study in (("ViT", "local_heads"), ("hybrid", "hybrid_heads")):
+        found = heads(evidence(study)).query("objective == 'masked' and n_train == 9_469 and samples == samples.max()")
+        ends.append(found[found["block"] <= math.ceil(found["block"].max() / 3)].assign(arm=arm))
+    both = pd.concat(ends)
+    return both.assign(patches_px=both["distance_px"] / (1 - both["prefix_mass"]))
+
+
 def position_map(text: str) -> np.ndarray:
     """Read a position map [rows, cols, rows, cols] of a square grid from the column `similarity`; −1…1."""
     levels = _levels(text)
