@@ -266,5 +266,8 @@ def test_the_first_call_takes_images_as_people_have_them(tmp_path):
     assert (
         vitlab.position_similarity(lab.model).shape == (12,) * 4 and len(vitlab.filter_components(lab.model)[0]) == 28
     )
+    assert "filters" in dir(vitlab.analysis) and vitlab.analysis.filters.low_frequency_share
     with pytest.raises(AttributeError, match="it offers load"):
         vitlab.lead
+    with pytest.raises(AttributeError, match="it offers adapt, convnets"):
+        vitlab.models.resnets
