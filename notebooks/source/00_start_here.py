@@ -45,9 +45,10 @@ page = claims.begin("00_start_here", PRESET, SEED)
 model = ViT(ViTConfig(96, 32, dim=16, depth=1, n_heads=1, mlp_dim=16), seed=SEED)
 images, _, _ = scene(World(image_size=96, seed=SEED), torch.tensor([19]))
 with torch.no_grad():
-    tokens = torch.cat([model.cls_token, model.patch_embed(to_float(images))], dim=1) + model.pos_embed  # Eq. 1
-alt = "An image, its nine patches in a row, a column of colours for each patch's token and one for the class token, the "
-alt += "encoder above them, and the head that reads the class token."
+    patches = model.patch_embed(to_float(images))
+    tokens = torch.cat([model.cls_token, patches], dim=1) + model.pos_embed  # Eq. 1
+alt = "An image, its nine patches in a row, a column of colours for each patch's token and one for "
+alt += "the class token, the encoder above them, and the head that reads the class token."
 with plots.figure(page, "paper", alt=alt, figsize=(10.5, 4.6)) as ax:
     plots.plot_model(images[0].permute(1, 2, 0).numpy(), 32, tokens[0].numpy(), "scores", ax)
 
@@ -61,9 +62,10 @@ with plots.figure(page, "paper", alt=alt, figsize=(10.5, 4.6)) as ax:
 
 # %%
 PICTURES = {
-    "01": "patches.jpg", "02": "accuracy_by_samples.png", "03": "full.png", "04": "full.png", "05": "full.png",
-    "06": "components.png", "07": "attention_distance.png", "08": "photographs.jpg", "09": "film.png",
-    "10": "positions.png", "11": "shapes.png", "12": "verdicts.png", "A": "cues.jpg",
+    "01": "patches.jpg", "02": "accuracy_by_samples.png", "03": "full.png",
+    "04": "full.png", "05": "full.png", "06": "components.png", "07": "attention_distance.png",
+    "08": "photographs.jpg", "09": "film.png", "10": "positions.png", "11": "shapes.png",
+    "12": "verdicts.png", "A": "cues.jpg",
 }
 folder = paths.shipped() / "figures" / "reference"
 names = {path.stem.partition("_")[0]: path.stem for path in notebooks.all_notebooks()}
@@ -86,7 +88,7 @@ lines = ["| chapter | claim | verdict |", "|---|---|---|"]
 for path in notebooks.all_notebooks():
     for name in (name for name, claim in ALL.items() if claim.notebook == path.stem):
         link = f"[{path.stem.replace('_', ' ')}]({path.name})"
-        lines.append(f"| {link} | {name} {ALL[name].short} | {claims.verdict(name).ruling.verdict} |")
+        lines += [f"| {link} | {name} {ALL[name].short} | {claims.verdict(name).ruling.verdict} |"]
 Markdown("\n".join(lines))
 
 # %% [markdown]

@@ -174,7 +174,7 @@ class ViT(nn.Module):
 
     def forward(self, x):  # [B 3 H W]
         patches = self.patch_embed.proj(x).flatten(2).transpose(1, 2)  # [B N D]
-        z = torch.cat([self.cls_token.expand(len(x), -1, -1), patches], dim=1) + self.pos_embed  # Eq. 1
+        z = torch.cat([self.cls_token.expand(len(x), -1, -1), patches], 1) + self.pos_embed  # Eq. 1
         return self.head(self.norm(self.blocks(z))[:, 0])  # Eq. 4
 
 # %% [markdown]
@@ -198,13 +198,13 @@ print(f"{images.shape[-1]} px, patches of 16 px: {ours.pos_embed.shape[1]} token
 # knows a thousand. Classes whose names are unknown have numbers.
 
 # %%
-IMAGENETTE = ["cassette player", "chain saw", "church", "English springer", "French horn", "garbage truck"]
-IMAGENETTE += ["gas pump", "golf ball", "parachute", "tench"]
-state = trained.model.state_dict()
-D, n_classes = state["head.weight"].shape[1], len(state["head.weight"])
-depth = len(trained.model.blocks)
-shape = {"dim": D, "depth": depth, "n_heads": trained.model.blocks[0].attn.num_heads, "n_classes": n_classes}
-mine = ViT(x.shape[-1], x.shape[-1] // side, mlp_dim=len(state["blocks.0.mlp.fc1.weight"]), **shape).eval()
+IMAGENETTE = ["cassette player", "chain saw", "church", "English springer", "French horn"]
+IMAGENETTE += ["garbage truck", "gas pump", "golf ball", "parachute", "tench"]
+state, blocks = trained.model.state_dict(), trained.model.blocks
+n_classes, D = state["head.weight"].shape
+shape = {"dim": D, "depth": len(blocks), "n_heads": blocks[0].attn.num_heads}
+shape |= {"mlp_dim": len(state["blocks.0.mlp.fc1.weight"]), "n_classes": n_classes}
+mine = ViT(x.shape[-1], x.shape[-1] // side, **shape).eval()
 mine.load_state_dict(state)
 with torch.no_grad():
     chances, difference = mine(x).softmax(-1), (mine(x) - trained.model(x)).abs().max().item()
@@ -257,7 +257,7 @@ def logits_of(model, x, order):
 with torch.no_grad():
     shuffled = torch.randperm(196, generator=torch.Generator().manual_seed(1))
     straight, mixed = (logits_of(ours, images, order) for order in (torch.arange(196), shuffled))
-    without = torch.func.functional_call(ours, {"pos_embed": torch.zeros_like(ours.pos_embed)}, images)
+    without = torch.func.functional_call(ours, {"pos_embed": 0 * ours.pos_embed}, images)
 assert torch.allclose(straight, without, atol=1e-3) and torch.allclose(mixed, without, atol=1e-3)
 assert (ours(images) - straight).abs().max() > 1e-2
 
@@ -280,17 +280,17 @@ def parameter_parts(D, L, M, P, K=1000, side=224):
     }
 
 
-SIZES = {"ViT-B/16": (768, 12, 3072, 16), "ViT-L/16": (1024, 24, 4096, 16), "ViT-H/14": (1280, 32, 5120, 14)}
-for name, size in SIZES.items():
-    with torch.device("meta"):  # shapes without numbers
-        counted = sum(p.numel() for p in zoo.create(name).parameters())
-    assert sum(parameter_parts(*size).values()) == counted
+SIZES = {"ViT-B/16": (768, 12, 3072, 16), "ViT-L/16": (1024, 24, 4096, 16)}
+SIZES["ViT-H/14"] = (1280, 32, 5120, 14)
 counts = pd.DataFrame({name: parameter_parts(*size) for name, size in SIZES.items()})
+for name in SIZES:
+    with torch.device("meta"):  # shapes without numbers
+        assert counts[name].sum() == sum(p.numel() for p in zoo.create(name).parameters())
 share = (counts.loc["MLP"] / counts.sum()).min()
 alt = "Stacked bars of the parameters of ViT-B/16, L/16 and H/14 by part."
 with plots.figure(page, "parameters", alt=alt, figsize=(8, 3)) as ax:
     (counts / 1e6).T.plot.barh(stacked=True, ax=ax).invert_yaxis()
-    ax.set(xlabel="parameters (millions)", title=f"At least {share:.0%} of the parameters are in the MLPs")
+    ax.set(xlabel="parameters (millions)", title=f"MLPs hold at least {share:.0%} of parameters")
     ax.legend(loc="upper right", fontsize=9)
 
 # %% [markdown]
@@ -311,12 +311,13 @@ def flops(D, L, M, P, K=1000, side=224):
     ### BEGIN SOLUTION
     N = (side // P) ** 2
     T = N + 1
-    return 2 * N * (P * P * 3) * D + L * (2 * T * (4 * D * D + 2 * D * M) + 4 * T * T * D) + 2 * D * K
+    return 2 * N * 3 * P * P * D + L * (2 * T * (4 * D * D + 2 * D * M) + 4 * T * T * D) + 2 * D * K
     ### END SOLUTION
 
 
 with torch.device("meta"):
-    assert flops(*SIZES["ViT-B/16"]) == zoo.forward_flops(zoo.create("ViT-B/16").eval(), torch.empty(1, 3, 224, 224))
+    counted = zoo.forward_flops(zoo.create("ViT-B/16").eval(), torch.empty(1, 3, 224, 224))
+assert flops(*SIZES["ViT-B/16"]) == counted
 print(f"{flops(*SIZES['ViT-B/16']) / 1e9:.1f} GFLOP")
 
 # %% [markdown]
@@ -333,9 +334,10 @@ print(f"{flops(*SIZES['ViT-B/16']) / 1e9:.1f} GFLOP")
 patch = 0
 ### BEGIN SOLUTION
 divisors = [P for P in range(8, 57) if 224 % P == 0]
-(patch,) = [P for P in divisors if round(sum(parameter_parts(1024, 24, 4096, P).values()) / 1e6) == 307]
+totals = {P: sum(parameter_parts(1024, 24, 4096, P).values()) for P in divisors}
+(patch,) = [P for P in divisors if round(totals[P] / 1e6) == 307]
 ### END SOLUTION
-assert 224 // patch == 7 and 3 * 1024 * patch**2 == 3 * 1024**2  # the 7 × 7 grid of the paper's Fig. 7
+assert 224 // patch == 7 and 3 * 1024 * patch**2 == 3 * 1024**2  # the 7 × 7 grid of Fig. 7
 
 # %% [markdown]
 # ## Experiment
@@ -348,7 +350,7 @@ table = checks.model_checks(PRESET, seed=SEED)
 logits = table[table["check"].isin(["logits", "deviation"])].copy()
 logits["control"] = logits["check"] == "deviation"
 logits["label"] = logits["part"].where(logits["control"], logits["against"])
-alt = "Largest differences of logits, against timm and the equations, and for each control; a dashed line is the tolerance."
+alt = "Largest differences of logits, to timm, the equations and each control; dashed: tolerance."
 with plots.figure(page, "logits", alt=alt, figsize=(8, 3.8)) as ax:
     plots.plot_differences(logits.sort_values("control", kind="stable"), tolerance=1e-5, ax=ax)
     least = logits.loc[logits["control"], "difference"].min()

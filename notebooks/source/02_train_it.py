@@ -20,7 +20,6 @@ SEED = 0
 # Imports, and the data: scikit-learn's scans of handwritten digits, 8 × 8 pixels.
 
 # %%
-import dataclasses
 import math
 
 import numpy as np
@@ -51,8 +50,8 @@ VIT, RESNET = "Lab-Ti/2", "BiT-Lab-Ti/2"
 
 # %% tags=["long"]
 steps = {"smoke": 8}.get(PRESET, 400)
-recipe = Recipe(steps, batch_size=64, learning_rate=4e-3, weight_decay=1.0, warmup_steps=steps // 10)
-recipe = dataclasses.replace(recipe, eval_every=max(1, steps // 12))
+when = {"warmup_steps": steps // 10, "eval_every": max(1, steps // 12)}
+recipe = Recipe(steps, batch_size=64, learning_rate=4e-3, weight_decay=1.0, **when)
 curves = []
 for name in (VIT, RESNET):
     model = zoo.create(name, image_size=8, n_classes=10, seed=SEED)
@@ -73,11 +72,11 @@ published = tables.curves(tables.evidence("training_curves"))
 early = yours[yours["samples"] > 0].groupby("model")["test_accuracy"].first()
 late = yours.groupby("model")["test_accuracy"].last()
 gaps = [100 * (each[RESNET] - each[VIT]) for each in (early, late)]
-alt = "Test accuracy by training images seen. Left ViT and ResNet on digits, this run; right ViT, ResNet and hybrid on "
-alt += "synthetic images, with 95 % intervals."
+alt = "Test accuracy by training images seen. Left ViT and ResNet on digits, this run; right ViT, "
+alt += "ResNet and hybrid on synthetic images, with 95 % intervals."
 with plots.figure(page, "accuracy_by_samples", 1, 2, alt=alt, figsize=(10, 4)) as (left, right):
     plots.plot_accuracy(yours, left, "samples")
-    left.set_title(f"Digits: the ResNet leads by {gaps[0]:.0f} points early, {gaps[1]:.0f} at the end")
+    left.set_title(f"Digits: ResNet leads by {gaps[0]:.0f} points early, {gaps[1]:.0f} at the end")
     plots.plot_accuracy(published, right, "samples")
     right.set_title("Synthetic images: the ViT leads early")
     right.figure.supxlabel(tables.about("training_curves"), fontsize=8, color=plots.MUTED)
@@ -135,7 +134,7 @@ assert math.isclose(half_right, math.log(1000) / 2, rel_tol=1e-9)
 # %%
 def cosine_in_the_open(t):
     p = max(0.0, (t - recipe.warmup_steps) / (recipe.steps - recipe.warmup_steps))
-    return recipe.learning_rate * min(1.0, t / recipe.warmup_steps) * 0.5 * (1 + math.cos(math.pi * p))
+    return recipe.learning_rate * min(1, t / recipe.warmup_steps) / 2 * (1 + math.cos(math.pi * p))
 
 
 shape = {"base": recipe.learning_rate, "total": recipe.steps, "warmup": recipe.warmup_steps}
@@ -146,7 +145,8 @@ alt = "Learning rate by step: a linear rise, then constant, linear or cosine dec
 with plots.figure(page, "schedules", alt=alt, figsize=(6.4, 3)) as ax:
     for decay in ("cosine", "linear", "constant"):
         ax.plot([learning_rate(t, decay=decay, **shape) for t in range(recipe.steps)], label=decay)
-    ax.set(xlabel="training step", ylabel="learning rate", title="A tenth of the steps to rise, the rest to fall")
+    ax.set(xlabel="training step", ylabel="learning rate")
+    ax.set_title("A tenth of the steps to rise, the rest to fall")
     ax.legend()
 
 # %% [markdown]
@@ -160,7 +160,8 @@ def train_in_the_open(model, feed, recipe):
     decayed, free = [], []
     for name, p in model.named_parameters():
         (decayed if p.ndim >= 2 and name not in ("pos_embed", "cls_token") else free).append(p)
-    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
+    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}]
+    groups += [{"params": free, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, betas=recipe.betas, fused=True)
     shape = {"base": recipe.learning_rate, "total": recipe.steps, "warmup": recipe.warmup_steps}
     for t in range(recipe.steps):
@@ -220,8 +221,8 @@ optimizer = torch.optim.AdamW([parameter], lr=0.01, weight_decay=0.3)
 for g in (0.5, -1e-4, 3.0):
     parameter.grad = torch.tensor(g, dtype=torch.float64)
     optimizer.step()
-assert math.isclose(adamw_by_hand(2.0, (0.5, -1e-4, 3.0), 0.01, 0.3), parameter.item(), rel_tol=1e-9)
-assert math.isclose(adamw_by_hand(2.0, (1e-4,), 0.01, 0.0), 2.0 - 0.01, rel_tol=1e-4)  # its size is η
+assert math.isclose(adamw_by_hand(2.0, (0.5, -1e-4, 3.0), 0.01, 0.3), parameter.item())
+assert math.isclose(adamw_by_hand(2.0, (1e-4,), 0.01, 0.0), 2.0 - 0.01, rel_tol=1e-4)  # a step is η
 
 # %% [markdown]
 # ### 3 · Find the bug: an accuracy that depends on the batch size (★★, 10 min)
@@ -268,7 +269,7 @@ for name in (VIT, RESNET, HYBRID):
     print(f"{name:13} {size:9,} parameters, {cost:11,} multiply-adds an image")
 embed, images = made.patch_embed, to_float(digits.test.images[:5])  # [5 3 8 8] in −1…1
 features = embed.backbone.forward_features(images)  # [5 C 4 4]
-tokens = F.linear(features.flatten(2).mT, embed.proj.weight[:, :, 0, 0], embed.proj.bias)  # [5 16 D]
+tokens = F.linear(features.flatten(2).mT, embed.proj.weight[..., 0, 0], embed.proj.bias)  # [5 16 D]
 assert torch.allclose(tokens, embed(images), atol=1e-5)
 
 # %% [markdown]
@@ -281,11 +282,11 @@ assert torch.allclose(tokens, embed(images), atol=1e-5)
 by_hours = tables.cifar10_curves(tables.evidence("cifar10_best"))
 by_hours["accuracy"] = 100 * by_hours["test_accuracy"]
 ends = by_hours.groupby("arm", sort=False)["accuracy"].last()
-alt = "Test accuracy on CIFAR-10 of two small ViTs against hours of one core, pre-training included."
+alt = "Test accuracy on CIFAR-10 of two small ViTs by hours of one core, pre-training included."
 with plots.figure(page, "cifar10_best", alt=alt, figsize=(7, 3.4)) as ax:
     sns.lineplot(by_hours, x="core_hours", y="accuracy", hue="arm", marker="o", ax=ax)
     ax.set(xlabel="hours of one core", ylabel="test accuracy (%)", xlim=(0, None))
-    ax.set_title(f"CIFAR-10: {ends.iloc[0]:.1f} % ({ends.index[0]}), {ends.iloc[1]:.1f} % ({ends.index[1]})")
+    ax.set_title("CIFAR-10: " + ", ".join(f"{each:.1f} % ({arm})" for arm, each in ends.items()))
     ax.legend()
 
 # %% [markdown]

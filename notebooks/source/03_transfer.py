@@ -47,8 +47,8 @@ ends, curves = tables.finals(rows), tables.evaluations(rows)
 # source was other photographs, right 300 classes of synthetic images.
 
 # %%
-alt = "Test accuracy on photographs against the side in fine-tuning, a thin line for each seed, means with 95 % intervals; "
-alt += "a panel for each source of pre-training."
+alt = "Test accuracy on photographs against the side in fine-tuning, a thin line for each seed, "
+alt += "means with 95 % intervals; a panel for each source of pre-training."
 with plots.figure(page, "full", 1, 2, alt=alt, figsize=(12, 4.2), sharey=True) as axes:
     for ax, source in zip(axes, ("imagenette", "world-300"), strict=True):
         shown = tables.of_pair(ends, source, "imagenette").query("source == @source")
@@ -100,14 +100,14 @@ def largest_gradient_of_the_body(model, images, labels):
 
 tiny = nn.Sequential()  # logits 1 and −1: the gradient of the body is −2 / (1 + e²)
 tiny.body, tiny.head = nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)
-tiny.load_state_dict({"body.weight": torch.ones(1, 1), "head.weight": torch.tensor([[1.0], [-1.0]])})
+tiny.load_state_dict({"body.weight": torch.ones(1, 1), "head.weight": torch.tensor([[1.0], [-1]])})
 for _ in range(2):
     largest = largest_gradient_of_the_body(tiny, torch.ones(1, 1), torch.tensor([0]))
     assert np.isclose(largest, 2 / (1 + np.e**2))
 noise = torch.randn(16, 3, 64, 64, generator=torch.Generator().manual_seed(SEED))
-at_zero, at_random = (with_new_head(zoo.create(VIT, image_size=64, seed=SEED), 10) for _ in range(2))
-nn.init.normal_(at_random.head.weight, std=0.1, generator=torch.Generator().manual_seed(SEED))
-for words, model in {"zero": at_zero, "random": at_random}.items():
+zero, random = (with_new_head(zoo.create(VIT, image_size=64, seed=SEED), 10) for _ in range(2))
+nn.init.normal_(random.head.weight, std=0.1, generator=torch.Generator().manual_seed(SEED))
+for words, model in {"zero": zero, "random": random}.items():
     print(f"{words:7} {largest_gradient_of_the_body(model, noise, torch.arange(16) % 10):.1e}")
 
 # %% [markdown]
@@ -128,8 +128,8 @@ def positions_in_the_open(table, old, new):
 
 lab = zoo.load("lab")
 table = lab.model.pos_embed[0, 1:].detach()  # after the class token's
-larger = with_new_head(zoo.load("lab").model, 10, image_size=192)
-assert np.allclose(positions_in_the_open(table.numpy(), 12, 24), larger.pos_embed[0, 1:].detach(), atol=1e-5)
+larger = with_new_head(zoo.load("lab").model, 10, image_size=192).pos_embed[0, 1:].detach()
+assert np.allclose(positions_in_the_open(table.numpy(), 12, 24), larger, atol=1e-5)
 paper = resize_positions(table, (12, 12), (24, 24), "paper")
 for name in CONVENTIONS:
     each = resize_positions(table, (12, 12), (24, 24), name)
@@ -173,8 +173,11 @@ assert torch.allclose(resize(table, 12, 18), expected, atol=1e-5)
 
 # %% tags=["long"]
 n_train, steps = {"smoke": (20, 2)}.get(PRESET, (200, 30))
-digits = [functions.resized_target("digits", part, 96, n) for part, n in (("train", n_train), ("test", 200))]
-recipe = Recipe(steps, batch_size=32, learning_rate=1e-3, warmup_steps=steps // 10, weight_decay=0.0)
+sizes = {"train": n_train, "test": 200}
+digits = [functions.resized_target("digits", part, 96, n) for part, n in sizes.items()]
+recipe = Recipe(
+    steps, batch_size=32, learning_rate=1e-3, warmup_steps=steps // 10, weight_decay=0.0
+)
 yours = {}
 for words in ("pre-trained", "from scratch"):
     start = zoo.load("lab", untrained=words == "from scratch", seed=SEED).model
@@ -200,15 +203,16 @@ def few_shot_in_the_open(x, y, test_x, test_y, n_classes, ridge=2**10):
 
 
 parts = [functions.resized_target("digits", part, 96, 200) for part in ("train", "test")]
-for untrained in (True, False):
+settings = probes.FewShot(shots=(5,))
+for words, untrained in {"untrained": True, "pre-trained": False}.items():
     model = zoo.load("lab", untrained=untrained)
-    (x, y), (test_x, test_y) = (probes.features(model.model, part, prepare=model.prepare) for part in parts)
-    settings = probes.FewShot(shots=(5,))
+    read = [probes.features(model.model, part, prepare=model.prepare) for part in parts]
+    (x, y), (test_x, test_y) = read
     found = probes.few_shot(x, y, test_x, test_y, 10, settings, SEED)["accuracy"]
-    print(f"{'untrained' if untrained else 'pre-trained':12} {found.mean():.0%} with 5 images a class")
+    print(f"{words:12} {found.mean():.0%} with 5 images a class")
 drawn = probes.draw(y.numpy(), 10, shots=5, seed=SEED)
-few, all_test = (x[drawn].double().numpy(), y[drawn].numpy()), (test_x.double().numpy(), test_y.numpy())
-assert few_shot_in_the_open(*few, *all_test, 10) == found.iloc[0]  # as vitlab's
+few, test = (x[drawn].double().numpy(), y[drawn].numpy()), (test_x.double().numpy(), test_y.numpy())
+assert few_shot_in_the_open(*few, *test, 10) == found.iloc[0]  # as vitlab's
 
 # %% [markdown]
 # ### 3 · Fewer images than features (★★★, 20 min)
@@ -245,10 +249,10 @@ names = frozen["weights"].str.partition("@")[0].replace(OTHERS)
 frozen["model"] = names.where(~frozen["untrained"], "lab, fresh weights")
 scores = 100 * frozen.pivot_table("accuracy", "model", "target", sort=False)
 ahead = scores.loc["ViT-Ti/16"] - scores.loc["DeiT-Ti/16"]
-alt = "Accuracy of six models on four tasks, a table with colours: a linear classifier on frozen features."
+alt = "A coloured table: accuracy of linear classifiers on six frozen models' features, four tasks."
 with plots.figure(page, "frozen", alt=alt, figsize=(7.5, 3.4)) as ax:
     sns.heatmap(scores, annot=True, fmt=".0f", cmap="Blues", vmin=0, vmax=100, cbar=False, ax=ax)
-    told = ", ".join(f"{target} {ahead[target]:+.0f}" for target in ("cifar10", "imagenette", "world"))
+    told = ", ".join(f"{task} {ahead[task]:+.0f}" for task in ("cifar10", "imagenette", "world"))
     ax.set(xlabel="", ylabel="", title=f"Accuracy (%); ViT-Ti/16 − DeiT-Ti/16: {told}")
     ax.figure.supxlabel(tables.about("frozen"), fontsize=8, color=plots.MUTED)
 
@@ -262,15 +266,15 @@ with plots.figure(page, "frozen", alt=alt, figsize=(7.5, 3.4)) as ax:
 # The share of the final accuracy by epoch, on the nearest pair of source and target and on the farthest:
 
 # %%
-alt = "Share of the final accuracy by epoch of fine-tuning for ViT and ResNet, left from photographs to photographs, right "
-alt += "from synthetic images to photographs, with a line at 90 %."
+alt = "Share of the final accuracy by epoch of fine-tuning for ViT and ResNet, left from "
+alt += "photographs to photographs, right from synthetic images, with a line at 90 %."
 with plots.figure(page, "full_epochs", 1, 2, alt=alt, figsize=(11, 4), sharey=True) as axes:
     for ax, source in zip(axes, ("imagenette", "world-300"), strict=True):
-        shown = curves[(curves["source"] == source) & (curves["target"] == "imagenette") & (curves["arm"] == "1x")]
+        shown = curves.query("source == @source and target == 'imagenette' and arm == '1x'")
         plots.plot_epochs(shown, ax, y="share")
         ax.axhline(0.9, color=plots.MUTED, linestyle="--", linewidth=1.2)
-        second = shown[shown["epoch"] == 2].groupby("model")["share"].mean()
-        ax.set_title(f"From {source}: after 2 epochs ViT {second[VIT]:.0%}, ResNet {second[RESNET]:.0%}")
+        two = shown[shown["epoch"] == 2].groupby("model")["share"].mean()
+        ax.set_title(f"From {source}: after 2 epochs ViT {two[VIT]:.0%}, ResNet {two[RESNET]:.0%}")
 
 # %% [markdown]
 # Near the source two epochs are enough. Far from it they are not, and there the ViT is the slower one: what it has learned serves
@@ -282,8 +286,8 @@ alt += "scratch (dashed); left the source is other photographs, right synthetic 
 with plots.figure(page, "full_scratch", 1, 2, alt=alt, figsize=(11, 4.2), sharey=True) as axes:
     for ax, source in zip(axes, ("imagenette", "world-300"), strict=True):
         shown = tables.of_pair(curves, source, "imagenette").query("arm in ('1x', 'scratch')")
-        n_arms = shown.groupby(["model", "seed"])["arm"].transform("nunique")
-        shown = shown[n_arms == 2].sort_values(["arm", "model"], ascending=[True, False])  # seeds of both
+        n_arms = shown.groupby(["model", "seed"])["arm"].transform("nunique")  # 2: seeds of both
+        shown = shown[n_arms == 2].sort_values(["arm", "model"], ascending=[True, False])
         plots.plot_epochs(shown, ax)
         last = shown[shown["epoch"] == shown["epoch"].max()].groupby("model")
         gain = {name: 100 * paired(each, "arm", "1x", "scratch").mean() for name, each in last}

@@ -54,16 +54,16 @@ MEASURES = {"transfer": "Transfer", "test_accuracy": "Held-out images"}
 
 def finding(measure):
     """ViT − ResNet at the fewest and at the most images, in words, for each pair of sizes."""
-    ends = {size: list(by_size(runs, *pair, measure).items()) for size, pair in pairs.items()}
-    told = [
-        f"{size}: {at[0][1].value:+.1f} points at {at[0][0]:,} images, {at[-1][1].value:+.1f} at {at[-1][0]:,}"
-        for size, at in ends.items()
-    ]
-    return f"{MEASURES[measure]}, ViT − ResNet\n" + "\n".join(told)
+    told = [f"{MEASURES[measure]}, ViT − ResNet"]
+    for size, pair in pairs.items():
+        (few, first), *_, (many, last) = by_size(runs, *pair, measure).items()
+        ends = f"{first.value:+.1f} points at {few:,} images, {last.value:+.1f} at {many:,}"
+        told.append(f"{size}: {ends}")
+    return "\n".join(told)
 
 
-alt = "Accuracy of ViT and ResNet against the number of training images, with 95 % intervals: left few-shot on other "
-alt += "classes, right on held-out images."
+alt = "Accuracy of ViT and ResNet against the number of training images, with 95 % intervals: left "
+alt += "few-shot on other classes, right on held-out images."
 with plots.figure(page, "full", 1, 2, alt=alt, figsize=(11, 4.8), sharey=True) as panels:
     for ax, measure in zip(panels, MEASURES, strict=True):
         plots.plot_accuracy(runs.assign(test_accuracy=runs[measure]), ax, "n_train")
@@ -94,12 +94,13 @@ with plots.figure(page, "full", 1, 2, alt=alt, figsize=(11, 4.8), sharey=True) a
 # The ends of the intervals of $D$ give an interval for $n^*$, open where an end crosses nowhere (`None`).
 
 # %%
+ends, never = ("value", "high", "low"), "no crossing: the ViT is never behind and then ahead"
 for size, pair in pairs.items():
     for measure, words in MEASURES.items():
         at = by_size(runs, *pair, measure)
-        ends = [[getattr(each, end) or each.value for each in at.values()] for end in ("value", "high", "low")]
-        place, first, last = (crossing(list(at), line) for line in ends)
-        told = f"crossing at {place:,.0f} images" if place else "no crossing: the ViT is never behind and then ahead"
+        lines = [[getattr(each, end) or each.value for each in at.values()] for end in ends]
+        place, first, last = (crossing(list(at), line) for line in lines)
+        told = f"crossing at {place:,.0f} images" if place else never
         interval = " to ".join(f"{n:,.0f}" if n else "None" for n in (first, last))
         print(f"{size}, {words.lower()}: {told} (interval {interval})")
 
@@ -139,7 +140,7 @@ assert no_cross is crossing([1_000, 100_000], [-8, -1])
 # *Expected output: ten samples, some without a crossing. Common bug: permutations, which count a sample many times.*
 
 # %%
-made_up = np.array([[-0.10, -0.02, 0.05], [-0.06, 0.01, 0.03], [-0.08, -0.04, -0.01]])  # [seeds, sizes]
+made_up = np.array([[-10, -2, 5], [-6, 1, 3], [-8, -4, -1]]) / 100  # [seeds, sizes]
 n_samples, crossings = 0, []
 ### BEGIN SOLUTION
 from itertools import combinations_with_replacement
@@ -165,11 +166,11 @@ print(f"the others cross from {min(found):,.0f} to {max(found):,.0f}")
 gaps = runs.assign(gap=runs["train_accuracy"] - runs["test_accuracy"])
 widest = gaps[gaps["n_train"] == gaps["n_train"].min()].groupby("model")["gap"].mean()
 least = gaps[gaps["n_train"] == gaps["n_train"].max()].groupby("model")["gap"].mean()
-alt = "Training minus held-out accuracy of ViT and ResNet against the number of training images: falling lines."
+alt = "Training minus held-out accuracy of ViT and ResNet by training images: falling lines."
 with plots.figure(page, "gap", alt=alt, figsize=(8, 4)) as ax:
     plots.plot_accuracy(gaps.assign(test_accuracy=gaps["gap"]), ax, "n_train")
-    at = [" to ".join(sorted({f"{100 * gap:.0f}" for gap in each})) for each in (widest, least)]
-    ax.set(title=f"Generalization gap: {at[0]} points with the fewest images, {at[1]} with the most")
+    few, many = (" to ".join(sorted({f"{100 * gap:.0f}" for gap in at})) for at in (widest, least))
+    ax.set(title=f"Generalization gap: {few} points with the fewest images, {many} with the most")
     ax.set(ylabel="training − held-out accuracy (points)")
 
 # %% [markdown]
@@ -187,15 +188,15 @@ with plots.figure(page, "gap", alt=alt, figsize=(8, 4)) as ax:
 world = with_difficulty(World(base["n_classes"], base["image_size"]), base["difficulty"])
 small, large = (world_splits(world, n, n_validation=40, n_test=40, draw=SEED) for n in (20, 60))
 assert torch.equal(large.train.images[:20], small.train.images)  # nested
-everything = torch.cat([part.images.flatten(1) for part in (large.train, large.validation, large.test)])
-assert len(everything.unique(dim=0)) == len(everything)  # no image is in two of the sets
+images = torch.cat([part.images.flatten(1) for part in (large.train, large.validation, large.test)])
+assert len(images.unique(dim=0)) == len(images)  # no image is in two of the sets
 
 for pair in pairs.values():
     for name in pair:
         model = zoo.create(name, n_classes=base["n_classes"], image_size=base["image_size"])
-        size = sum(each.numel() for each in model.parameters())
+        size = sum(each.numel() for each in model.parameters()) / 1e3
         cost = zoo.multiply_adds(name, base["image_size"])
-        print(f"{name:<10} {size / 1e3:6.0f} thousand parameters, {cost / 1e6:.2f} million multiply-adds")
+        print(f"{name:10} {size:6.0f} thousand parameters, {cost / 1e6:.2f} million multiply-adds")
 samples = base["steps"] * base["batch_size"]
 print(f"at most {samples:,} samples seen: {samples / 1_000:,.0f} epochs of the smallest set")
 
@@ -229,10 +230,10 @@ for patience in (None, 4):
     fresh = zoo.create("Lab-Ti/2", image_size=8, seed=SEED)
     feed = batches(tiny.train, recipe.batch_size, seed=SEED)
     histories.append(train(fresh, feed, recipe, validation=tiny.validation))
-seen = [row["val_accuracy"] for row in histories[0]]
+seen, stopped = ([row["val_accuracy"] for row in history] for history in histories)
 best, end = stop(seen, patience=4)
 assert stop([0.1, 0.3, 0.3, 0.2, 0.1], patience=2) == (1, 3)
-assert len(histories[1]) == end + 1 and max(row["val_accuracy"] for row in histories[1]) == seen[best]
+assert len(stopped) == end + 1 and max(stopped) == seen[best]
 print(f"kept evaluation {best + 1}, stopped after {end + 1} of {len(seen)}")
 
 # %% [markdown]
@@ -249,8 +250,8 @@ for name, rate in {"Lab-Mu/8": 8e-3, "BiT-Mu/8": 16e-3}.items():
     model = zoo.create(name, n_classes=100, image_size=32, seed=SEED)
     recipe = Recipe(steps, learning_rate=rate, weight_decay=0.3, warmup_steps=steps // 20)
     train(model, batches(splits.train, recipe.batch_size, SEED), recipe)
-    accuracy = {part: evaluate(model, getattr(splits, part))["accuracy"] for part in ("train", "test")}
-    yours.append({"model": name, "n_train": n_train, "seed": SEED, **accuracy})
+    found = {part: evaluate(model, getattr(splits, part))["accuracy"] for part in ("train", "test")}
+    yours.append({"model": name, "n_train": n_train, "seed": SEED, **found})
 yours = pd.DataFrame(yours)
 yours.style.format({"train": "{:.1%}", "test": "{:.1%}"})
 
@@ -258,14 +259,14 @@ yours.style.format({"train": "{:.1%}", "test": "{:.1%}"})
 # Your runs are the open markers; the published curves are held-out accuracy as above.
 
 # %%
-alt = "Held-out accuracy of the published runs by number of images, with an open marker for each model of this run."
+alt = "Held-out accuracy of published runs by number of images; open markers: models of this run."
 with plots.figure(page, "yours", alt=alt, figsize=(8, 4)) as ax:
     plots.plot_accuracy(runs[runs["model"].isin(yours["model"])], ax, "n_train")
     for each in yours.itertuples():
         colour, marker = FAMILIES[plots.family(each.model)]
-        ax.scatter(each.n_train, each.test, s=90, marker=marker, fc="white", ec=colour, lw=2, zorder=5)
-    first = yours.set_index("model")["test"]
-    ax.set_title(f"Yours at {n_train:,} images: ViT − ResNet {100 * (first.iloc[0] - first.iloc[1]):+.1f} points")
+        ax.scatter(each.n_train, each.test, s=90, marker=marker, fc="w", ec=colour, lw=2, zorder=5)
+    vit, resnet = yours["test"][:2]
+    ax.set_title(f"Yours at {n_train:,} images: ViT − ResNet {100 * (vit - resnet):+.1f} points")
 
 # %% [markdown]
 # Both models have memorized your images, and the ResNet recognizes more of the new ones: its bias helps here.
@@ -278,8 +279,8 @@ with plots.figure(page, "yours", alt=alt, figsize=(8, 4)) as ax:
 # %%
 TABLE_5 = {"B/16": (77.91, 83.97, 84.15), "L/16": (76.53, 85.15, 87.12)}  # of the paper
 theirs = np.subtract(TABLE_5["L/16"], TABLE_5["B/16"])
-shorter = tables.accuracies(tables.evidence("data_scaling"))
-ours = 100 * paired(shorter, "model", "Lab-Ti/8", "Lab-Mu/8", at=["n_train"]).groupby("n_train").mean()
+rows = tables.accuracies(tables.evidence("data_scaling"))
+ours = 100 * paired(rows, "model", "Lab-Ti/8", "Lab-Mu/8", at=["n_train"]).groupby("n_train").mean()
 print("the paper, L/16 − B/16:", ", ".join(f"{each:+.1f}" for each in theirs))
 print("ours, Lab-Ti/8 − Lab-Mu/8:", ", ".join(f"{each:+.1f} at {n:,}" for n, each in ours.items()))
 
@@ -293,14 +294,14 @@ print("ours, Lab-Ti/8 − Lab-Mu/8:", ", ".join(f"{each:+.1f} at {n:,}" for n, e
 # %%
 parts = tables.chosen(tables.evidence("real_subsets"), ["source", "n_train", "model"])
 lead = paired(parts, "model", "Lab-Ti/8", "BiT-Lab-Ti/8", at=["source", "n_train"]).reset_index()
-alt = "ViT minus ResNet in points against the number of real training images, a line with intervals for each set."
+alt = "ViT minus ResNet in points by number of real images, a line with intervals for each set."
 with plots.figure(page, "real_subsets", alt=alt, figsize=(8, 4)) as ax:
     ax.axhline(0, color=MUTED, lw=1)
     points = lead.assign(points=100 * lead["difference"])
     plot_curves(points, ax, x="n_train", y="points", hue="source")
     size_axis(ax, lead["n_train"])
     ends = points[points["n_train"] == 49_000]["points"]
-    ax.set(title=f"CIFAR-10: the ResNet stays ahead, by {-ends.mean():.0f} points on all its images")
+    ax.set(title=f"CIFAR-10: the ResNet stays ahead, by {-ends.mean():.0f} points on all images")
     ax.set(ylabel="ViT − ResNet (points)")
     ax.legend()
 

@@ -41,9 +41,9 @@ page = claims.begin("05_compute", PRESET, SEED)
 points = tables.compute_points(tables.evidence("compute_scaling"))
 points["family"] = points["model"].map(plots.family)
 TABLE_6 = {  # of the paper: exaFLOPs of pre-training, accuracy on ImageNet
-    "ViT": [(55, 80.73), (224, 84.15), (196, 84.37), (783, 86.30), (1567, 87.12), (4262, 88.08)],
-    "ResNet": [(50, 77.54), (199, 82.12), (96, 80.67), (141, 81.88), (563, 84.97), (1126, 85.56), (3306, 87.22)],
-    "hybrid": [(106, 84.90), (274, 85.58), (246, 85.68), (859, 86.60), (1668, 87.12)],
+    "ViT": {55: 80.73, 224: 84.15, 196: 84.37, 783: 86.30, 1567: 87.12, 4262: 88.08},
+    "ResNet": {50: 77.54, 199: 82.12, 96: 80.67, 141: 81.88, 563: 84.97, 1126: 85.56, 3306: 87.22},
+    "hybrid": {106: 84.90, 274: 85.58, 246: 85.68, 859: 86.60, 1668: 87.12},
 }
 
 # %% [markdown]
@@ -57,13 +57,13 @@ def lines(value):
     return {key: frontier(rows["flops"], rows[value]) for key, rows in groups}
 
 
-alt = "Accuracy against training FLOPs for ViT, ResNet and hybrid: the paper's Table 6, and ours on two measures."
+alt = "Accuracy by training FLOPs for ViT, ResNet, hybrid: the paper's Table 6; ours, two measures."
 with plots.figure(page, "full", 1, 3, alt=alt, figsize=(15, 4.4)) as axes:
     for family, each in TABLE_6.items():
-        x, y = np.transpose(sorted(each))
-        axes[0].plot(x, y, color=FAMILIES[family][0], marker=FAMILIES[family][1], alpha=0.6, label=family)
-    axes[0].set(xscale="log", xlabel="pre-training compute (exaFLOPs)", ylabel="ImageNet accuracy (%)")
-    axes[0].set_title("The paper: ViT left of ResNet, hybrids first")
+        (x, y), (colour, marker) = np.transpose(sorted(each.items())), FAMILIES[family]
+        axes[0].plot(x, y, color=colour, marker=marker, alpha=0.6, label=family)
+    axes[0].set(title="The paper: ViT left of ResNet, hybrids first", xscale="log")
+    axes[0].set(xlabel="pre-training compute (exaFLOPs)", ylabel="ImageNet accuracy (%)")
     axes[0].legend()
     for ax, value in zip(axes[1:], ("few_shot", "test_accuracy"), strict=True):
         drawn = {name: [] for name in ("ViT", "ResNet", "hybrid")}
@@ -93,10 +93,11 @@ marker, *dots = after.split("/>", len(points) + 1)
 for k, row in enumerate(points.itertuples()):  # in the order in which they were drawn
     told = f"{row.model}, {row.steps:,} steps, seed {row.seed}: {row.few_shot:.1%}"
     dots[k] += f"><title>{told}</title></use>"
-style = "body {margin: 0} svg {display: block; width: 100%; height: 100vh} use:hover {stroke: #000}"
-drawn = f'<style>{style}</style>{before[before.index("<svg") :]}<g id="runs">{marker}/>{"".join(dots)}'
+css = "body {margin: 0} svg {display: block; width: 100%; height: 100vh} use:hover {stroke: #000}"
+svg = f'<style>{css}</style>{before[before.index("<svg") :]}<g id="runs">{marker}/>{"".join(dots)}'
 frame = '<iframe title="Runs" style="width: 100%; height: 430px; border: 0" srcdoc="{}"></iframe>'
-HTML(frame.format(html.escape(drawn)) + "<p>No dots above? Notebooks show them once the cell has run.</p>")
+frame += "<p>No dots above? Notebooks show them once the cell has run.</p>"
+HTML(frame.format(html.escape(svg)))
 
 # %% [markdown]
 # In transfer the ViT needs less compute than the ResNet, as in the paper. Our hybrids lie below both: after the shortest trainings they
@@ -184,10 +185,10 @@ assert math.isclose(10 ** (needed[1] - needed[0]), 3.0)
 
 of = lines("few_shot")
 seeds = [seed for family, seed in of if family == "ResNet"]
-for level in (0.7, 0.8):
-    logs = [[np.interp(level, *of[name, seed][::-1]) for name in ("ResNet", "ViT")] for seed in seeds]
+for at in (0.7, 0.8):
+    logs = [[np.interp(at, *of[name, seed][::-1]) for name in ("ResNet", "ViT")] for seed in seeds]
     factor = 10 ** np.subtract(*np.transpose(logs)).mean()
-    print(f"for {level:.0%} the ResNet needs {factor:.2f} times the ViT's compute, {len(seeds)} seeds")
+    print(f"for {at:.0%} the ResNet needs {factor:.2f} times the ViT's compute, {len(seeds)} seeds")
 
 # %% [markdown]
 # ### 3 · A distance that depends on where you look (★★, 15 min)
@@ -223,7 +224,7 @@ print(f"{factor_at(0.5):.2f} times at 50 %, {factor_at(0.9):.2f} at 90 %")
 layout = points.assign(samples=128 * points["steps"], teraflops=points["flops"] / 1e12)
 columns = ["samples", "teraflops", "test_accuracy", "few_shot"]
 layout = layout.groupby(["family", "model", "steps"])[columns].mean()
-layout.style.format({"samples": "{:,.0f}", "teraflops": "{:.2f}", "test_accuracy": "{:.1%}", "few_shot": "{:.1%}"})
+layout.style.format(dict(zip(columns, ("{:,.0f}", "{:.2f}", "{:.1%}", "{:.1%}"), strict=True)))
 
 # %% [markdown]
 # ## Speed and memory, on your machine
@@ -233,7 +234,7 @@ layout.style.format({"samples": "{:,.0f}", "teraflops": "{:.2f}", "test_accuracy
 
 # %% tags=["timed"]
 layers = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
-assert speed.activation_bytes(layers, torch.zeros(32, 64)) == 32 * (256 + 256) * 4  # before and after GELU
+assert speed.activation_bytes(layers, torch.zeros(32, 64)) == 32 * (256 + 256) * 4  # around GELU
 timings = speed.measure(**speed.SIZES[PRESET], seed=SEED)
 speeds, batches = timings[timings["kind"] == "speed"], timings[timings["kind"] == "batch"]
 families = {plots.family(name): name for name in reversed(speeds["model"].unique())}
@@ -241,14 +242,14 @@ vit, resnet = families["ViT"], families["ResNet"]
 rate = speeds.pivot(index=["round", "image_size"], columns="model", values="images_per_second")
 ratio = np.log10(rate[vit] / rate[resnet]).unstack()  # [rounds, input sizes]
 largest = batches.pivot_table("largest_batch", "image_size", "model")
-by_px = {int(px): 10**each for px, each in ratio.mean().items()}
-alt = "Left: images per second against input size for ViT, ResNet and hybrid. Right: largest batch against input size."
+times = (largest[vit] / largest[resnet]).mean()
+alt = "Images per second (left) and largest batch (right) by input size for ViT, ResNet and hybrid."
 with plots.figure(page, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, right):
     plots.plot_speeds(speeds, left)
     plots.plot_speeds(batches, right, y="largest_batch")
-    told = ", ".join(f"{each:.2f} at {px} px" for px, each in by_px.items())
+    told = ", ".join(f"{10**each:.2f} at {int(px)} px" for px, each in ratio.mean().items())
     left.set_title(f"Speed, ViT over ResNet: {told}", fontsize=11)
-    right.set_title(f"Memory: the ViT's batch is {(largest[vit] / largest[resnet]).mean():.1f} times the ResNet's", fontsize=11)
+    right.set_title(f"Memory: the ViT's batch is {times:.1f} times the ResNet's", fontsize=11)
 
 # %% [markdown]
 # Equal FLOPs are not equal seconds. A ViT's attention grows with the fourth power of the side, all else with the square; a ResNet's largest
@@ -259,7 +260,8 @@ with plots.figure(page, "speed", 1, 2, alt=alt, figsize=(11, 4.2)) as (left, rig
 # %%
 claims.show(page, "C07")
 claims.show(page, "C06")
-claims.show(page, "C20", live={"images per second, ViT over ResNet": as_factor(ratio.mean(axis=1), "rounds")})
+live = {"images per second, ViT over ResNet": as_factor(ratio.mean(axis=1), "rounds")}
+claims.show(page, "C20", live=live)
 if PRESET == "smoke":
     print("Preset smoke measures for a moment only: its speeds mean nothing.")
 

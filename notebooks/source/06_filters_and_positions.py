@@ -50,11 +50,12 @@ print(f"{trained.name}: {D} filters of {P} × {Q} pixels")
 # control. Each tile is scaled on its own.
 
 # %%
-alt = f"Two grids of {n} small colour pictures, the principal components of trained and of untrained filters, sorted."
+alt = f"Two grids of {n} pictures: sorted principal components of trained and untrained filters."
 size = {"figsize": (11, 4.4), "width_ratios": [1.7, 1]}
 with plots.figure(page, "components", 1, 2, alt=alt, **size) as axes:
-    low = [filters.low_frequency_share(each).mean().item() for each in (components, noise)]
-    for ax, pictures, share, words in zip(axes, (components, noise), low, ("Trained", "Untrained"), strict=True):
+    banks = {"Trained": components, "Untrained": noise}
+    for ax, (words, pictures) in zip(axes, banks.items(), strict=True):
+        share = filters.low_frequency_share(pictures).mean().item()
         tiles = 255 * filters.filter_tiles(pictures).permute(0, 2, 3, 1)  # [n 3 P P] → [n P P 3]
         rows = {str(1 + k): tiles[k : k + 7].byte().numpy() for k in range(0, len(tiles), 7)}
         plots.plot_pictures(rows, ax)
@@ -187,7 +188,7 @@ def components_of(weights, count):
     ### END SOLUTION
 
 
-flat = torch.linspace(-1, 1, 12)[:, None, None, None] * torch.ones(3, 8, 8)  # differ in brightness alone
+flat = torch.linspace(-1, 1, 12)[:, None, None, None] * torch.ones(3, 8, 8)  # differ in brightness
 flat = flat + 0.05 * torch.randn(flat.shape, generator=torch.Generator().manual_seed(SEED))
 first_two = components_of(flat, 2)
 assert first_two.shape == (2, 3, 8, 8)
@@ -202,13 +203,14 @@ assert first_two[0].std() < 0.1 * first_two[0].mean().abs()  # flat
 # %%
 table = measure.filters(WEIGHTS, **measure.SIZES[PRESET]["filters"], seed=SEED)
 found, white = measure.compare_filters(table), filters.white_noise_share((P, Q))
-alt = "Left: variance explained by the first components of trained and untrained filters. Right: share of each "
-alt += "component's energy in low spatial frequencies, with the level of white noise."
+alt = "Left: variance explained by the first components of trained and untrained filters. Right: "
+alt += "share of each component's energy in low spatial frequencies, with the level of white noise."
 with plots.figure(page, "spectrum", 1, 2, alt=alt, figsize=(10, 3.8)) as (left, right):
     plots.plot_components(table, "explained", left)
     plots.plot_components(table, "low_frequency", right, white)
     row = found.iloc[0]
-    right.figure.suptitle(f"In low frequencies: {row.value:.0%} on average, untrained at most {row.control_high:.0%}")
+    told = f"{row.value:.0%} on average, untrained at most {row.control_high:.0%}"
+    right.figure.suptitle(f"In low frequencies: {told}")
 
 # %% [markdown]
 # Much of what still looks like noise is the initialisation: where weight decay is weak, what a filter started with is still
@@ -229,16 +231,18 @@ print(f"cosine of lab-masked's filters with fresh ones of the same seed: {both:.
 
 # %%
 rows, cols = positions.position_grid(trained.model)
-pos = positions.position_embeddings(trained.model)  # [N D], without the class token's row, the first of the table
+pos = positions.position_embeddings(trained.model)  # [N D] without the class token's row, the first
 unit = pos / pos.norm(dim=1, keepdim=True)
 S = (unit @ unit.T).reshape(rows, cols, rows, cols)
 assert torch.allclose(S, positions.position_similarity(pos, (rows, cols)), atol=1e-6)
-codes = torch.cat([torch.eye(rows).repeat_interleave(cols, dim=0), torch.eye(cols).repeat(rows, 1)], dim=1)
-cross = positions.position_similarity(codes, (rows, cols))  # by hand: 1 here, ½ in the row and the column, else 0
+of_row, of_column = torch.eye(rows).repeat_interleave(cols, dim=0), torch.eye(cols).repeat(rows, 1)
+codes = torch.cat([of_row, of_column], dim=1)
+cross = positions.position_similarity(codes, (rows, cols))  # 1 here, ½ in row and column, else 0
 assert torch.allclose(cross[0, 0, 0, 1:], torch.full((cols - 1,), 0.5)) and cross[0, 0, 1, 1] == 0
-maps = {"Trained": S, "Untrained": positions.position_similarity(untrained.model), "Row and column codes": cross}
+maps = {"Trained": S, "Untrained": positions.position_similarity(untrained.model)}
+maps |= {"Row and column codes": cross}
 nearness = [positions.distance_correlation(each) for each in maps.values()]
-alt = "Three grids of grids of cosine similarity: trained position embeddings, untrained ones, a cross in every tile."
+alt = "Grids of grids of cosine similarity: positions trained and untrained, a cross in every tile."
 with plots.figure(page, "similarity", 1, 3, alt=alt, figsize=(13, 4.8)) as axes:
     for ax, (words, each), r in zip(axes, maps.items(), nearness, strict=True):
         plots.plot_similarity_grid(each.numpy(), ax, colorbar=False)
@@ -314,13 +318,14 @@ print("trained, along a row and a column: {:.2f} {:.2f}".format(*neighbour_simil
 
 # %%
 several = measure.position_trainings(tables.evidence("local_heads"))
-alt = "Rank correlation, row excess and column excess of position maps against the number of training photographs, for "
-alt += "masked prediction and for labels, next to their controls."
+alt = "Rank correlation, row excess and column excess of position maps against the number of "
+alt += "training photographs, for masked prediction and for labels, next to their controls."
 with plots.figure(page, "trainings", 1, 3, alt=alt, figsize=(11, 4)) as axes:
     for ax, (quantity, each) in zip(axes, several.groupby("measure", sort=False), strict=True):
         plots.plot_measure_by_photographs(each, ax)
         most = each[each["n_train"] == each["n_train"].max()].groupby("objective")["value"].mean()
-        ax.set_title(f"{quantity}\nmasked {most['masked']:.2f}, labels {most['labels']:.2f}", fontsize=11)
+        told = f"masked {most['masked']:.2f}, labels {most['labels']:.2f}"
+        ax.set_title(f"{quantity}\n{told}", fontsize=11)
     plots.legend_below(axes)
 
 # %% [markdown]
@@ -334,9 +339,10 @@ claims.show(page, "C11", live={
     f"{name}, {trained.name}": claims.Estimate(row.value, row.low, row.high, D, counted="filters")
     for name, row in found.iterrows()
 })
-row_excess, column_excess = positions.row_column_excess(S)
-of_this = {"rank correlation": nearness[0], "row excess": row_excess, "column excess": column_excess}
-claims.show(page, "C10", live={f"{name}, {trained.name}": claims.Estimate.exact(x) for name, x in of_this.items()})
+by_row, by_column = positions.row_column_excess(S)
+of_this = {"rank correlation": nearness[0], "row excess": by_row, "column excess": by_column}
+live = {f"{name}, {trained.name}": claims.Estimate.exact(x) for name, x in of_this.items()}
+claims.show(page, "C10", live=live)
 
 # %% [markdown]
 # **How others get this wrong.** The two bugs above; a *bootstrap over filters*, in which a filter drawn twice is variance that

@@ -47,8 +47,11 @@ real = tables.evidence("real_distances")
 # distance 0; the titles also give the nearest head without it. Dashed: attention spread evenly.
 
 # %%
-NAMES = {"vit_tiny_patch16_224": "ViT-Ti/16, 14 million images", "deit_tiny_patch16_224": "DeiT-Ti/16, 1.3 million images"}
-alt = "Mean attention distance of every head over its block's number, for two ViTs trained on ImageNet."
+NAMES = {
+    "vit_tiny_patch16_224": "ViT-Ti/16, 14 million images",
+    "deit_tiny_patch16_224": "DeiT-Ti/16, 1.3 million images",
+}
+alt = "Mean attention distance of every head by block number, for two ViTs trained on ImageNet."
 with plots.figure(page, "imagenet", 1, 2, alt=alt, figsize=(11, 4.4), sharey=True) as axes:
     for ax, (name, rows) in zip(axes, real.groupby("weights", sort=False), strict=True):
         heads = measure.head_summary(rows)
@@ -65,11 +68,13 @@ with plots.figure(page, "imagenet", 1, 2, alt=alt, figsize=(11, 4.4), sharey=Tru
 # on the left attends mostly to the class token. Does more pre-training data make lower heads more local?
 
 # %%
-px = real[real["model"] == "trained"].groupby(["weights", "block"])[["distance_px", "renormalized_px"]].mean()
+modes = ["distance_px", "renormalized_px"]
+px = real[real["model"] == "trained"].groupby(["weights", "block"])[modes].mean()
 more, less = (px.loc[name] for name in real["weights"].unique())
 for words, blocks in {"block 1": [1], "blocks 2 to 4": [2, 3, 4]}.items():
-    gap = (more - less).loc[blocks].mean().to_list()
-    print(words + ": " + ("yes" if max(gap) < 0 else "no"), "({:+.1f} px, without the class token {:+.1f})".format(*gap))
+    gap, bare = (more - less).loc[blocks].mean()
+    answer = "yes" if max(gap, bare) < 0 else "no"
+    print(f"{words}: {answer} ({gap:+.1f} px, without the class token {bare:+.1f})")
 
 # %% [markdown]
 # So what Raghu et al. (2021) say of lower heads holds here for the first block only. Two models are two dots, and their
@@ -168,7 +173,8 @@ narrow[..., [0, 2]] = 0.5
 sides = [(1, 0), (0, 0), (1, 0), (1, 1), (0, 1), (1, 1)]  # from each patch to the second one
 by_hand = np.mean([0.5 * 10 * np.hypot(*side) for side in sides])
 assert np.isclose(distance_of(narrow, (2, 3), 10).item(), by_hand)
-assert np.isclose(distance_of(torch.full((1, 1, 197, 197), 1 / 197), (14, 14), 16).item(), 115.90, atol=0.01)
+even = torch.full((1, 1, 197, 197), 1 / 197)
+assert np.isclose(distance_of(even, (14, 14), 16).item(), 115.90, atol=0.01)
 
 # %% [markdown]
 # ## See it
@@ -179,8 +185,9 @@ assert np.isclose(distance_of(torch.full((1, 1, 197, 197), 1 / 197), (14, 14), 1
 # %%
 picture = measure.load_pictures(pretrained, IMAGES.replace("crops", "photographs"), 1, SEED)[0]
 x = pretrained.prepare(picture[None])  # [1 3 height width]
-maps = attention_maps(pretrained.model, x)  # a block each: [image, head, query, key]
-where = grid_size(pretrained.model, x), patch_stride(pretrained.model), n_prefix_tokens(pretrained.model)
+model = pretrained.model
+maps = attention_maps(model, x)  # a block each: [image, head, query, key]
+where = grid_size(model, x), patch_stride(model), n_prefix_tokens(model)
 for attn in maps:
     assert torch.allclose(open_distance(attn, *where), attention_distance(attn, *where), atol=1e-3)
 viewer.view(pretrained, picture, title=f"{pretrained.name}: attention of every head", fit=True)
@@ -196,7 +203,7 @@ table = measure.distances(WEIGHTS, IMAGES, **measure.SIZES[PRESET]["distances"],
 heads, image_px = measure.head_summary(table), pretrained.image_size[1]
 lines = {"uniform": pixel_distances(*where[:2]).mean().item(), "image_px": image_px}
 most = heads.loc[heads["model"] == "trained", "prefix_mass"].max()
-alt = "Attention distance of every head by block, in both modes; the share of attention that goes to the class token."
+alt = "Attention distance of every head by block, both modes; the class token's share of attention."
 with plots.figure(page, "attention_distance", 1, 3, alt=alt, figsize=(14, 4.4)) as axes:
     plots.plot_attention_distances(heads, axes[0], **lines)
     plots.plot_attention_distances(heads, axes[1], column="renormalized_px", **lines)
@@ -224,13 +231,15 @@ parts = [gallery.query("model.str.contains('_tiny_')"), vitlab.analyse(pretraine
 both = pd.concat([parts[0], parts[1].assign(model=pretrained.name)])
 norms = both.groupby(["model", "block"], sort=False)[["token_norm", "largest_norm"]].first()
 ratio = norms["largest_norm"] / norms["token_norm"]
-with plots.figure(page, "norms", alt="Mean and longest patch token by block.", figsize=(8, 3.8)) as ax:
+alt = "Mean and longest patch token by block."
+with plots.figure(page, "norms", alt=alt, figsize=(8, 3.8)) as ax:
     for k, name in enumerate(norms.index.unique("model")):
         ax.plot(norms.loc[name, "largest_norm"], f"C{k}o-", label=name.partition("_patch")[0])
         ax.plot(norms.loc[name, "token_norm"], f"C{k}:")
-        ax.plot(norms.loc[name, "largest_norm"][ratio[name] > 5], f"C{k}o", markersize=12, fillstyle="none")
+        ax.plot(norms.loc[name, "largest_norm"][ratio[name] > 5], f"C{k}o", ms=12, fillstyle="none")
     ax.set(xlabel="block (1 = first)", ylabel="L2 norm: longest, mean (dotted)", yscale="log")
-    ax.set_title(f"{ratio.idxmax()[0].partition(',')[0]}: longest token up to {ratio.max():.0f} times the mean")
+    name = ratio.idxmax()[0].partition(",")[0]
+    ax.set_title(f"{name}: longest token up to {ratio.max():.0f} times the mean")
     plots.legend_below(ax)
 
 # %% [markdown]
@@ -255,7 +264,8 @@ def half_on_class(uniform_over_patches):  # returns (mode "paper", mode "renorma
 
 half = torch.full((1, 1, 197, 197), 0.5 / 196)  # the paper's grid
 half[..., 0] = 0.5
-by_matrix = [attention_distance(half, (14, 14), 16, 1, mode).item() for mode in ("paper", "renormalized")]
+modes = "paper", "renormalized"
+by_matrix = [attention_distance(half, (14, 14), 16, 1, mode).item() for mode in modes]
 assert np.allclose(half_on_class(by_matrix[1]), by_matrix, rtol=1e-4)
 
 # %% [markdown]
@@ -267,13 +277,15 @@ assert np.allclose(half_on_class(by_matrix[1]), by_matrix, rtol=1e-4)
 # %%
 low, colours = tables.low_heads(), {name: FAMILIES[name][0] for name in ("ViT", "hybrid")}
 ways = {"distance_px": 'mode "paper": class token at distance 0', "patches_px": "among patches"}
-alt = "Attention distance of the heads of blocks 1 and 2 in five ViTs and five hybrids, with and without the class token."
+alt = "Attention distance of heads in blocks 1 and 2 of five ViTs and five hybrids, in both modes."
 with plots.figure(page, "hybrid", 1, 2, alt=alt, figsize=(10.5, 4), sharey=True) as axes:
     for ax, (column, words) in zip(axes, ways.items(), strict=True):
-        sns.stripplot(low, x="block", y=column, hue="arm", palette=colours, dodge=True, alpha=0.6, ax=ax)
+        look = {"hue": "arm", "palette": colours, "dodge": True, "alpha": 0.6}
+        sns.stripplot(low, x="block", y=column, ax=ax, **look)
         mean = low.groupby("arm")[column].mean()
         ax.axhline(tables.uniform_px(80, 8), color="grey", linestyle="--")
-        ax.set(title=f"{words}\nhybrid {mean['hybrid']:.0f} px, ViT {mean['ViT']:.0f} px", ylabel="distance, px of 80", ylim=(0, None))
+        ax.set_title(f"{words}\nhybrid {mean['hybrid']:.0f} px, ViT {mean['ViT']:.0f} px")
+        ax.set(ylabel="distance, px of 80", ylim=(0, None))
 
 # %% [markdown]
 # TEXT

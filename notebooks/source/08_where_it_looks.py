@@ -53,8 +53,9 @@ views = measure.view(of_photographs, taken).numpy()  # [images height width 3]
 control = zoo.load(WEIGHTS, untrained=True, seed=SEED)
 rows = {"photograph": None, of_photographs.name: attention_rollout(of_photographs.model, x)}
 rows["untrained"] = attention_rollout(control.model, x)
-alt = f"Photographs ({', '.join(names)}); below each a heat map of rollout over it, trained and untrained."
-with plots.figure(page, "photographs", 3, len(views), alt=alt, figsize=(9, 8.6), squeeze=False) as axes:
+alt = f"Photographs ({', '.join(names)}); below each, heat maps of rollout, trained and untrained."
+size = {"figsize": (9, 8.6), "squeeze": False}
+with plots.figure(page, "photographs", 3, len(views), alt=alt, **size) as axes:
     for line, (words, maps) in zip(axes, rows.items(), strict=True):
         for ax, picture, k in zip(line, views, range(len(views)), strict=True):
             ax.imshow(picture)
@@ -107,7 +108,8 @@ print(f"{len(maps)} blocks of {maps[0].shape[1]} heads → one map of {grid[0]} 
 # that was multiplied.
 
 # %%
-viewer.view(of_world, world.images[0], show="rollout", title=f"{of_world.name}: rollout of every token", fit=True)
+title = f"{of_world.name}: rollout of every token"
+viewer.view(of_world, world.images[0], show="rollout", title=title, fit=True)
 
 # %% [markdown]
 # ### 1 · Only one row is wanted (★★, 15 min)
@@ -131,7 +133,8 @@ def class_row(maps):
     ### END SOLUTION
 
 
-sharp = torch.randn(4, 3, 2, 17, 17, generator=torch.Generator().manual_seed(SEED)).mul(3).softmax(-1).unbind(0)
+sharp = torch.randn(4, 3, 2, 17, 17, generator=torch.Generator().manual_seed(SEED))
+sharp = sharp.mul(3).softmax(-1).unbind(0)
 assert torch.allclose(class_row(sharp), open_rollout(sharp, (4, 4), 1)[0][:, 0], atol=1e-6)
 
 # %% [markdown]
@@ -164,7 +167,7 @@ def discard(fused, ratio):
 
 given = torch.tensor([[[0.1, 0.2], [0.3, 0.4]], [[0.8, 0.7], [0.6, 0.5]]])
 before = given.clone()
-assert torch.equal(discard(given, 0.5), torch.tensor([[[0.0, 0.0], [0.3, 0.4]], [[0.8, 0.7], [0.0, 0.0]]]))
+assert torch.equal(discard(given, 0.5), torch.tensor([[[0, 0], [0.3, 0.4]], [[0.8, 0.7], [0, 0]]]))
 assert torch.equal(given, before)  # the argument is unchanged
 
 # %% [markdown]
@@ -178,16 +181,19 @@ pairs = measure.per_image(table)
 means = measure.compare_rollout(pairs).set_index("what")[["mean", "low", "high"]]
 one = (table["model"] == "trained") | (table["model_seed"] == SEED)
 shown = table[(table["method"] == "rollout") & one]
-alt = "Left: share of rollout mass on the object over the object's area, a dot an image, trained and untrained. Right: "
-alt += "mean mass minus area of trained and untrained models and with another image's mask, and differences."
+alt = "Left: share of rollout mass on the object over the object's area, a dot an image, trained "
+alt += "and untrained. Right: mean mass minus area of trained and untrained models and with "
+alt += "another image's mask, and differences."
 with plots.figure(page, "mass_on_object", 1, 2, alt=alt, figsize=(10.5, 4.2)) as axes:
     colours = {"trained": COLOURS["blue"], "untrained": MUTED}
-    sns.scatterplot(shown, x="area", y="mass", hue="model", style="model", palette=colours, ax=axes[0])
+    look = {"hue": "model", "style": "model", "palette": colours}
+    sns.scatterplot(shown, x="area", y="mass", ax=axes[0], **look)
     axes[0].axline((0, 0), slope=1, color=MUTED, linestyle="--", label="mass = area")
     axes[0].set(xlabel="share of the image that is object", ylabel="share of rollout mass on it")
     axes[0].legend()
     plots.plot_comparisons(100 * means, "mass − area (points)", axes[1])
-    axes[1].set_title(f"{100 * means.loc['trained − untrained', 'mean']:+.0f} points beyond untrained models")
+    beyond = 100 * means.loc["trained − untrained", "mean"]
+    axes[1].set_title(f"{beyond:+.0f} points beyond untrained models")
 
 # %% [markdown]
 # Untrained attention favours patches of high contrast and scores above 0 without having learned anything; so does a map with
@@ -216,16 +222,19 @@ scores.style.format("{:.2f}")
 # for random patches, and for those it marks least.
 
 # %%
-kept = real[real["kept_largest"].notna()].set_index("name")[["kept_largest", "kept_random", "kept_least"]]
+kept = real[real["kept_largest"].notna()].set_index("name")
+kept = kept[["kept_largest", "kept_random", "kept_least"]]
 kept.columns = ["largest by rollout", "random", "least by rollout"]
 left = kept.groupby(level=0, sort=False).mean()
-alt = "Probability of the answer that is left when a quarter of the patches are greyed: largest by rollout, random, least."
+alt = "Probability left with a quarter of the patches greyed: largest by rollout, random, least."
 with plots.figure(page, "causal", alt=alt, figsize=(8, 3.4)) as ax:
     tidy = kept.melt(ignore_index=False, var_name="greyed", value_name="left").reset_index()
-    sns.pointplot(tidy, x="left", y="greyed", hue="name", linestyle="none", errorbar=("ci", 95), dodge=0.3, n_boot=200, ax=ax)
+    look = {"hue": "name", "linestyle": "none", "errorbar": ("ci", 95), "dodge": 0.3}
+    sns.pointplot(tidy, x="left", y="greyed", n_boot=200, ax=ax, **look)
     first = left.mean()
     ax.set(xlabel="probability left, as a share of what it was", ylabel="", xlim=(0, None))
-    ax.set_title(f"Without rollout's largest patches {first.iloc[0]:.0%} is left, without random ones {first.iloc[1]:.0%}")
+    told = f"{first.iloc[0]:.0%} is left, without random ones {first.iloc[1]:.0%}"
+    ax.set_title(f"Without rollout's largest patches {told}")
     ax.legend(fontsize=9)
 
 # %% [markdown]
@@ -235,7 +244,8 @@ with plots.figure(page, "causal", alt=alt, figsize=(8, 3.4)) as ax:
 # %%
 share = 0.25
 noise = torch.rand(rollout.shape, generator=torch.Generator().manual_seed(SEED))
-for words, each, largest in (("largest", rollout, True), ("random", noise, True), ("least", rollout, False)):
+ways = {"largest": (rollout, True), "random": (noise, True), "least": (rollout, False)}
+for words, (each, largest) in ways.items():
     left = kept_probability(of_world.model, x_world, each, share, largest).mean()
     print(f"{words:8} {left:.0%} of the answer's probability is left")
 
@@ -256,9 +266,11 @@ def deletion_curve(model, images, maps, shares):
 
 
 curve = deletion_curve(of_world.model, x_world, rollout, (0.1, 0.3, 0.6))
-whole, part = (of_world.model(each).softmax(-1).detach() for each in (x_world, greyed(x_world, rollout, 0.3)))
+pair = x_world, greyed(x_world, rollout, 0.3)
+whole, part = (of_world.model(each).softmax(-1).detach() for each in pair)
 answer = whole.argmax(1, keepdim=True)
-assert np.isclose(curve[1], (part.gather(1, answer) / whole.gather(1, answer)).mean().item(), rtol=1e-4)
+ratio = part.gather(1, answer) / whole.gather(1, answer)
+assert np.isclose(curve[1], ratio.mean().item(), rtol=1e-4)
 print([round(each, 2) for each in curve])
 
 # %% [markdown]
@@ -274,7 +286,7 @@ on = patch_coverage(world.masks, grid).flatten(1) > 0.5  # patches that are most
 lines = {"class token": right[:, :, 0].mean(0)}
 for words, which in {"patches on the object": on, "patches off it": ~on}.items():
     lines[words] = (right[:, :, n_prefix:] * which[:, None]).sum((0, 2)) / which.sum()
-alt = "Share of tokens whose answer is the right class by block: class token, patches on the object, patches off it."
+alt = "Share of tokens with the right answer by block: class token, patches on the object, off it."
 with plots.figure(page, "lens", alt=alt, figsize=(7.5, 3.6)) as ax:
     for words, line in lines.items():
         ax.plot(range(1, len(line) + 1), 100 * line, marker="o", label=words)
@@ -311,12 +323,12 @@ def last_step(attn, keepdim):  # one block's maximum over heads, with the skip
     return (mixed / mixed.sum(-1, keepdim=keepdim))[0, n_prefix:].reshape(grid).numpy()
 
 
-both = {words: last_step(maps[-1], keepdim) for words, keepdim in (("right", True), ("wrong", False))}
+both = {"right": last_step(maps[-1], True), "wrong": last_step(maps[-1], False)}
 both = {words: each / each.max() for words, each in both.items()}
 apart = both["wrong"] - both["right"]
 both["5 × the difference"] = 5 * apart
 place = divmod(int(np.abs(apart).argmax()), grid[1])
-alt = "The last block's row of one image: the right map, the one without keepdim, and five times their difference."
+alt = "The last block's row of one image: right, without keepdim, and five times the difference."
 with plots.figure(page, "mistakes", alt=alt, figsize=(9.4, 3.2)) as ax:
     plots.plot_maps(both, ax, "RdBu_r", place)
     ax.set_title(f"A missing keepdim moves a patch by {np.abs(apart).max():.0%} of the maximum")

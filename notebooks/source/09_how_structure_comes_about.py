@@ -40,7 +40,7 @@ from vitlab.studies import runner, tables
 from vitlab.studies import table as studies
 from vitlab.studies.statistics import paired
 from vitlab.training import masked
-from vitlab.training.masked import KEPT, MaskedPrediction, MaskedViT, colour_codes, corrupted, filled
+from vitlab.training.masked import MaskedPrediction, MaskedViT, colour_codes, corrupted, filled
 
 page = claims.begin("09_how_structure_comes_about", PRESET, SEED, target=TARGET, masked=MASKED)
 evidence = tables.evidence("local_heads")
@@ -54,7 +54,8 @@ def film(run, title, pictures=None):
     """The film of one training of `local_heads`, from its rows."""
     run = run[run["samples"].isin(run["samples"].unique()[::2])]  # every second evaluation
     side, patch = (int(run[name].iloc[0]) for name in ("image_size", "patch_size"))
-    maps = {row.samples: tables.position_map(row.similarity) for row in tables.looks(run).itertuples()}
+    looks = tables.looks(run).itertuples()
+    maps = {row.samples: tables.position_map(row.similarity) for row in looks}
     far = tables.uniform_px(side, patch)  # attention spread evenly
     scale = {"uniform": far, "limit": far / 2, "image_px": side}
     return widgets.training_film(tables.heads(run), maps, pictures=pictures, title=title, **scale)
@@ -86,14 +87,16 @@ film(published[published["seed"] == published["seed"].min()], "Heads come about"
 # %%
 rows = evidence[evidence["data"] != "photographs"]
 counts, shares = sorted(rows["n_train"].unique()), tables.looks(rows)
-alt = "Share of local heads over the images seen, for masked prediction and for labels: one panel for each number of "
-alt += "training photographs. Masked rises to most heads, labels stay at zero."
-with plots.figure(page, "local_shares", 1, len(counts), alt=alt, figsize=(12.8, 3.4), sharey=True) as axes:
+alt = "Share of local heads over the images seen, for masked prediction and for labels: one panel "
+alt += "for each number of training photographs. Masked rises to most heads, labels stay at zero."
+size = {"figsize": (12.8, 3.4), "sharey": True}
+with plots.figure(page, "local_shares", 1, len(counts), alt=alt, **size) as axes:
     for ax, count in zip(axes, counts, strict=True):
         here = shares[shares["n_train"] == count]
         end = here[here["samples"] == here["samples"].max()].groupby("objective")["local"].mean()
         plots.plot_by_samples(here, ax)
-        ax.set_title(f"{count:,}: masked {end['masked']:.0%}, labels {end['labels']:.0%}", fontsize=11)
+        told = f"masked {end['masked']:.0%}, labels {end['labels']:.0%}"
+        ax.set_title(f"{count:,}: {told}", fontsize=11)
         ax.label_outer()
     axes[0].set_ylim(-0.02, 1.02)
 
@@ -142,7 +145,7 @@ assert local_from([[7, 16], [16, 6]], 8) == 0
 side, cell = 96, 8  # pixels: of the crop, of a patch
 crop = datasets.photographs(side, limit=1)[0][1][None]  # bytes [1 3 96 96]
 n = (side // cell) ** 2
-plan = masked.plans(1, n, MASKED, np.random.default_rng(SEED))  # [1 patches]: −1 kept, n mask, else a patch
+plan = masked.plans(1, n, MASKED, np.random.default_rng(SEED))  # −1 kept, n mask, else a patch
 codes = colour_codes(to_float(crop), cell)  # [1 patches], 0…511
 in_colours = filled(crop, torch.full_like(plan, n), masked.colours_of(codes[0])[:, None, None])
 
@@ -151,10 +154,11 @@ def pixels(picture):
     return picture.permute(1, 2, 0).numpy()
 
 
-alt = "A photograph; the same with half of its patches hidden; and every patch in its mean colour, one of 512."
+alt = "A photograph; with half of its patches hidden; every patch in its mean colour, one of 512."
 with plots.figure(page, "hidden", 1, 3, alt=alt, figsize=(9.5, 3.5)) as axes:
     plots.plot_grid(pixels(crop[0]), side // cell, axes[0]).set_title("photograph")
-    plots.plot_corruption(pixels(corrupted(crop, plan)[0]), plan[0].numpy(), axes[1]).set_title("hidden")
+    hidden = pixels(corrupted(crop, plan)[0])
+    plots.plot_corruption(hidden, plan[0].numpy(), axes[1]).set_title("hidden")
     plots.plot_grid(pixels(in_colours[0]), side // cell, axes[2]).set_title("what is asked")
 
 # %% [markdown]
@@ -180,8 +184,9 @@ def open_loss(model, images, plan):  # bytes [B 3 H W], [B patches]
 
 
 small = MaskedViT(ViT(ViTConfig(32, 8, dim=32, depth=2, n_heads=2, mlp_dim=64, n_classes=10), SEED))
-few, few_plan = datasets.photograph_set(8, 32).images, masked.plans(8, 16, MASKED, np.random.default_rng(1))
-assert math.isclose(open_loss(small, few, few_plan).item(), math.log(512), rel_tol=1e-5)  # all colours alike
+few = datasets.photograph_set(8, 32).images
+few_plan = masked.plans(8, 16, MASKED, np.random.default_rng(1))
+assert math.isclose(open_loss(small, few, few_plan).item(), math.log(512), rel_tol=1e-5)  # uniform
 for parameter in (small.predict.weight, small.mask):  # so that something depends on the images
     torch.nn.init.normal_(parameter, std=0.5, generator=torch.Generator().manual_seed(SEED))
 theirs = MaskedPrediction(patch_size=8).loss(small, to_float(few), few_plan)
@@ -208,8 +213,8 @@ def best_constant_loss(codes):
 
 assert math.isclose(best_constant_loss([3, 3, 5, 5]), math.log(2))
 assert math.isclose(best_constant_loss(list(range(512))), math.log(512))
-by_looking_away = best_constant_loss(open_codes(datasets.photograph_set(200, 32).images, 4).flatten())
-print(f"{by_looking_away:.2f} nats")
+looking_away = best_constant_loss(open_codes(datasets.photograph_set(200, 32).images, 4).flatten())
+print(f"{looking_away:.2f} nats")
 
 # %% [markdown]
 # ### 3 · Find three bugs (★★★, 20 min)
@@ -256,7 +261,8 @@ assert math.isclose(both, (alone + math.log(512)) / 2, rel_tol=1e-5)
 of_grey = torch.zeros(512, 3)
 of_grey[73, 2] = 1.0  # bytes of 60 are level 1 of each channel
 grey = torch.full((1, 3, 2, 4), 60, dtype=torch.uint8)
-assert math.isclose(masked_loss(tokens, of_grey, grey, torch.tensor([[-1, 2]]), 2).item(), alone, rel_tol=1e-5)
+level = masked_loss(tokens, of_grey, grey, torch.tensor([[-1, 2]]), 2).item()
+assert math.isclose(level, alone, rel_tol=1e-5)
 
 # %% [markdown]
 # ## Experiment
@@ -269,7 +275,8 @@ table = runner.run("local_heads", PRESET, SEED, settings={"target": TARGET, "sha
 of_crops = (table["objective"] == "masked") & (table["data"] == "photographs")
 one = table[of_crops & (table["seed"] == table["seed"].min())]
 body, rows = SimpleNamespace(**studies.preset("local_heads", PRESET).base), tables.looks(one)
-rows[["samples", "loss", "accuracy", "nearness", "local"]].iloc[[0, -1]].style.format(precision=2).hide()
+columns = ["samples", "loss", "accuracy", "nearness", "local"]
+rows[columns].iloc[[0, -1]].style.format(precision=2).hide()
 
 # %% [markdown]
 # Its film, with what it makes of three crops that it never saw:
@@ -277,8 +284,9 @@ rows[["samples", "loss", "accuracy", "nearness", "local"]].iloc[[0, -1]].style.f
 # %%
 n_patches = (body.image_size // body.patch_size) ** 2
 crops = datasets.photograph_set(body.n_test, body.image_size).images
-crops, crop_plan = functions.most_varied(crops[: body.n_watched]), functions.shown_plan(n_patches, MASKED)
-n_hidden, predicted = int((crop_plan > KEPT).sum()), {}
+crops = functions.most_varied(crops[: body.n_watched])
+crop_plan = functions.shown_plan(n_patches, MASKED)
+n_hidden, predicted = int((crop_plan > masked.KEPT).sum()), {}
 for row in rows.itertuples():
     patches = torch.tensor(tables.guessed(row.guesses, n_hidden))
     predicted[row.samples] = [pixels(each) for each in filled(crops, crop_plan, patches)]
@@ -290,7 +298,7 @@ film(one, "Your training", predicted)
 # %%
 moments = rows["samples"].iloc[np.linspace(0, len(rows) - 1, 4).round()].unique()
 far = tables.uniform_px(body.image_size, body.patch_size)
-alt = "At four moments of a training: above every head's attention distance by block, below the position map."
+alt = "Four moments of a training: attention distance of heads by block; below, the position map."
 with plots.figure(page, "film", 2, len(moments), alt=alt, figsize=(11.5, 5.2)) as axes:
     for samples, upper, lower in zip(moments, *axes, strict=True):
         seen = tables.heads(one).query(f"samples == {samples}")
@@ -300,7 +308,8 @@ with plots.figure(page, "film", 2, len(moments), alt=alt, figsize=(11.5, 5.2)) a
         plots.plot_similarity_grid(similarity, lower, colorbar=False)
         lower.set(xlabel="", ylabel="")
 pictures = {"hidden": [pixels(each) for each in corrupted(crops, crop_plan)]}
-pictures |= {"predicted": predicted[rows["samples"].max()], "the crop": [pixels(each) for each in crops]}
+pictures["predicted"] = predicted[rows["samples"].max()]
+pictures["the crop"] = [pixels(each) for each in crops]
 alt = "Held-out crops in rows: with hidden patches, as predicted at the end, and as they are."
 with plots.figure(page, "predictions", alt=alt, figsize=(6.8, 5.2)) as ax:
     plots.plot_pictures(pictures, ax)

@@ -72,12 +72,14 @@ def plot_gaps(runs, arms, ax):
 
 # %%
 arms = [arm for arm in TABLE_8 if arm != BASE]
-alt = "Accuracy of each kind and place of position embeddings minus that of 1-D at the stem, in points: three tasks "
-alt += "with intervals, and in grey the paper's Table 8. None is far behind, relative second, all others near zero."
+alt = "Accuracy of each kind and place of position embeddings minus that of 1-D at the stem, in "
+alt += "points: three tasks with intervals, and in grey the paper's Table 8. None is far behind, "
+alt += "relative second, all others near zero."
 with plots.figure(page, "positions", alt=alt, figsize=(9, 4.6)) as ax:
     plot_gaps(best, arms, ax)
     paper = [100 * (TABLE_8[arm] - TABLE_8[BASE]) for arm in arms]
-    ax.scatter(paper, range(len(arms)), c=MUTED, marker="D", s=30, label="the paper, Table 8", zorder=4)
+    look = {"marker": "D", "s": 30, "zorder": 4}
+    ax.scatter(paper, range(len(arms)), c=MUTED, label="the paper, Table 8", **look)
     worst = [lead(rows, "none", BASE).value for _, rows in best.groupby("task", sort=False)]
     ax.set_title(f"Without positions: {-max(worst):.0f} to {-min(worst):.0f} points lost")
     ax.legend()
@@ -160,7 +162,7 @@ assert torch.equal(torch.stack(places), model.position_table()[0, 1:])  # after 
 
 attention = zoo.create("Lab-Mu/8", positions="relative", seed=SEED).blocks[0].attn
 N, r = rows * columns, attention.offsets.pos_embed_offsets  # r [2N - 1, D_h]: first offset N - 1
-q, k, v = torch.randn(3, 1, 2, 1 + N, r.shape[1])  # [B heads T D_h]: the class token, then the patches
+q, k, v = torch.randn(3, 1, 2, 1 + N, r.shape[1])  # [B heads T D_h], class token first
 bias = torch.zeros(1, 2, 1 + N, 1 + N)  # nothing is added in pairs with the class token
 for p_q, p_k in itertools.product(range(N), range(N)):
     bias[..., 1 + p_q, 1 + p_k] = q[:, :, 1 + p_q] @ r[N - 1 - (p_q - p_k)] / r.shape[1] ** 0.5
@@ -186,7 +188,7 @@ def embedded(x, pos, drop):
 
 drop = nn.Dropout(0.5).train()
 x, pos = torch.full((4, 50, 8), 3.0), torch.full((1, 50, 8), 4.0)
-assert set(embedded(x, pos, drop).unique().tolist()) == {0.0, 14.0}  # all of a number, doubled, or none
+assert set(embedded(x, pos, drop).unique().tolist()) == {0.0, 14.0}  # all, doubled, or none
 assert torch.equal(embedded(x, pos, drop.eval()), x + pos)
 
 # %% [markdown]
@@ -243,7 +245,7 @@ for kind in KINDS:
 
 # %%
 kinds = ("none", "2-D, stem", "relative")
-alt = "Accuracy without positions, with 2-D and with relative ones minus 1-D, in points, after 400 and 1,600 steps."
+alt = "Accuracy of none, 2-D and relative minus that of 1-D, in points, after 400 and 1,600 steps."
 with plots.figure(page, "positions_longer", 1, 2, alt=alt, figsize=(11, 3), sharex=True) as axes:
     for ax, runs in zip(axes, (early, best), strict=True):
         plot_gaps(runs[runs["task"].isin(longer["task"])], kinds, ax)
@@ -261,8 +263,8 @@ with plots.figure(page, "positions_longer", 1, 2, alt=alt, figsize=(11, 3), shar
 
 # %%
 cells = [("arrangement", BASE), *(("cifar10", arm) for arm in (BASE, "2-D, stem", "relative"))]
-alt = "Similarity maps of position embeddings, a grid of grids each: 1-D of the arrangement; 1-D, 2-D and relative of "
-alt += "CIFAR-10."
+alt = "Similarity maps of position embeddings, a grid of grids each: 1-D of the arrangement; 1-D, "
+alt += "2-D and relative of CIFAR-10."
 with plots.figure(page, "maps", 1, len(cells), alt=alt, figsize=(14, 3.9)) as axes:
     for ax, (task, arm) in zip(axes, cells, strict=True):
         plots.plot_similarity_grid(tables.position_maps(best, task)[arm], ax, colorbar=False)

@@ -44,13 +44,14 @@ heads, keys = tables.evidence("head_rates"), ["steps", "arm", "learning_rate"]
 best = tables.chosen(heads, keys[:2])
 by_rate = summary(heads, keys).merge(best[keys].drop_duplicates(), how="left", indicator="chosen")
 by_rate["chosen"] = by_rate["chosen"] == "both"
-alt = "Test accuracy by learning rate with intervals, a line for the class token and one for GAP, a panel for each "
-alt += "length of training; the chosen rate is ringed."
+alt = "Test accuracy by learning rate with intervals, a line for the class token and one for GAP, "
+alt += "a panel for each length of training; the chosen rate is ringed."
 with plots.figure(page, "heads", 1, 2, alt=alt, figsize=(11, 4), sharey=True) as axes:
     for ax, (steps, rows) in zip(axes, by_rate.groupby("steps"), strict=True):
         reached = best[best["steps"] == steps].groupby("arm")["test_accuracy"].mean()
         lead = 100 * (reached["class token"] - reached["GAP"])
-        plots.plot_rates(rows, ax).set_title(f"{steps:,} steps: the class token leads by {lead:.0f} points")
+        plots.plot_rates(rows, ax)
+        ax.set_title(f"{steps:,} steps: the class token leads by {lead:.0f} points")
         ax.label_outer()
 
 # %% [markdown]
@@ -120,7 +121,7 @@ def fair_difference(validation, test):
 validation = np.array([[[0.5, 0.6], [0.8, 0.7], [0.2, 0.3]], [[0.1, 0.9], [0.4, 0.4], [0.6, 0.7]]])
 test = np.array([[[0.9, 0.9], [0.6, 0.8], [0.1, 0.1]], [[0.2, 0.2], [0.3, 0.3], [0.6, 0.5]]])
 assert abs(fair_difference(validation, test) - (0.70 - 0.55)) < 1e-12
-generator = np.random.default_rng(0)  # two variants that are the same, tuned by noise: no difference
+generator = np.random.default_rng(0)  # two equal variants, tuned by noise: no difference
 noise = [fair_difference(*generator.normal(size=(2, 2, 6, 3))) for _ in range(3_000)]
 assert abs(np.mean(noise)) < 0.05
 
@@ -135,17 +136,18 @@ table = tables.targets_averaged(tables.evidence("resnet_optimizers"))
 ours = summary(tables.chosen(table), ["model", "optimizer"], "fine_tuned")
 ours["optimizer"] = ours["optimizer"].map({"adam": "Adam", "sgd": "SGD"})
 TABLE_7 = {"R50": (0.89330, 0.88786), "R152x2": (0.94014, 0.93722)}  # means of its rows: Adam, SGD
-gaps = {f"the paper, {name}": (100 * (adam - sgd), np.nan, np.nan) for name, (adam, sgd) in TABLE_7.items()}
+gaps = {f"the paper, {name}": 100 * (adam - sgd) for name, (adam, sgd) in TABLE_7.items()}
 judged = rules.verdict("C17").numbers
 mine = {n.removeprefix("Adam − SGD, "): e for n, e in judged.items() if n.startswith("Adam")}
-points = pd.DataFrame(gaps, index=["mean", "low", "high"]).T
+points = pd.DataFrame({"mean": pd.Series(gaps), "low": np.nan, "high": np.nan})
 found = pd.DataFrame({n: (e.value, *e.interval) for n, e in mine.items()}, index=points.columns).T
-alt = "Adam minus SGD after fine-tuning in points, for the paper's two ResNets in grey and for ours with intervals."
+alt = "Adam minus SGD after fine-tuning, in points: the paper's ResNets grey, ours with intervals."
 with plots.figure(page, "optimizers", alt=alt, figsize=(8, 2.8)) as ax:
     rows, label = pd.concat([points, found]), "accuracy after fine-tuning, Adam − SGD (points)"
     plots.plot_comparisons(points.reindex(rows.index), label, ax, "grey")
     plots.plot_comparisons(found.reindex(rows.index), label, ax)
-    ax.set_title(f"The larger ResNet loses {-found['mean'].min():.0f} points by Adam; the paper's gain")
+    lost = -found["mean"].min()
+    ax.set_title(f"The larger ResNet loses {lost:.0f} points by Adam; the paper's gain")
 
 # %% [markdown]
 # Both optimizers pre-train our larger ResNet equally well, and still its weights from SGD end higher after fine-tuning.
@@ -168,7 +170,8 @@ with plots.figure(page, "shapes", alt=alt, figsize=(7.5, 4.4)) as ax:
     ax.set_title(f"{slopes.index[-1].capitalize()} pays best, {slopes.index[0]} least")
 loss = shapes.groupby(["dimension", "arm"], sort=False)["train_loss"].mean()
 print("training loss of the base:", round(loss["base"].item(), 2))
-print("of the deepest:", round(loss["depth"].iloc[-1], 2), "and of the widest MLP:", round(loss["MLP width"].iloc[-1], 2))
+deepest, widest = (round(loss[name].iloc[-1], 2) for name in ("depth", "MLP width"))
+print("of the deepest:", deepest, "and of the widest MLP:", widest)
 
 # %% [markdown]
 # Smaller patches help most, with fewer parameters. Depth and MLP width cost accuracy, and it is not overfitting: their
@@ -191,7 +194,7 @@ with torch.no_grad():
 
 by_variant = summary(tables.chosen(tables.evidence("axial_attention")), ["arm", "flops"])
 spread = 100 * (by_variant["mean"].max() - by_variant["mean"].min())
-alt = "Test accuracy against FLOPs of axial attention and of full attention of the same depth, parameters and FLOPs."
+alt = "Test accuracy by FLOPs of axial attention and full of the same depth, parameters or FLOPs."
 with plots.figure(page, "axial", alt=alt, figsize=(7.5, 4)) as ax:
     plots.plot_shapes(by_variant, ax, base=None, by="arm")
     ax.set_title(f"All four within {spread:.1f} points, near the ceiling of this task")

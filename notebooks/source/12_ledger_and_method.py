@@ -40,10 +40,10 @@ page = claims.begin("12_ledger_and_method", PRESET, SEED)
 # A square is a claim: C01 to C21 of the paper, L01 and L02 of later work.
 
 # %%
-found = [(name, claim.short, str(rules.verdict(name).ruling.verdict)) for name, claim in ALL.items()]
+found = [(name, each.short, str(rules.verdict(name).ruling.verdict)) for name, each in ALL.items()]
 verdicts = pd.DataFrame(found, columns=["claim", "short", "verdict"])
-counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts["verdict"].value_counts().items())
-alt = f"A square for each of the claims C01 to C21, L01 and L02, with its name; the colour says: {counts}."
+counts = ", ".join(f"{n} {verdict}" for verdict, n in verdicts["verdict"].value_counts().items())
+alt = f"A square for each claim, C01 to C21, L01 and L02, with its name; the colour says: {counts}."
 with plots.figure(page, "verdicts", alt=alt, figsize=(11.5, 3)) as ax:
     plots.plot_verdicts(verdicts, ax)
 print(report.findings())
@@ -215,8 +215,8 @@ assert finds_objects(honest) and not finds_objects(noise)
 # *Common bug: comparing in order, image 1 with image 1.*
 
 # %%
-train = torch.randint(256, (50, 3, 8, 8), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
-clean = torch.randint(256, (20, 3, 8, 8), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+train = torch.randint(256, (50, 3, 8, 8), generator=torch.Generator().manual_seed(1)).byte()
+clean = torch.randint(256, (20, 3, 8, 8), generator=torch.Generator().manual_seed(2)).byte()
 leaky = torch.cat([clean[:15], train[[3, 9, 27, 40, 41]]])  # the fake
 
 

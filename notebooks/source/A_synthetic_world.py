@@ -43,7 +43,7 @@ def rendered(worlds, indices):
 # %%
 world, strengths = World(image_size=64, seed=SEED), (0.0, 0.5, 1.0, 1.5)
 images, masks = rendered([with_difficulty(world, each) for each in strengths], torch.arange(8))
-alt = "Images of the world, a column for each class, a row for each difficulty: from centred objects on an empty "
+alt = "Images of the world, a column a class, a row a difficulty: from centred objects on an empty "
 alt += "background to rotated, shaded and partly hidden ones. Outlines mark the masks."
 with plots.figure(page, "world", alt=alt, figsize=(9, 4.9)) as ax:
     plots.plot_scenes(images, masks, [f"difficulty\n{each:g}" for each in strengths], ax)
