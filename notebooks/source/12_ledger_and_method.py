@@ -183,7 +183,7 @@ assert np.array_equal(reported(one_hot, numbered), numbered.diagonal())
 #
 # <details><summary>Hint</summary>Choose the head on half of the images, judge it on the other half.</details>
 #
-# *Common bug: to judge on all images after choosing on half.*
+# *Expected output: none; `honest` passes and `noise` does not. Common bug: to judge on all images after choosing on half.*
 
 # %%
 noise = np.random.default_rng(1).normal(0, 0.1, (144, 20))  # the fake: heads that know nothing
@@ -212,7 +212,7 @@ assert finds_objects(honest) and not finds_objects(noise)
 #
 # <details><summary>Hint</summary>Compare the bytes, not the names.</details>
 #
-# *Common bug: comparing in order, image 1 with image 1.*
+# *Expected output: none; `clean` is disjoint and `leaky` is not. Common bug: comparing in order, image 1 with image 1.*
 
 # %%
 train = torch.randint(256, (50, 3, 8, 8), generator=torch.Generator().manual_seed(1)).byte()
@@ -242,7 +242,8 @@ assert disjoint(train, clean) and not disjoint(train, leaky)
 #
 # <details><summary>Hint</summary>Pair the two models image by image.</details>
 #
-# *Common bug: a comparison with the area, which any map with a bright centre passes.*
+# *Expected output: none; `follows` passes and `fake` does not. Common bug: a comparison with the area, which any map with a
+# bright centre passes.*
 
 # %%
 y, x = np.mgrid[:8, :8] - 3.5
@@ -274,7 +275,7 @@ assert learned(follows, untrained, masks) and not learned(fake, untrained, masks
 #
 # <details><summary>Hint</summary>Change one patch of the image and look which row of the first embedding moves.</details>
 #
-# *Common bug: to test patch 0 alone, or a constant image.*
+# *Expected output: none; `[:, 1:]` passes and `[:, :-1]` does not. Common bug: to ask whether one row moves, not which.*
 
 # %%
 lab = zoo.load("lab").model
@@ -319,7 +320,7 @@ assert not extracts_patches(lambda tokens: tokens[:, :-1])
 #
 # <details><summary>Hint</summary>An interval at each end.</details>
 #
-# *Common bug: to ask for the crossing of the means.*
+# *Expected output: none; `crossed` passes and `equal` does not. Common bug: to ask for the crossing of the means.*
 
 # %%
 sizes, rng = [1_000, 10_000, 100_000], np.random.default_rng(14)
