@@ -27,7 +27,7 @@ import torch
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
-from vitlab import claims, plots
+from vitlab import claims, paths, plots
 from vitlab.analysis import filters, positions
 from vitlab.data import datasets
 from vitlab.models import zoo
@@ -65,7 +65,9 @@ with plots.figure(page, "components", 1, 2, alt=alt, **size) as axes:
 # The same for a ViT-Ti/16 that others trained on ImageNet-21k and ImageNet, above this run's:
 
 # %%
-plots.show_pictures(dict(reversed(claims.imagenet(page, "components").items())))
+of_imagenet = paths.shipped() / "figures/reference/imagenet" / page.notebook
+places = {"ViT-Ti/16, trained on ImageNet": of_imagenet, f"this run: {WEIGHTS}": page.folder}
+plots.show_pictures({title: next(at.glob("components.*")) for title, at in places.items()})
 
 # %% [markdown]
 # Untrained components are noise: independent colours in every pixel. Trained ones have what noise does not have:
@@ -253,7 +255,7 @@ with plots.figure(page, "similarity", 1, 3, alt=alt, figsize=(13, 4.8)) as axes:
 # column through it, and the opposite edge. The ViT-Ti/16 of ImageNet, with 14 × 14 patches, above this run's:
 
 # %%
-plots.show_pictures(dict(reversed(claims.imagenet(page, "similarity").items())))
+plots.show_pictures({title: next(at.glob("similarity.*")) for title, at in places.items()})
 
 # %% [markdown]
 # ### 3 · Find two bugs: the map (★★, 10 min)

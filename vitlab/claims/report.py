@@ -108,15 +108,6 @@ def finish(page: Page) -> None:
             path.unlink(missing_ok=True)
 
 
-def imagenet(page: Page, figure: str) -> dict[str, Path]:
-    """Find a figure of this run and the committed one of a ViT that was trained on ImageNet, by title."""
-    folder = paths.shipped() / "figures" / "reference" / "imagenet" / page.notebook
-    there = paths.read_json(folder / "result.json")["weights"]["name"]
-    weights = str(page.parameters.get("weights", "")).partition("@")[0]
-    titles = {f"this run: {weights}": page.folder, f"{there}, trained on ImageNet": folder}
-    return {title: path for title, place in titles.items() for path in place.glob(f"{figure}.*")}
-
-
 # --- the report -------------------------------------------------------------------------------------------------------
 def write(preset: str) -> Path:
     """Write REPORT.md of a preset from the result.json files of its notebooks; returns its path."""

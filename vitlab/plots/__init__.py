@@ -20,7 +20,6 @@ from vitlab.plots.curves import (
 )
 from vitlab.plots.pictures import (
     plot_corruption,
-    plot_differences,
     plot_grid,
     plot_model,
     plot_pictures,

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from vitlab.plots.style import COLOURS, MUTED, REFERENCE, bare, in_notebook, legend_above, show_still
+from vitlab.plots.style import COLOURS, MUTED, bare, in_notebook, legend_above, show_still
 
 Picture = UInt8[np.ndarray, "height width 3"]
 VERDICTS = {  # verdict → colour and marker: the shape says it too
@@ -148,18 +148,6 @@ def plot_verdicts(data: pd.DataFrame, ax: Axes, n_columns: int = 3) -> Axes:
     ax.set(xlim=(-0.1, n_columns), ylim=(n_rows - 0.5, -0.5))
     ax.set_axis_off()
     ax.legend(ncols=len(VERDICTS), loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.2)
-    return ax
-
-
-def plot_differences(data: pd.DataFrame, tolerance: float, ax: Axes) -> Axes:
-    """Draw largest logit differences, a row per label, in another colour where the model is another (control)."""
-    for (_, rows), marker, name in zip(data.groupby("control"), "oD", ("same model", "one thing changed"), strict=True):
-        ax.plot(rows["difference"], rows["label"], marker, alpha=0.7, clip_on=False, label=name)
-    ax.axvline(tolerance, label=f"tolerance {tolerance:.0e}".replace("e-0", "e-"), **REFERENCE)
-    ax.set_xscale("symlog", linthresh=1e-17)  # has a place for a difference of exactly zero
-    ax.set(xlim=(0, 10), xticks=[0, *10.0 ** np.arange(-15, 1, 3)], xlabel="largest difference of any logit")
-    ax.invert_yaxis()
-    legend_above(ax)
     return ax
 
 
