@@ -34,9 +34,7 @@ def _trainings(masked: Session, labels: Session, world: Session) -> dict[str, tu
 
 
 _MASKED = Recipe(9_600, 32, learning_rate=4e-3, betas=(0.9, 0.95), warmup_steps=500, eval_every=800, precision="bf16")
-_LABELS = Recipe(
-    1_500, 128, learning_rate=1e-3, warmup_steps=100, label_smoothing=0.1, eval_every=150, precision="bf16"
-)
+_LABELS = Recipe(900, 128, learning_rate=3e-4, warmup_steps=90, label_smoothing=0.1, eval_every=150, precision="bf16")
 _WORLD = Recipe(4_500, 64, learning_rate=1e-3, warmup_steps=400, eval_every=300, precision="bf16")
 _FEW = Recipe(4, 16, warmup_steps=2)
 TRAININGS = {  # preset → name of a bundled model → its trainings, of which each starts from the one before
