@@ -1,0 +1,189 @@
+"""A race anyone can enter: minutes from raw CIFAR-10 to 80, 85 or 90 % of its test images (docs/LEADERBOARD.md).
+
+usage: python benchmarks/speedrun.py [ours cct] [--target 80] [--minutes 180] [--seed 0]
+
+The clock starts before the files are read and stops at the first evaluation, one an epoch, that reaches the target; all
+that happens in between counts. `ours` is a ViT behind three convolutions without a norm (Xiao et al. 2021), whose
+recipe is one per target; `cct` is CCT-2/3x2 (Hassani et al. 2021) by its published recipe for small machines: 200
+epochs of 128, AdamW at 5e-4 and 0.03, five epochs of warm-up, AutoAugment, crops, flips, label smoothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchvision import transforms
+
+from vitlab.data import datasets
+from vitlab.data.augment import Augmentation
+from vitlab.data.loader import ImageSet, batches
+from vitlab.models.vit import ViT, ViTConfig
+from vitlab.training.loop import evaluate, train
+from vitlab.training.recipe import Recipe
+
+RECIPES = {  # target in % → epochs, learning rate, width, blocks, side of a token in pixels
+    80: (16, 2e-3, 96, 3, 4),
+    85: (32, 2e-3, 128, 4, 4),
+    90: (120, 1e-3, 192, 6, 4),
+}
+BATCH = 128
+
+
+class Reached(Exception):
+    """The target is reached, or the time is over."""
+
+
+class Stem(nn.Module):
+    """Convolutions of 3 × 3 with a stride of 2, a GELU between them, whose last feature map is the tokens [B N D]."""
+
+    def __init__(self, widths: tuple[int, ...], side: int) -> None:
+        super().__init__()
+        pairs = zip((3, *widths), widths, strict=False)
+        self.convolutions = nn.ModuleList(nn.Conv2d(i, o, 3, stride=2, padding=1) for i, o in pairs)
+        self.proj = nn.Conv2d(widths[-1], widths[-1], 1)
+        self.grid_size = (side // 2 ** len(widths),) * 2
+
+    def forward(self, images: Tensor) -> Tensor:
+        for convolution in self.convolutions:
+            images = F.gelu(convolution(images))
+        return self.proj(images).flatten(2).transpose(1, 2)
+
+
+def ours(target: int, seed: int, report: Callable[[float, float], None]) -> nn.Module:
+    """Train a ViT behind convolutions, in bfloat16; `report` takes epochs and the share of test images right."""
+    epochs, rate, dim, depth, patch = RECIPES[target]
+    images, test = (datasets.load("cifar10", part) for part in ("train", "test"))
+    torch.manual_seed(seed)
+    widths = tuple(dim // 2**k for k in reversed(range(int(math.log2(patch)))))
+    config = ViTConfig(32, patch, dim, depth, dim // 32, 2 * dim, n_classes=10, pool="gap")
+    model = ViT(config, seed, patch_embed=Stem(widths, 32))
+    epoch = len(images) // BATCH
+    recipe = Recipe(
+        epochs * epoch, BATCH, learning_rate=rate, warmup_steps=epoch, eval_every=epoch, seed=seed, precision="bf16",
+        label_smoothing=0.1, weight_decay=0.05,
+    )  # fmt: skip
+    feed = batches(images, BATCH, seed, augmentation=Augmentation(crop="pad", pad=4, flip=True))
+    train(model, feed, recipe, validation=test, report=lambda row: report(row["step"] / epoch, row["val_accuracy"]))
+    return model
+
+
+class CCT(nn.Module):
+    """CCT-2/3x2: two convolutions with max-pooling, two blocks of width 128, attention over the tokens as pooling."""
+
+    def __init__(self, dim: int = 128, depth: int = 2, n_heads: int = 2) -> None:
+        super().__init__()
+        parts: list[nn.Module] = []
+        for i, o in ((3, 64), (64, dim)):
+            parts += [nn.Conv2d(i, o, 3, padding=1, bias=False), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+            nn.init.kaiming_normal_(parts[-3].weight)  # type: ignore[arg-type]
+        self.tokenizer, self.n_heads = nn.Sequential(*parts), n_heads
+        self.positions = nn.Parameter(nn.init.trunc_normal_(torch.zeros(1, 64, dim), std=0.2))
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict({
+                "norm": nn.LayerNorm(dim), "qkv": nn.Linear(dim, 3 * dim, bias=False), "proj": nn.Linear(dim, dim),
+                "norm2": nn.LayerNorm(dim), "fc1": nn.Linear(dim, dim), "fc2": nn.Linear(dim, dim),
+            })
+            for _ in range(depth)
+        )  # fmt: skip
+        self.norm, self.pool, self.head = nn.LayerNorm(dim), nn.Linear(dim, 1), nn.Linear(dim, 10)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def _dropped(self, x: Tensor, block: int) -> Tensor:
+        """Drop whole branches: none in the first block, of 10 % of the images in the last (stochastic depth)."""
+        kept = 1 - 0.1 * block / (len(self.blocks) - 1)
+        return x * torch.bernoulli(x.new_full((len(x), 1, 1), kept)) / kept if self.training else x
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Compute logits [B 10] of normalised images [B 3 32 32]."""
+        x = self.tokenizer(images).flatten(2).transpose(1, 2) + self.positions
+        for number, part in enumerate(self.blocks):
+            q, k, v = part["qkv"](part["norm"](x)).unflatten(2, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+            mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1 * self.training)
+            x = part["norm2"](x + self._dropped(part["proj"](mixed.transpose(1, 2).flatten(2)), number))
+            x = x + self._dropped(part["fc2"](F.gelu(part["fc1"](x))), number)
+        x = self.norm(x)
+        return self.head((self.pool(x).softmax(1) * x).sum(1))
+
+
+class Published(torch.utils.data.Dataset):
+    """Training images under CCT's augmentation."""
+
+    def __init__(self, images: ImageSet) -> None:
+        policy = transforms.AutoAugment(transforms.AutoAugmentPolicy.CIFAR10)
+        crops = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
+        self.images, self.labels, self.change = images.images, images.labels, transforms.Compose([policy, *crops])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        return self.change(self.images[number]).float() / 127.5 - 1, self.labels[number]
+
+
+def cct(target: int, seed: int, report: Callable[[float, float], None]) -> nn.Module:
+    """Train CCT-2/3x2 by its published recipe, in float32."""
+    images, test = (datasets.load("cifar10", part) for part in ("train", "test"))
+    torch.manual_seed(seed)
+    model, epochs, warmup = CCT(), 200, 5
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, weight_decay=3e-2, fused=True)
+    workers = {"num_workers": os.cpu_count() or 1, "persistent_workers": True}
+    feed = torch.utils.data.DataLoader(Published(images), BATCH, shuffle=True, **workers)
+    for epoch in range(epochs):
+        cosine = 0.5 * (1 + math.cos(math.pi * (epoch - warmup) / (epochs - warmup)))
+        optimizer.param_groups[0]["lr"] = 5e-4 * (1 / (warmup - epoch) if epoch < warmup else cosine)
+        model.train()
+        for x, labels in feed:
+            loss = F.cross_entropy(model(x), labels, label_smoothing=0.1)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        report(epoch + 1, evaluate(model, test)["accuracy"])
+    return model
+
+
+def race(name: str, target: int, seed: int, minutes: float) -> str:
+    """Run one entry; returns its line of the leaderboard."""
+    start, best = time.perf_counter(), 0.0
+
+    def report(epochs: float, accuracy: float) -> None:
+        nonlocal best
+        taken, best = (time.perf_counter() - start) / 60, max(best, accuracy)
+        print(f"{name}: epoch {epochs:.0f}, {taken:.1f} min, {accuracy:.2%}", flush=True)
+        if accuracy >= target / 100 or taken > minutes:
+            raise Reached(f"{epochs:.0f} epochs | {taken:.1f} min | {accuracy:.2%}")
+
+    try:
+        globals()[name](target, seed, report)
+        told = f"all epochs | {(time.perf_counter() - start) / 60:.1f} min | {best:.2%}, not reached"
+    except Reached as end:
+        told = str(end)
+    return f"| {target} % | {name} | {seed} | {told} |"
+
+
+def main() -> None:
+    """Race the entries one after the other and print their lines."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("entries", nargs="*", default=["ours", "cct"], help="ours, cct; default: both")
+    parser.add_argument("--target", type=int, choices=RECIPES, default=80)
+    parser.add_argument("--minutes", type=float, default=180.0)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    print(f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    lines = [race(name, options.target, options.seed, options.minutes) for name in options.entries]
+    print("| target | entry | seed | epochs | minutes | accuracy |\n|---|---|--:|---|---|---|", *lines, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
