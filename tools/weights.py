@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from vitlab import paths
 from vitlab.data.augment import Augmentation
@@ -24,7 +23,6 @@ from vitlab.training.loop import evaluate
 from vitlab.training.recipe import Recipe
 from vitlab.training.session import Session
 
-EMBED_SCALE = 1 / 8  # of LeCun's, at which the patch embedding starts, so that training outgrows its noise (Fig. 7)
 CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)  # of photographs
 
 
@@ -33,8 +31,10 @@ def _trainings(masked: Session, labels: Session, world: Session) -> dict[str, tu
     return {"lab": (masked, labels), "lab-masked": (masked,), "lab-world": (world,)}
 
 
-_MASKED = Recipe(9_600, 32, learning_rate=4e-3, betas=(0.9, 0.95), warmup_steps=500, eval_every=800, precision="bf16")
-_LABELS = Recipe(900, 128, learning_rate=3e-4, warmup_steps=90, label_smoothing=0.1, eval_every=150, precision="bf16")
+_MASKED = Recipe(6_400, 32, learning_rate=1.5e-3, warmup_steps=300, eval_every=320, precision="bf16")
+_LABELS = Recipe(
+    1_500, 128, learning_rate=1e-3, warmup_steps=100, label_smoothing=0.1, eval_every=150, precision="bf16"
+)
 _WORLD = Recipe(4_500, 64, learning_rate=1e-3, warmup_steps=400, eval_every=300, precision="bf16")
 _FEW = Recipe(4, 16, warmup_steps=2)
 TRAININGS = {  # preset → name of a bundled model → its trainings, of which each starts from the one before
@@ -56,27 +56,19 @@ def lab_weights(which: str, preset: str = "full", seed: int = 0, folder: Path | 
 
     `which`: "lab-masked", a ViT that predicts hidden patches of photographs; "lab", the same with labels afterwards;
     "lab-world", a smaller ViT of the synthetic world. Its weights (safetensors, which say how they were made) are
-    written into `folder`, by default
-    figures/out/<preset>/lab_weights, next to a folder for each training. A killed training is resumed, a finished one
-    not repeated.
+    written into `folder`, by default figures/out/<preset>/lab_weights, next to a folder for each training. A killed
+    training is resumed, a finished one not repeated.
     """
     folder = folder or paths.out_dir(preset) / "lab_weights"
     weights = ""
     trainings: list[dict[str, Any]] = []
     for each in TRAININGS[preset][which]:
-        if each.objective == "masked":
-            start = zoo.create(each.model, image_size=each.image_size, seed=seed)
-            with torch.no_grad():
-                start.patch_embed.proj.weight *= EMBED_SCALE
-            weights = str(folder / f"start-{seed}.safetensors")
-            zoo.save(weights, start, each.model, {"embed_scale": EMBED_SCALE})
         last = dataclasses.replace(each, recipe=dataclasses.replace(each.recipe, seed=seed), weights=weights)
         training = folder / f"{each.model}-{each.data}-{each.objective}".replace("/", "_")
         rows = session.run(last, training, save_every=50)
         weights = str(training / checkpoint.WEIGHTS)
         kept = ("model", "data", "image_size", "head", "objective", "target", "masked")
         about = {name: getattr(last, name) for name in kept}
-        about |= {"embed_scale": EMBED_SCALE} if each.objective == "masked" else {}
         about |= {"recipe": dataclasses.asdict(last.recipe), "augmentation": dataclasses.asdict(last.augmentation)}
         measured = ("val_accuracy", "val_loss", "seconds", "flops")
         trainings.append(about | {"result": {name: rows[-1][name] for name in measured}})

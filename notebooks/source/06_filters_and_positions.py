@@ -216,7 +216,7 @@ with plots.figure(page, "spectrum", 1, 2, alt=alt, figsize=(10, 3.8)) as (left, 
 
 # %% [markdown]
 # Much of what still looks like noise is the initialisation: where weight decay is weak, what a filter started with is still
-# in it. `lab-world` started at the usual scale, `lab-masked` and `lab` at an eighth of it, and training outgrew the noise:
+# in it. How much of the bundled models' filters is their start, whose seed is known:
 
 # %%
 for name in ("lab-world", "lab-masked", "lab"):
