@@ -359,8 +359,8 @@ with plots.figure(page, "logits", alt=alt, figsize=(8, 3.8)) as ax:
     ax.set(xlim=(0, 10), xlabel="largest difference of any logit", ylabel="")
     ax.set_xticks([0, 1e-15, 1e-12, 1e-9, 1e-6, 1e-3, 1])
     least = logits.loc[logits["check"] == "deviation", "difference"].min()
-    ax.set_title(f"Any other reading of the equations moves a logit by {least:.0e} or more", pad=28)
-    plots.legend_below(ax)
+    ax.set_title(f"Any other reading of the equations moves a logit by {least:.0e} or more")
+    ax.legend(loc="lower left")
 
 # %% [markdown]
 # ## Verdict

@@ -271,21 +271,22 @@ assert np.allclose(half_on_class(by_matrix[1]), by_matrix, rtol=1e-4)
 # %% [markdown]
 # ## The hybrid (C13)
 #
-# Five ViTs and five hybrids (a small ResNet, then the same transformer), trained alike by masked prediction of photographs. A
+# Ten ViTs and five hybrids (a small ResNet, then the same transformer), trained alike by masked prediction of photographs. A
 # dot is a head of the lowest third of the blocks in one training. Dashed: attention spread evenly.
 
 # %%
 low, colours = tables.low_heads(), {name: FAMILIES[name][0] for name in ("ViT", "hybrid")}
 ways = {"distance_px": 'mode "paper": class token at distance 0', "patches_px": "among patches"}
-alt = "Attention distance of heads in blocks 1 and 2 of five ViTs and five hybrids, in both modes."
+alt = "Attention distance of heads in blocks 1 and 2 of ten ViTs and five hybrids, in both modes."
 with plots.figure(page, "hybrid", 1, 2, alt=alt, figsize=(10.5, 4), sharey=True) as axes:
     for ax, (column, words) in zip(axes, ways.items(), strict=True):
-        look = {"hue": "arm", "palette": colours, "dodge": True, "alpha": 0.6}
-        sns.stripplot(low, x="block", y=column, ax=ax, **look)
+        look = {"hue": "arm", "palette": colours, "dodge": True, "size": 4}
+        sns.swarmplot(low, x="block", y=column, ax=ax, **look)
         mean = low.groupby("arm")[column].mean()
         ax.axhline(tables.uniform_px(80, 8), color="grey", linestyle="--")
         ax.set_title(f"{words}\nhybrid {mean['hybrid']:.0f} px, ViT {mean['ViT']:.0f} px")
-        ax.set(ylabel="distance, px of 80", ylim=(0, None))
+        ax.set(ylabel="distance, px of 80", ylim=(0, 50))
+        ax.legend(loc="lower right")
 
 # %% [markdown]
 # The hybrids predict hidden patches as well as the ViTs do, within a point or two, and most of their low heads attend as far as
