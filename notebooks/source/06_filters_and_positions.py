@@ -220,9 +220,10 @@ with plots.figure(page, "spectrum", 1, 2, alt=alt, figsize=(10, 3.8)) as (left, 
 
 # %%
 for name in ("lab-world", "lab-masked", "lab"):
-    ends = [filters.embedding_filters(zoo.load(name, untrained=fresh).model) for fresh in (False, True)]
-    both = torch.nn.functional.cosine_similarity(*(each.flatten() for each in ends), dim=0).item()
-    print(f"{name}: cosine of the filters with those it started from {both:.2f}")
+    both = [zoo.load(name, untrained=fresh).model for fresh in (False, True)]
+    ends = [filters.embedding_filters(each).flatten() for each in both]
+    near = torch.nn.functional.cosine_similarity(*ends, dim=0).item()
+    print(f"{name}: cosine of the filters with those it started from {near:.2f}")
 
 # %% [markdown]
 # ## A map that nobody drew

@@ -280,7 +280,7 @@ ways = {"distance_px": 'mode "paper": class token at distance 0', "patches_px": 
 alt = "Attention distance of heads in blocks 1 and 2 of ten ViTs and five hybrids, in both modes."
 with plots.figure(page, "hybrid", 1, 2, alt=alt, figsize=(10.5, 4), sharey=True) as axes:
     for ax, (column, words) in zip(axes, ways.items(), strict=True):
-        look = {"hue": "arm", "palette": colours, "dodge": True, "size": 4}
+        look = {"hue": "arm", "palette": colours, "dodge": True, "size": 3}
         sns.swarmplot(low, x="block", y=column, ax=ax, **look)
         mean = low.groupby("arm")[column].mean()
         ax.axhline(tables.uniform_px(80, 8), color="grey", linestyle="--")
