@@ -374,7 +374,7 @@ claims.show(page, "C02", live=live)
 
 # %% [markdown]
 # **How others get this wrong.** The ε of LayerNorm (PyTorch's default is 1e-5, the authors' 1e-6); GELU by tanh; $\sqrt D$ in
-# place of $\sqrt{D_h}$; the norm after the sum, as in the first Transformer. None raises an error, and each is a diamond above.
+# place of $\sqrt{D_h}$; the norm after the sum, as in the first Transformer. None raises an error, and each is an orange dot above.
 #
 # **Open questions.** What would change if the class token came last? Could the head read the mean of the patches (chapter 11)?
 #

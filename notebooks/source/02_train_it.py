@@ -275,7 +275,7 @@ assert torch.allclose(tokens, embed(images), atol=1e-5)
 # %% [markdown]
 # ## Photographs
 #
-# How good does a small ViT become on CIFAR-10 with one core for an hour? Two of about 1.3 million parameters, one run each
+# How good does a small ViT become on CIFAR-10 with one core for one to two hours? Two of about 1.3 million parameters, one run each
 # (committed): a plain one that predicts hidden patches for half of its steps (chapter 09), and a hybrid.
 
 # %%

@@ -17,7 +17,7 @@ PRESET = "quick"
 SEED = 0
 
 # %% [markdown]
-# Imports, and the committed runs: a ViT and a ResNet of equal compute, each pre-trained on sets of several sizes.
+# Imports, and the committed runs: a ViT and a ResNet of like compute, each pre-trained on sets of several sizes.
 
 # %%
 import math
@@ -116,7 +116,7 @@ for size, pair in pairs.items():
 #
 # <details><summary>Hint</summary>Which part of the way from −8 to +2 is 0? The way is two decades long.</details>
 #
-# *Expected output: nothing, the checks pass. Common bug: a straight line over n in place of log n.*
+# *Expected output: none. Common bug: a straight line over n in place of log n.*
 
 # %%
 cross, no_cross = 0.0, 0.0
@@ -182,7 +182,7 @@ with plots.figure(page, "gap", alt=alt, figsize=(8, 4)) as ax:
 # **Nested sets.** Image $i$ of the synthetic world is always the same, so the first $n$ images contain every smaller set.
 # **Equal budgets.** All runs see at most as many samples, whatever the size of the set. **Early stopping**, as in the
 # paper, keeps the weights with the best accuracy on validation images, which are neither trained on nor reported.
-# **Pairs** have about the same multiply-adds, and parameters within a factor of two:
+# **Pairs** have multiply-adds within a factor of 1.5, and parameters within a factor of two:
 
 # %%
 world = with_difficulty(World(base["n_classes"], base["image_size"]), base["difficulty"])

@@ -105,7 +105,7 @@ HTML(frame.format(html.escape(svg)))
 #
 # ## Prediction
 #
-# A ViT-B/16 needs 17.6 billion multiply-adds an image and a ResNet-50 4.1. Which is faster on your processor, by what factor?
+# A ViT-B/16 needs 17.6 billion multiply-adds an image, a ResNet-50 4.1. Of equal multiply-adds, which is faster on your processor?
 #
 # <details><summary>How it is decided</summary>
 #

@@ -228,7 +228,7 @@ for name in ("lab-world", "lab-masked", "lab"):
 # %% [markdown]
 # ## A map that nobody drew
 #
-# Eq. 1 adds a learned vector to every token. Nothing says that patches 9 and 10, the end of one row and the start of the
+# Eq. 1 adds a learned vector to every token. Nothing says that patches 12 and 13, the end of one row and the start of the
 # next, are no neighbours. The picture of Fig. 7 centre is the cosine of every patch's embedding with every other's, [N N],
 # folded into a grid of grids: tile $(i, j)$ belongs to patch $(i, j)$. The number in a title is the rank correlation with nearness.
 

@@ -131,7 +131,7 @@ def c03() -> Judged:
         most = runs[runs["n_train"] == runs["n_train"].max()]
         real = [column for column in runs if column.partition(",")[0] in ("cifar10", "imagenette")]
         told = ", ".join(f"{column} {lead(most, *pair, column)}" for column in real)
-        notes.append(f"{size}, ViT − ResNet on real photographs at the most images: {told}")
+        notes.append(f"{size}, ViT − ResNet on real photographs, most images (10-shot, or fine-tuned): {told}")
     notes.append(f"by held-out images alone: {judge(*conditions['test_accuracy']).verdict}")
     return Judged(judge(*conditions["transfer"]), numbers, "; ".join(notes))
 
