@@ -50,7 +50,8 @@ def test_a_training_is_evaluated_ten_times_unless_told_otherwise(settings, eval_
         (("Lab-Ti/8", "world", None, {"epochs": 1}), r"world has no epochs, for no image comes twice; give steps"),
         (("Lab-Ti/8", "digits", None, {"epochs": 1, "steps": 2}), r"epochs is 1; expected .* no steps next to it"),
         (("Lab-Ti/8", "world-30", None, {"flip": True}), r"world-30 is not augmented"),
-        (("Lab-Ti/8", "world", None, {"steps": 0}), r"0 images make no batch of 128"),
+        (("Lab-Ti/8", "world", None, {"steps": 0}), r"steps is 0; expected a whole number"),
+        (("Lab-Ti/8", "digits", None, {"epochs": 1, "batch_size": 0}), r"batch_size is 0; expected a whole number"),
         (("Lab-Ti/8", "digits", None, {"objective": "masked", "mixup": 0.1}), r"masked prediction mixes no images"),
     ],
 )
@@ -185,7 +186,7 @@ REFUSED = {
     "grad_clip=-1": "grad_clip is -1.0; expected a finite number above 0, or None",
     "warmup_steps=1000": "warmup is 1000 of 1000 steps",
     "accumulate=0": "accumulate is 0; expected a whole number from 1",
-    "batch_size=-5": "batch_size is -5; expected a number of images",
+    "batch_size=-5": "batch_size is -5; expected a whole number",
     "seed=99999999999999999999": "seed is 99999999999999999999; expected a whole number",
     "dropout=2": "dropout is 2.0; expected a number of at least 0, less than 1",
     "head=round": "head 'round' is unknown; use 'linear' or 'tanh'",

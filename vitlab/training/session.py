@@ -95,7 +95,7 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
         if "steps" in left or not number(epochs)[0] or not epochs:
             raise ValueError(f"epochs is {epochs!r}; expected a number above 0, and no steps next to it")
         images = epochs * datasets.count(data)
-        left["steps"] = math.ceil(images / left.get("batch_size", DEFAULTS["batch_size"]))
+        left["steps"] = math.ceil(images / Recipe(1, left.get("batch_size", DEFAULTS["batch_size"])).batch_size)
     if like:
         row = next((row for row in paper.TABLE_3 if model in row.models and row.data.lower() == like.lower()), None)
         if row is None:
@@ -105,7 +105,8 @@ def session(model: str, data: str, like: str | None = None, settings: Mapping[st
         default = Session(model, data, row.recipe(), inception, row.image_size, head="tanh", dropout=row.dropout)
     else:
         batch_size, steps = (left.get(name, DEFAULTS[name]) for name in ("batch_size", "steps"))
-        default = Session(model, data, paper.lab(paper.TABLE_3[-1].recipe(), batch_size, steps * batch_size))
+        samples = Recipe(steps, batch_size).samples  # which refuses what cannot be
+        default = Session(model, data, paper.lab(paper.TABLE_3[-1].recipe(), batch_size, samples))
     left.setdefault("eval_every", -(-left.get("steps", default.recipe.steps) // 10))
     parts: dict[str, Any] = {}
     for name, part in (("recipe", default.recipe), ("augmentation", default.augmentation)):
