@@ -44,42 +44,33 @@ page = claims.begin("10_positions", PRESET, SEED)
 short, longer = (tables.evidence(name) for name in ("position_variants", "longer_positions"))
 best = pd.concat([longer, short[short["task"] == "cifar10"]], ignore_index=True)
 best, early = tables.chosen(best), tables.chosen(short)
+BASE, LOOK = "1-D, stem", {"arrangement": "blue o", "contour": "orange s", "cifar10": "green ^"}
 
 # %% [markdown]
-# Every variant's accuracy minus that of 1-D embeddings at the stem, with 95 % intervals; grey diamonds are the paper's.
+# All of Table 8: every variant's accuracy minus that of 1-D embeddings at the stem, with 95 % intervals; grey diamonds are
+# the paper's.
 
 # %%
-BASE = "1-D, stem"
-LOOK = {"arrangement": ("blue", "o"), "contour": ("orange", "s"), "cifar10": ("green", "^")}
-
-
 def plot_gaps(runs, arms, ax):
     """Draw each variant's difference from the base by task, from the top down."""
     ax.axvline(0, **REFERENCE)
     for shift, (task, rows) in enumerate(runs.groupby("task", sort=False)):
-        colour, marker = LOOK[task]
-        gaps = [lead(rows, arm, BASE) for arm in arms]
-        places = np.arange(len(arms)) + 0.2 * (shift - 1)
+        (colour, marker), gaps = LOOK[task].split(), [lead(rows, arm, BASE) for arm in arms]
         x = np.array([each.value for each in gaps])
         ends = np.array([each.interval or (each.value,) * 2 for each in gaps])
-        look = {"color": COLOURS[colour], "marker": marker, "linestyle": "none", "capsize": 3}
-        ax.errorbar(x, places, xerr=np.abs(ends.T - x), label=task, **look)
+        how = {"fmt": marker, "color": COLOURS[colour], "capsize": 3, "label": task}
+        ax.errorbar(x, np.arange(len(arms)) + 0.2 * shift - 0.2, None, np.abs(ends.T - x), **how)
     ax.set_yticks(range(len(arms)), arms)
     ax.set(ylim=(len(arms) - 0.5, -0.5), xlabel=f"accuracy − that of {BASE} (points)")
 
-# %% [markdown]
-# All of Table 8:
 
-# %%
 arms = [arm for arm in TABLE_8 if arm != BASE]
-alt = "Accuracy of each kind and place of position embeddings minus that of 1-D at the stem, in "
-alt += "points: three tasks with intervals, and in grey the paper's Table 8. None is far behind, "
-alt += "relative second, all others near zero."
+alt = "Accuracy of each kind and place of position embeddings minus 1-D at the stem: three tasks, "
+alt += "and in grey the paper's. None is far behind, relative second, the others near zero."
 with plots.figure(page, "positions", alt=alt, figsize=(9, 4.6)) as ax:
     plot_gaps(best, arms, ax)
     paper = [100 * (TABLE_8[arm] - TABLE_8[BASE]) for arm in arms]
-    look = {"marker": "D", "s": 30, "zorder": 4}
-    ax.scatter(paper, range(len(arms)), c=MUTED, label="the paper, Table 8", **look)
+    ax.scatter(paper, range(len(arms)), 30, MUTED, marker="D", zorder=4, label="the paper, Table 8")
     worst = [lead(rows, "none", BASE).value for _, rows in best.groupby("task", sort=False)]
     ax.set_title(f"Without positions: {-max(worst):.0f} to {-min(worst):.0f} points lost")
     ax.legend()
