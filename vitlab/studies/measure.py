@@ -138,7 +138,7 @@ def filters(weights: str = "lab", n_untrained: int = 20, n_groups: int = 24, see
     n, group = n_components(known, n_groups), torch.arange(len(known)) % n_groups
     samples = [("trained", k, known[group != k - 1]) for k in range(min(n_groups, len(known)) + 1)]  # 0: the whole
     for k in range(1, n_untrained + 1):
-        fresh = zoo.load(weights, untrained=True, seed=seed * n_untrained + k).model
+        fresh = zoo.load(weights, untrained=True, seed=seed * n_untrained + k - 1).model
         samples.append(("untrained", k, filter_analysis.embedding_filters(fresh)))
     for model, replicate, sample in samples:
         components, explained = filter_analysis.filter_components(sample, n)
