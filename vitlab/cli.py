@@ -117,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--jobs", type=int, metavar="N", help="worker processes; default: one per processor")
     added.add_argument("--minutes", type=float, help="stop after so long, exit status 3; default: until all is done")
     added.add_argument("--plan", action="store_true", help="list runs, those done, and hours, and stop")
+    added.add_argument("--scale", choices=["large"], help="larger models and sets, for a GPU: data_scaling has them")
 
     command(report, "build REPORT.md from the results that are there").add_argument("--preset", **preset)
     command(doctor, "what is installed, found, and possible here")
@@ -249,21 +250,24 @@ def study(options: argparse.Namespace) -> int:
     from vitlab.studies import runner, table
 
     _check(options.preset, options.jobs, minutes=options.minutes)
-    names = list(table.STUDIES) if options.names == ["all"] else options.names
-    names = [name for name in names if options.preset in table.study(name).presets or options.names != ["all"]]
+    of_all = [name for name, each in table.STUDIES.items() if options.preset in each.presets and "_large" not in name]
+    names = of_all if options.names == ["all"] else options.names
+    names = [f"{name}_{options.scale}" if options.scale else name for name in names]
     for name in names:
         table.preset(name, options.preset)
-    if options.plan:
+    if options.plan or options.scale:
         planned = runner.plan(names, options.preset, options.seed)
         print(planned.to_string(index=False, float_format="{:.1f}".format, na_rep="?"))
         todo, n_runs, hours = (planned[name].sum() for name in ("todo", "runs", "hours"))
-        print(f"{todo:,} of {n_runs:,} runs to do, {hours:.1f} hours of one core")
+        print(f"{todo:,} of {n_runs:,} runs to do, {hours:.1f} hours of one core or accelerator", flush=True)
+    if options.plan:
         return 0
     paths.check_writable(paths.out_dir(options.preset))
     end, left = None if options.minutes is None else time.monotonic() + 60 * options.minutes, 0
     for name in names:
         minutes = None if end is None else max(0.0, end - time.monotonic()) / 60
-        rows = runner.run(name, options.preset, options.seed, options.jobs, minutes)
+        jobs = options.jobs or (1 if options.scale else None)  # of which each would fill an accelerator's memory
+        rows = runner.run(name, options.preset, options.seed, jobs, minutes)
         done, planned = rows.attrs.get("done", 0), len(table.runs(name, options.preset, options.seed))
         left += planned - done
         print(f"{name}: {done} of {planned} runs done", flush=True)

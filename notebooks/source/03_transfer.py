@@ -33,7 +33,7 @@ from vitlab.models import zoo
 from vitlab.models.adapt import CONVENTIONS, resize_positions, with_new_head
 from vitlab.studies import run as functions
 from vitlab.studies import tables
-from vitlab.studies.statistics import paired, summary
+from vitlab.studies.statistics import paired
 from vitlab.training.loop import evaluate, train
 from vitlab.training.recipe import Recipe
 
@@ -43,17 +43,17 @@ rows = tables.evidence("transfer")
 ends, curves = tables.finals(rows), tables.evaluations(rows)
 
 # %% [markdown]
-# Fine-tuned on photographs at the side of pre-training, at 1.5 and at 2 times that side. A thin line is one seed; left the
-# source was other photographs, right 300 classes of synthetic images.
+# Fine-tuned on photographs at the side of pre-training, at 1.5 and at 2 times that side. Lines are means over nine seeds,
+# bands 95 % intervals; left the source was other photographs, right 300 classes of synthetic images.
 
 # %%
-alt = "Test accuracy on photographs against the side in fine-tuning, a thin line for each seed, "
-alt += "means with 95 % intervals; a panel for each source of pre-training."
+alt = "Test accuracy on photographs against the side in fine-tuning, means with 95 % intervals; "
+alt += "a panel for each source of pre-training."
 with plots.figure(page, "full", 1, 2, alt=alt, figsize=(12, 4.2), sharey=True) as axes:
     for ax, source in zip(axes, ("imagenette", "world-300"), strict=True):
         shown = tables.of_pair(ends, source, "imagenette").query("source == @source")
         gain = 100 * paired(shown[shown["model"] == VIT], "arm", "2x", "1x")
-        plots.plot_resolutions(shown, summary(shown, ["model", "image_size"]), ax, 8)
+        plots.plot_resolutions(shown, ax, 8)
         ax.set_title(f"From {source}: twice the side, ViT {gain.mean():+.1f} points")
     axes[0].figure.supxlabel(tables.about("transfer"), fontsize=8, color=plots.MUTED)
 

@@ -40,7 +40,7 @@ from vitlab.training.loop import evaluate, train
 from vitlab.training.recipe import Recipe
 
 page = claims.begin("04_data_or_inductive_bias", PRESET, SEED)
-base, runs = table.preset("longer_data", "full").base, data_runs()
+base, runs = table.preset("data_scaling", "full").base, data_runs()
 pairs = {size: pair for size, pair in PAIRS.items() if set(pair) <= set(runs["model"])}
 
 # %% [markdown]
@@ -68,7 +68,7 @@ with plots.figure(page, "full", 1, 2, alt=alt, figsize=(11, 4.8), sharey=True) a
     for ax, measure in zip(panels, MEASURES, strict=True):
         plots.plot_accuracy(runs.assign(test_accuracy=runs[measure]), ax, "n_train")
         ax.set(title=finding(measure), ylabel="accuracy (%)")
-    panels[0].figure.supxlabel(tables.about("longer_data"), fontsize=8, color=MUTED)
+    panels[0].figure.supxlabel(tables.about("data_scaling"), fontsize=8, color=MUTED)
 
 # %% [markdown]
 # ## Prediction

@@ -40,17 +40,16 @@ page = claims.begin("11_more_choices", PRESET, SEED)
 # choose is ringed.
 
 # %%
-heads, keys = tables.evidence("head_rates"), ["steps", "arm", "learning_rate"]
-best = tables.chosen(heads, keys[:2])
-by_rate = summary(heads, keys).merge(best[keys].drop_duplicates(), how="left", indicator="chosen")
-by_rate["chosen"] = by_rate["chosen"] == "both"
+heads = tables.evidence("head_rates")
+best = tables.chosen(heads, ["steps", "arm"])
 alt = "Test accuracy by learning rate with intervals, a line for the class token and one for GAP, "
 alt += "a panel for each length of training; the chosen rate is ringed."
 with plots.figure(page, "heads", 1, 2, alt=alt, figsize=(11, 4), sharey=True) as axes:
-    for ax, (steps, rows) in zip(axes, by_rate.groupby("steps"), strict=True):
-        reached = best[best["steps"] == steps].groupby("arm")["test_accuracy"].mean()
+    for ax, (steps, rows) in zip(axes, heads.groupby("steps"), strict=True):
+        chosen = best[best["steps"] == steps]
+        reached = chosen.groupby("arm")["test_accuracy"].mean()
         lead = 100 * (reached["class token"] - reached["GAP"])
-        plots.plot_rates(rows, ax)
+        plots.plot_rates(rows, chosen, ax)
         ax.set_title(f"{steps:,} steps: the class token leads by {lead:.0f} points")
         ax.label_outer()
 

@@ -25,7 +25,7 @@ from vitlab.studies.statistics import failed_starts, frontier, paired
 
 AHEAD = 1.0  # percentage points of accuracy: a smaller lead is none
 EQUAL = 2.0  # none is a difference whose whole interval is smaller: Table 8's kinds differ by 0.3, its "none" by 2.8
-PAIRS = {size: (f"Lab-{size}/8", f"BiT-{size}/8") for size in ("Mu", "Ti", "S")}  # ViT and ResNet of `longer_data`
+PAIRS = {size: (f"Lab-{size}/8", f"BiT-{size}/8") for size in ("Mu", "Ti", "S")}  # ViT and ResNet of `data_scaling`
 ACCURACIES = (0.7, 0.8, 0.9)  # at which C07 compares
 Numbers = dict[str, Estimate]  # by name
 
@@ -108,9 +108,9 @@ def by_size(runs: pd.DataFrame, first: str, second: str, column: str = "test_acc
 
 @functools.cache
 def data_runs() -> pd.DataFrame:
-    """Read the runs of `longer_data` as `lead` takes them, at each model's and size's best weight decay."""
-    runs = tables.transfers(tables.evidence("longer_data"))
-    runs = runs.assign(arm=runs["model"], n_test=table.preset("longer_data", "full").base["n_test"])
+    """Read the runs of `data_scaling` as `lead` takes them, at each model's and size's best weight decay."""
+    runs = tables.transfers(tables.evidence("data_scaling"))
+    runs = runs.assign(arm=runs["model"], n_test=table.preset("data_scaling", "full").base["n_test"])
     return tables.chosen(runs, ["model", "n_train"], ["weight_decay"])
 
 
@@ -137,25 +137,27 @@ def c03() -> Judged:
 
 
 def c04() -> Judged:
-    """The larger ViT's lead grows from the fewest images to the most; it is behind on the fewest."""
-    runs, pair = tables.accuracies(tables.evidence("data_scaling")), ("Lab-Ti/8", "Lab-Mu/8")
-    runs = runs.assign(arm=runs["model"], n_test=table.preset("data_scaling", "full").base["n_test"])
-    at, minus = by_size(runs, *pair), " − ".join(pair)
-    first, last = min(at), max(at)
-    wide = 100 * paired(runs, "arm", *pair, at=["n_train"]).unstack("n_train")
-    growth = Estimate.of((wide[last] - wide[first]).dropna(), "points")
-    behind = below(at[first], margin=AHEAD, name="behind with little data")
-    growing = f"growth of {minus} from {first:,} to {last:,} images"
-    numbers = {growing: growth, f"{minus} at {first:,} images": at[first]}
-    means = ", ".join(f"{each.value:+.1f} at {size:,}" for size, each in at.items())
-    ruling = judge(behind, must=[above(growth, margin=AHEAD, name="growth")])
-    return Judged(ruling, numbers, f"{minus} in points: {means} images")
+    """In transfer the larger ViT's lead grows from the fewest images to the most; it is behind on the fewest."""
+    runs, pair = data_runs(), ("Lab-Ti/8", "Lab-Mu/8")
+    numbers, notes, minus = Numbers(), list[str](), " − ".join(pair)
+    rulings: dict[str, Ruling] = {}
+    for column, words in (("transfer", "10-shot on other classes"), ("test_accuracy", "held-out images")):
+        at, wide = by_size(runs, *pair, column), paired(runs, "arm", *pair, column, ["n_train"]).unstack("n_train")
+        first, last = min(at), max(at)
+        growth = Estimate.of(100 * (wide[last] - wide[first]).dropna(), "points")
+        numbers |= {f"growth of {minus} from {first:,} to {last:,} images, {words}": growth}
+        numbers |= {f"{minus} at {first:,} images, {words}": at[first]}
+        behind = below(at[first], margin=AHEAD, name="behind with little data")
+        rulings[column] = judge(behind, must=[above(growth, margin=AHEAD, name="growth")])
+        notes.append(f"{minus}, {words}: " + ", ".join(f"{each.value:+.1f} at {n:,}" for n, each in at.items()))
+    notes.append(f"by held-out images alone: {rulings['test_accuracy'].verdict}")
+    return Judged(rulings["transfer"], numbers, "; ".join(notes))
 
 
 def c05() -> Judged:
     """The largest ViT's 10-shot accuracy on other classes rises per tenfold data, and in the last step too."""
     runs = data_runs()
-    vit = [pair[0] for pair in PAIRS.values() if pair[0] in set(runs["model"])][-1]
+    vit = [pair[0] for pair in PAIRS.values() if set(pair) <= set(runs["model"])][-1]
     wide = 100 * runs[runs["model"] == vit].pivot(index="seed", columns="n_train", values="transfer").dropna()
     sizes = wide.columns.to_numpy()
     slope = Estimate.of(np.polyfit(np.log10(sizes), wide.to_numpy().T, 1)[0], "points")

@@ -46,9 +46,10 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
     "BiT-Lab-S": {"width": 32, "layers": (1, 1, 1)},
     "BiT-Lab-M": {"width": 40, "layers": (1, 1, 1)},
     "BiT-Lab-B": {"width": 64, "layers": (1, 1, 1, 1)},
-    "BiT-Mu": {"width": 8, "layers": (1, 1, 1)},  # these three match the ViTs' parameters too, within a factor of two
+    "BiT-Mu": {"width": 8, "layers": (1, 1, 1)},  # these four match the ViTs' parameters too, within a factor of two
     "BiT-Ti": {"width": 16, "layers": (1, 1, 2)},
     "BiT-S": {"width": 24, "layers": (1, 2, 2)},
+    "BiT-M": {"width": 32, "layers": (1, 2, 2)},
 }
 # Channels of a hybrid's ResNet. As in the paper's R50+ViT-B, the ResNet does about as much as the ViT where the
 # sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8"); R+Lab-Mu does more.

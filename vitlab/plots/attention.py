@@ -103,17 +103,13 @@ def plot_heads(
     return ax
 
 
-def plot_by_samples(table: pd.DataFrame, ax: Axes, y: str = "local", by: str = "objective") -> Axes:
-    """Draw the share of "local" heads (0…1), or held-out "loss", by images seen (samples), for each `by` (§4.6)."""
-    looks = dict(zip(table[by].unique(), cycle(LOOKS))) | OBJECTIVES
+def plot_by_samples(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the share of "local" heads (0…1) by images seen (samples), for each objective (§4.6)."""
     rows = table.assign(thousands=table["samples"] / 1000)
-    plot_curves(rows, ax, x="thousands", y=y, hue=by, looks=looks, bounds=(0, np.inf))
+    plot_curves(rows, ax, x="thousands", y="local", hue="objective", looks=OBJECTIVES, bounds=(0, np.inf))
     ax.set(xlabel="training images seen (thousands)", xlim=(0, rows["thousands"].max()))
-    if y == "local":
-        ax.set_ylim(-0.02, min(1.02, max(0.3, 1.25 * table["local"].max())))
-        accuracy_axis(ax, "local heads (% of all)")
-    else:
-        ax.set(ylabel="loss on held-out images", ylim=(0, None))
+    ax.set_ylim(-0.02, min(1.02, max(0.3, 1.25 * table["local"].max())))
+    accuracy_axis(ax, "local heads (% of all)")
     ax.legend(fontsize=9)
     return ax
 

@@ -164,15 +164,10 @@ def plot_speeds(table: pd.DataFrame, ax: Axes, y: str = "images_per_second") -> 
     return ax
 
 
-def plot_resolutions(runs: pd.DataFrame, means: pd.DataFrame, ax: Axes, patch_size: int) -> Axes:
-    """Draw accuracy by image_size, px (§3.2): a thin line for every seed, the mean with its interval next to it."""
-    for (_, model), rows in runs.sort_values("image_size").groupby(["seed", "model"]):
-        colour, marker = FAMILIES[family(model)]
-        ax.plot(rows["image_size"], rows["test_accuracy"], color=colour, marker=marker, ms=4, lw=0.8, alpha=0.6)
-    for i, (model, rows) in enumerate(means.groupby("model", sort=False), 1):
-        right = rows["image_size"] + 0.025 * i * runs["image_size"].max()
-        plot_points(ax, right, rows, FAMILIES[family(model)], labels(means["model"])[model], markersize=7)
-    sides = sorted(means["image_size"].unique())
+def plot_resolutions(runs: pd.DataFrame, ax: Axes, patch_size: int) -> Axes:
+    """Draw test_accuracy of each model by image_size, px, and the number of patches (§3.2)."""
+    plot_curves(runs, ax, x="image_size", y="test_accuracy", bounds=(0, 1))
+    sides = sorted(runs["image_size"].unique())
     ax.set_xticks(sides, [f"{side} px\n{(side // patch_size) ** 2} patches" for side in sides])
     ax.set_xlabel("image side in fine-tuning")
     accuracy_axis(ax, cut=True)
@@ -193,17 +188,12 @@ def plot_epochs(rows: pd.DataFrame, ax: Axes, y: str = "test_accuracy") -> Axes:
     return ax
 
 
-def plot_rates(means: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw means by learning_rate, a line for each arm, a ring around the `chosen` (Fig. 9)."""
-    middle = (means["arm"].nunique() - 1) / 2
-    for i, ((arm, rows), look) in enumerate(zip(means.groupby("arm", sort=False), cycle(LOOKS))):
-        rows = rows.sort_values("learning_rate")
-        x = rows["learning_rate"] * 1.03 ** (i - middle)  # so that no interval hides another
-        plot_points(ax, x, rows, look, arm, linestyle="-")
-        best = rows["chosen"].to_numpy(dtype=bool)
-        ax.plot(x[best], rows["mean"][best], color=look[0], **RING)
-    ax.plot([], [], color=MUTED, label="chosen on validation images", **RING)
-    log_ticks(ax, means["learning_rate"])
+def plot_rates(runs: pd.DataFrame, chosen: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw test_accuracy by learning_rate, a line for each arm, a ring around the mean of `chosen` runs (Fig. 9)."""
+    plot_curves(runs, ax, x="learning_rate", y="test_accuracy", hue="arm", bounds=(0, 1))
+    best = chosen.groupby("arm")[["learning_rate", "test_accuracy"]].mean()
+    ax.plot(best["learning_rate"], best["test_accuracy"], color=MUTED, label="chosen on validation images", **RING)
+    log_ticks(ax, runs["learning_rate"])
     ax.set_xlabel("learning rate (log scale)")
     accuracy_axis(ax, cut=True)
     ax.legend(loc="best")

@@ -101,16 +101,31 @@ def read(name: str, preset: str = "quick", seed: int = 0, settings: Config | Non
 
 
 def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFrame:
-    """Tell what studies would take: study, runs, done, todo, hours (of one core, by runs of the study, if any)."""
+    """Tell what studies would take: study, runs, done, todo, hours (of one core, by runs that there are, or timed)."""
     rows = []
     for name in names:
         study = table.study(name)
         planned = _planned(name, preset, seed) if preset in study.presets else {}
-        done = len(finished(study.kind, preset, planned))
-        todo, took = len(planned) - done, store.about(name)["seconds"]
+        done = finished(study.kind, preset, planned)
+        todo, took = len(planned) - len(done), store.about(name)["seconds"]
         hours = todo * took.mean() / 3600 if preset == "full" and len(took) else None
-        rows.append((name, len(planned), done, todo, hours if todo else 0.0))
+        if hours is None and study.kind == "scaling":
+            hours = _timed([config for key, config in planned.items() if key not in done])
+        rows.append((name, len(planned), len(done), todo, hours if todo else 0.0))
     return pd.DataFrame(rows, columns=["study", "runs", "done", "todo", "hours"])
+
+
+def _timed(configs: Sequence[Config]) -> float:
+    """Estimate the hours of trainings on the world from a few steps of each model, timed on this device."""
+    from vitlab.studies import run as functions  # slow to import
+
+    seconds: dict[str, float] = {}  # a step
+    for config in configs:
+        if config["model"] not in seconds:
+            short = {"steps": 4, "warmup_steps": 1, "eval_every": 2, "n_train": config["batch_size"], "n_sets": 1}
+            history = [row for row in functions.scaling(config | short) if row["kind"] == "history"]
+            seconds[config["model"]] = (history[-1]["seconds"] - history[-2]["seconds"]) / 2
+    return sum(config["steps"] * seconds[config["model"]] for config in configs) / 3600
 
 
 def compute(kind: str, config: Config, folder: Path | None = None) -> dict[str, Any]:

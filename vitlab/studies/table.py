@@ -36,8 +36,8 @@ class Study(NamedTuple):
 STUDIES: dict[str, Study] = {
     name: Study(kind, tuple(needs.split()), {})
     for name, kind, needs in (
-        ("data_scaling", "scaling", ""),  # accuracy by training images: ViT, ResNet (BiT), hybrid (§4.3, Fig. 3, 4)
-        ("longer_data", "scaling", "cifar10 imagenette"),  # four times as long, matched pairs (§4.3, Fig. 3, 4)
+        ("data_scaling", "scaling", "cifar10 imagenette"),  # by training images, matched pairs (§4.3, Fig. 3, 4)
+        ("data_scaling_large", "scaling", ""),  # the same with larger pairs and sets, for a GPU: `--scale large`
         ("compute_scaling", "scaling", ""),  # accuracy by training compute (§4.4, Fig. 5, Table 6)
         ("head_rates", "design", ""),  # class token and average pooling, each at its best rate (Fig. 9; C16)
         ("vit_shapes", "design", ""),  # a ViT scaled along one dimension at a time (App. D.2, Fig. 8; C18)
@@ -84,7 +84,7 @@ def runs(name: str, size: str, seed: int = 0) -> list[Config]:
     Seeds count from 0, or from the preset's own `seed`.
 
     >>> len(runs("data_scaling", "full")), runs("data_scaling", "smoke", seed=1)[0]["seed"]
-    (125, 100)
+    (55, 100)
     """
     chosen = preset(name, size)
     cases = [({**chosen.base, **case}, case.get("seeds", chosen.seeds)) for case in chosen.cases]
@@ -115,8 +115,7 @@ _FULL = {
     "BiT-Lab-Ti/8": (16e-3, 1.0),
     "Lab-Mu/8": (16e-3, 0.1),
     "BiT-Lab-Mu/8": (32e-3, 0.1),
-    "R+Lab-Ti/16": (4e-3, 1.0),  # of short trials, in a world of ten classes
-    "R+Lab-Ti/8": (4e-3, 1.0),
+    "R+Lab-Ti/8": (4e-3, 1.0),  # of short trials, in a world of ten classes
     "R+Lab-Mu/8": (4e-3, 1.0),
 }
 SIZES = (256_000, 64_000, 16_000, 4_000, 1_000)  # numbers of training images
@@ -145,26 +144,30 @@ _AT_FULL |= {"n_validation": 1_000, "n_test": 2_000}
 _ON_REAL = {"real": "digits cifar10", "finetuning_n_images": 5_000, "finetuning_steps": 150}
 _ON_REAL |= {"finetuning_batch_size": 128, "finetuning_learning_rate": 1e-3}
 
-STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes last
-    smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": _SMOKE[:3]}), 2),
-    full=Preset(_AT_FULL | _ON_REAL, _grid({"n_train": SIZES}, _tuned(*list(_FULL)[:5])), seeds=5),
-)
 _LONGER = _AT_FULL | {"precision": "fp32", "steps": 8_000, "warmup_steps": 400, "eval_every": 250, "weight_decay": 0.3}
 _LONGER |= {"n_sets": 12, "n_frozen": 500, "real": "digits cifar10 imagenette", "finetuning_n_images": 2_000}
 _LONGER |= {"finetuning_steps": 150, "finetuning_batch_size": 128, "finetuning_learning_rate": "3e-4 1e-3 3e-3"}
-STUDIES["longer_data"].presets["full"] = Preset(
-    _LONGER,
-    (
-        *_grid({"n_train": SIZES}, _cases("model learning_rate", ("Lab-Mu/8", 8e-3), ("BiT-Mu/8", 16e-3))),
-        {"n_train": 1_000, "model": "BiT-Mu/8", "learning_rate": 16e-3, "weight_decay": 10.0},  # tuned there
-    ),
-    seeds=5,
+_MATCHED = _grid({"n_train": SIZES}, _cases("model learning_rate", ("Lab-Mu/8", 8e-3), ("BiT-Mu/8", 16e-3)))
+_TUNED_THERE: Config = {"n_train": 1_000, "model": "BiT-Mu/8", "learning_rate": 16e-3, "weight_decay": 10.0}
+STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes last
+    smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": _SMOKE[:3]}), 2),
+    full=Preset(_LONGER, (*_MATCHED, _TUNED_THERE), seeds=5),
+)
+_LARGE = _LONGER | {"batch_size": 1_024, "precision": "bf16", "n_classes": 1_000, "real": "", "finetuning_steps": 0}
+_ENDS_FIRST = {"n_train": (4_000_000, 10_000, 1_000_000, 100_000)}
+_VITS, _RESNETS = (  # untried: rates that are guesses from the small models', each with half and double
+    _grid({"learning_rate": (r, r / 2, 2 * r)}, _ENDS_FIRST, {"model": (f + "S/8", f + "M/4", f + "M/8", f + "S/4")})
+    for f, r in (("Lab-", 2e-3), ("BiT-", 8e-3))
+)
+STUDIES["data_scaling_large"].presets.update(
+    smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 16), "model": ("Lab-S/8", "BiT-S/8")})),
+    full=Preset(_LARGE, tuple(case for pair in zip(_VITS, _RESNETS, strict=True) for case in pair)),
 )
 STUDIES["compute_scaling"].presets.update(
     smoke=Preset(_AT_SMOKE | {"n_train": 64}, _grid(_lengths(_AT_SMOKE, 6, 3), {"model": _SMOKE}), 2),
     full=Preset(
         _AT_FULL | _ON_REAL | {"n_train": 256_000},
-        _grid(_lengths(_AT_FULL, 2_000, 350, 60), _tuned(*(model for model in _FULL if model != "R+Lab-Ti/16"))),
+        _grid(_lengths(_AT_FULL, 2_000, 350, 60), _tuned(*_FULL)),
         seeds=9,
     ),
 )

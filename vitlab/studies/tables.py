@@ -129,14 +129,6 @@ def curves(rows: pd.DataFrame) -> pd.DataFrame:
     return _part(rows, "curve", (*_CURVES, "step", "samples", "seconds", "train_loss", "test_loss", "test_accuracy"))
 
 
-def cifar10_curves(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations of `cifar10_best`; core_hours include the pre-training."""
-    before = rows["seconds"].where(rows["kind"] == "pre-training", 0.0)
-    before = before.groupby([rows["model"], rows["pretraining"], rows["seed"]]).transform("sum")
-    found = rows.assign(arm=rows["model"] + ", " + rows["pretraining"], core_hours=(before + rows["seconds"]) / 3600)
-    return _part(found, "evaluation", ("arm", "model", "pretraining", "seed", "core_hours", "samples", "test_accuracy"))
-
-
 # --- transfer and masked prediction -----------------------------------------------------------------------------------
 def evaluations(rows: pd.DataFrame) -> pd.DataFrame:
     """Evaluations of the fine-tunings of `transfer`; share is of the accuracy after the last epoch."""
