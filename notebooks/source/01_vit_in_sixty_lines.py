@@ -356,7 +356,7 @@ with plots.figure(page, "logits", alt=alt, figsize=(8, 3.8)) as ax:
     sns.stripplot(logits, x="difference", y="label", hue="model", jitter=False, alpha=0.7, ax=ax)
     ax.axvline(1e-5, color="grey", linestyle="--", label="tolerance 1e-5")
     ax.set_xscale("symlog", linthresh=1e-17)  # has a place for no difference at all
-    ax.set(xlim=(0, 10), xlabel="largest difference of any logit", ylabel="")
+    ax.set(xlim=(-4e-18, 10), xlabel="largest difference of any logit", ylabel="")
     ax.set_xticks([0, 1e-15, 1e-12, 1e-9, 1e-6, 1e-3, 1])
     least = logits.loc[logits["check"] == "deviation", "difference"].min()
     ax.set_title(f"Any other reading of the equations moves a logit by {least:.0e} or more")

@@ -226,7 +226,7 @@ def stop(accuracies, patience):
 tiny = world_splits(World(image_size=8), n_train=30, n_validation=60, n_test=60, draw=SEED)
 histories = []
 for patience in (None, 4):
-    recipe = Recipe(steps=24, batch_size=16, learning_rate=5e-3, eval_every=1, patience=patience)
+    recipe = Recipe(steps=24, batch_size=16, learning_rate=1e-2, eval_every=1, patience=patience)
     fresh = zoo.create("Lab-Ti/2", image_size=8, seed=SEED)
     feed = batches(tiny.train, recipe.batch_size, seed=SEED)
     histories.append(train(fresh, feed, recipe, validation=tiny.validation))

@@ -34,7 +34,7 @@ from vitlab.studies.statistics import summary
 page = claims.begin("11_more_choices", PRESET, SEED)
 
 # %% [markdown]
-# ## 1 · Class token or global average pooling (C16)
+# ## Class token or global average pooling (C16)
 #
 # Both heads at the same learning rates, in a short training and in one four times as long; the rate that validation images
 # choose is ringed.
@@ -125,7 +125,7 @@ noise = [fair_difference(*generator.normal(size=(2, 2, 6, 3))) for _ in range(3_
 assert abs(np.mean(noise)) < 0.05
 
 # %% [markdown]
-# ## 2 · Adam or SGD for ResNets (C17)
+# ## Adam or SGD for ResNets (C17)
 #
 # ResNets were designed with SGD, and the paper pre-trains them with Adam. Is that fair to them? Two of ours, each optimizer
 # with its own grid of rates, then fine-tuned alike; in grey the paper's Table 7, mean of five data sets.
@@ -156,7 +156,7 @@ with plots.figure(page, "optimizers", alt=alt, figsize=(8, 2.8)) as ax:
 claims.show(page, "C17")
 
 # %% [markdown]
-# ## 3 · Which shape spends FLOPs best? (C18)
+# ## Which shape spends FLOPs best? (C18)
 #
 # From one base, one dimension at a time: depth, width, the MLP's width, the patch size; and the first three together.
 
@@ -180,7 +180,7 @@ print("of the deepest:", deepest, "and of the widest MLP:", widest)
 claims.show(page, "C18")
 
 # %% [markdown]
-# ## 4 · Axial attention (C19)
+# ## Axial attention (C19)
 #
 # Attention within the rows of the grid, then a block within its columns: every patch reaches every other in two steps.
 
