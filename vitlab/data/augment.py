@@ -9,7 +9,6 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int64, UInt8
-from scipy.special import betaincinv
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -57,6 +56,8 @@ class Draws:
 
 def draw(augmentation: Augmentation, batch_size: int, seed: int, step: int) -> Draws:
     """Draw the numbers of a whole batch from the arguments alone; a slice of the batch takes its rows of them."""
+    from scipy.special import betaincinv  # slow to import
+
     # A hash of both: torch looks at 32 bits of a seed only, in which sums of seeds and steps would coincide.
     state = np.random.SeedSequence(seed % 2**64, spawn_key=(step,)).generate_state(1)
     generator = torch.Generator().manual_seed(int(state[0]))

@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab import paths
 from vitlab.data.datasets import pictures
@@ -395,8 +394,9 @@ def load_named(name: str, path: Path, source: str, untrained: bool, seed: int) -
 @torch.no_grad()
 def forward_flops(model: nn.Module, images: Tensor) -> int:
     """Count the FLOPs of a forward pass while it runs; a multiply-add is two, norms and GELUs are none."""
-    training = model.training
-    model.eval()
+    from torch.utils.flop_counter import FlopCounterMode  # slow to import
+
+    training, _ = model.training, model.eval()
     with FlopCounterMode(display=False) as counter:
         model(images)
     model.train(training)

@@ -19,7 +19,6 @@ from matplotlib.ticker import LogLocator, NullLocator
 from vitlab.plots.style import COLOURS, FAMILIES, LOOKS, MUTED, REFERENCE, accuracy_axis, family, labels
 
 FEWEST = 5  # seeds that have an interval; fewer are drawn as dots
-RING = {"marker": "o", "markersize": 12, "fillstyle": "none", "linestyle": "none"}  # around what was chosen
 
 
 def t_interval(values: Sequence[float] | np.ndarray | pd.Series) -> tuple[float, float]:
@@ -192,7 +191,7 @@ def plot_rates(runs: pd.DataFrame, chosen: pd.DataFrame, ax: Axes) -> Axes:
     """Draw test_accuracy by learning_rate, a line for each arm, a ring around the mean of `chosen` runs (Fig. 9)."""
     plot_curves(runs, ax, x="learning_rate", y="test_accuracy", hue="arm", bounds=(0, 1))
     best = chosen.groupby("arm")[["learning_rate", "test_accuracy"]].mean()
-    ax.plot(best["learning_rate"], best["test_accuracy"], color=MUTED, label="chosen on validation images", **RING)
+    ax.plot(*best.to_numpy().T, "o", ms=12, mfc="none", color=MUTED, label="chosen on validation images")  # a ring
     log_ticks(ax, runs["learning_rate"])
     ax.set_xlabel("learning rate (log scale)")
     accuracy_axis(ax, cut=True)
