@@ -84,7 +84,7 @@ def runs(name: str, size: str, seed: int = 0) -> list[Config]:
     Seeds count from 0, or from the preset's own `seed`.
 
     >>> len(runs("data_scaling", "full")), runs("data_scaling", "smoke", seed=1)[0]["seed"]
-    (55, 100)
+    (65, 100)
     """
     chosen = preset(name, size)
     cases = [({**chosen.base, **case}, case.get("seeds", chosen.seeds)) for case in chosen.cases]
@@ -149,9 +149,10 @@ _LONGER |= {"n_sets": 12, "n_frozen": 500, "real": "digits cifar10 imagenette", 
 _LONGER |= {"finetuning_steps": 150, "finetuning_batch_size": 128, "finetuning_learning_rate": "3e-4 1e-3 3e-3"}
 _MATCHED = _grid({"n_train": SIZES}, _cases("model learning_rate", ("Lab-Mu/8", 8e-3), ("BiT-Mu/8", 16e-3)))
 _TUNED_THERE: Config = {"n_train": 1_000, "model": "BiT-Mu/8", "learning_rate": 16e-3, "weight_decay": 10.0}
+_LARGER: Config = {"model": "Lab-Ti/8", "learning_rate": 4e-3, "finetuning_steps": 0}  # at the ends, for C04
 STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes last
     smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": _SMOKE[:3]}), 2),
-    full=Preset(_LONGER, (*_MATCHED, _TUNED_THERE), seeds=5),
+    full=Preset(_LONGER, (*_MATCHED, _TUNED_THERE, *_grid({"n_train": (256_000, 1_000)}, (_LARGER,))), seeds=5),
 )
 _LARGE = _LONGER | {"batch_size": 1_024, "precision": "bf16", "n_classes": 1_000, "real": "", "finetuning_steps": 0}
 _ENDS_FIRST = {"n_train": (4_000_000, 10_000, 1_000_000, 100_000)}
