@@ -16,7 +16,7 @@ from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.models.zoo import Pretrained
-from vitlab.studies import measure
+from vitlab.studies import measure, tables
 
 TINY = ViTConfig(image_size=48, patch_size=8, dim=64, depth=1, n_heads=1, mlp_dim=8, n_classes=2)
 SMOKE = measure.SIZES["smoke"]
@@ -112,6 +112,13 @@ class TestFilters:
     @pytest.mark.parametrize("shape, n", [((768, 3, 32, 32), 28), ((20, 3, 8, 8), 18), ((96, 3, 2, 2), 12)])
     def test_small_models_have_fewer_components(self, shape, n):
         assert measure.n_components(torch.zeros(shape)) == n
+
+    def test_the_controls_are_those_of_the_evidence(self):
+        mine, theirs = measure.filters("lab", n_untrained=2, n_groups=8), tables.evidence("filters")
+        for replicate in (1, 2):
+            named = [("untrained", replicate)]
+            both = [each.set_index(["model", "replicate"]).loc[named, "explained"] for each in (mine, theirs)]
+            assert both[0].tolist() == pytest.approx(both[1].tolist(), rel=1e-4)
 
     def test_a_hybrid_is_refused(self, tmp_path):
         path = tmp_path / "hybrid.safetensors"
