@@ -54,7 +54,6 @@ notebooks: $(READY) ## maintainers: execute the sources at quick, renew referenc
 	@$(BIN)/python -m tools.notebooks sync
 	@$(ALLOCATOR) $(BIN)/vitlab run --preset quick $(if $(JOBS),--jobs $(JOBS))
 	@$(BIN)/python -m tools.notebooks reference
-	@$(BIN)/python -m tools.notebooks exercises
 	@$(BIN)/python -m tools.pages
 	@$(BIN)/python -m tools.notebooks check
 

@@ -1,8 +1,8 @@
 """For maintainers: notebooks, exercises, references and Colab copies from notebooks/source.
 
-python -m tools.notebooks sync         notebooks/source/*.py → notebooks/*.ipynb, where a source has changed
+python -m tools.notebooks sync         notebooks/source/*.py → notebooks/*.ipynb, where a source has changed, and the same
+                                       without solutions → notebooks/exercises
 python -m tools.notebooks check        is every notebook its source's?
-python -m tools.notebooks exercises    the same without solutions → notebooks/exercises
 python -m tools.notebooks reference [05 …]    figures/out/quick → figures/reference, and outputs into the notebooks
 python -m tools.notebooks work         notebooks → working/notebooks, to be changed; those you have changed stay
 python -m tools.notebooks colab OWNER/NAME    copies for Google Colab → notebooks/colab
@@ -97,24 +97,25 @@ def write(notebook: Any, path: Path) -> Path:
 
 
 def sync(folder: Path = FOLDER) -> list[Path]:
-    """Make every notebook whose source has changed; raises ValueError where a notebook was edited itself."""
-    made = []
-    for path, notebook in wanted(folder).items():
-        if path.parent == folder and path.exists():
-            present = nbformat.read(path, as_version=4)
-            if _same(present, notebook):
-                continue
-            if present.metadata.get("vitlab") == notebook.metadata["vitlab"]:
-                raise ValueError(
-                    f"{path.name} was edited itself, its source was not: carry the edit over, or remove it"
-                )
-        if path.parent == folder:
-            made.append(write(notebook, path))
+    """Make every notebook and exercise copy whose source has changed; remove copies that have no source any more.
+
+    Raises ValueError where a notebook was edited itself.
+    """
+    made, expected = [], wanted(folder)
+    for path, notebook in expected.items():
+        present = nbformat.read(path, as_version=4) if path.exists() else None
+        if present is not None and _same(present, notebook):
+            continue
+        if present is not None and path.parent == folder and present.metadata.get("vitlab") == notebook.metadata.vitlab:
+            raise ValueError(f"{path.name} was edited itself, its source was not: carry the edit over, or remove it")
+        made.append(write(notebook, path))
+    for path in set((folder / "exercises").glob("*.ipynb")) - set(expected):
+        path.unlink()
     return made
 
 
 def check(folder: Path = FOLDER) -> list[str]:
-    """List what `sync` and `exercises` would change; empty in a checkout ready to commit."""
+    """List what `sync` would change; empty in a checkout ready to commit."""
     expected = wanted(folder)
     lines = [f"{path.name} has no source" for path in folder.glob("*.ipynb") if path not in expected]
     for path, notebook in expected.items():
@@ -124,14 +125,6 @@ def check(folder: Path = FOLDER) -> list[str]:
         elif not _same(nbformat.read(path, as_version=4), notebook):
             lines.append(f"{name} is not its source's")
     return lines
-
-
-def make_exercises(folder: Path = FOLDER) -> list[Path]:
-    """Write the exercise notebooks, and remove those that no source has any more."""
-    made = {path: notebook for path, notebook in wanted(folder).items() if path.parent.name == "exercises"}
-    for path in set((folder / "exercises").glob("*.ipynb")) - set(made):
-        path.unlink()
-    return [write(notebook, path) for path, notebook in made.items()]
 
 
 def reference(*numbers: str, folder: Path = FOLDER) -> list[Path]:
@@ -241,14 +234,7 @@ def colab(repository: str, folder: Path = FOLDER) -> list[Path]:
 
 def main(arguments: list[str]) -> int:
     """Run one command; returns the exit status."""
-    commands = {
-        "sync": sync,
-        "check": check,
-        "exercises": make_exercises,
-        "reference": reference,
-        "work": work,
-        "colab": colab,
-    }
+    commands = {each.__name__: each for each in (sync, check, reference, work, colab)}
     if not arguments or arguments[0] not in commands:
         print(__doc__, file=sys.stderr)
         return 2
