@@ -1,7 +1,7 @@
 """For maintainers: notebooks, exercises, references and Colab copies from notebooks/source.
 
-python -m tools.notebooks sync         notebooks/source/*.py → notebooks/*.ipynb, where a source has changed, and the same
-                                       without solutions → notebooks/exercises
+python -m tools.notebooks sync         notebooks/source/*.py → notebooks/*.ipynb, where a source has changed,
+                                       and the same without solutions → notebooks/exercises
 python -m tools.notebooks check        is every notebook its source's?
 python -m tools.notebooks reference [05 …]    figures/out/quick → figures/reference, and outputs into the notebooks
 python -m tools.notebooks work         notebooks → working/notebooks, to be changed; those you have changed stay
