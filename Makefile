@@ -50,6 +50,9 @@ lab: $(READY) ## JupyterLab on copies of the notebooks in working/, where yours 
 site: $(READY) ## the notebooks and docs as web pages: docs/_build/html/index.html (ARGS='-b linkcheck': their links)
 	@$(BIN)/python -m sphinx -q --keep-going -c docs/site $(ARGS) . docs/_build/html
 
+slides: $(READY) ## chapters as slides, no network needed: docs/_build/slides/NN.html (ARGS: notebook numbers)
+	@$(BIN)/python -m tools.slides $(ARGS)
+
 notebooks: $(READY) ## maintainers: execute the sources at quick, renew reference, exercises, README and docs/ledger.md
 	@$(BIN)/python -m tools.notebooks sync
 	@$(ALLOCATOR) $(BIN)/vitlab run --preset quick $(if $(JOBS),--jobs $(JOBS))
@@ -70,4 +73,4 @@ clean: ## remove caches and what runs wrote to figures/out (data/downloads stays
 distclean: clean ## clean, and remove .venv
 	@rm -rf .venv *.egg-info
 
-.PHONY: help install run test test-fast lint lab site notebooks lock clean distclean
+.PHONY: help install run test test-fast lint lab site slides notebooks lock clean distclean

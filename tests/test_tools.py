@@ -13,6 +13,7 @@ import nbformat
 import pytest
 
 from tools import notebooks as tool
+from tools import slides
 from vitlab import paths
 
 SOURCE = """\
@@ -99,6 +100,23 @@ def test_the_links_of_notebooks_lead_somewhere_and_those_of_copies_to_the_same(t
         texts = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
         found = links.findall("\n".join(texts))
         assert len(found) > 1 and [each for each in found if not (path.parent / each).is_file()] == [], path
+
+
+def test_slides_begin_at_headings_leave_exercises_out_and_load_nothing(tmp_path):
+    drawn = nbformat.v4.new_output("display_data", {"image/png": "", "text/plain": "wide"})
+    texts = "# 01 · Sums\n\nWith $a_i$, not `$a`.", "As drawn:", "We see.\n\n## Rules\n\nShort:", "### 1 · Add (★)"
+    codes = "import math", "draw()", "print(1)", "secret = 1"
+    cells = [nbformat.v4.new_markdown_cell("## Verdict")]
+    for text, code in reversed(list(zip(texts, codes, strict=True))):
+        cell = nbformat.v4.new_code_cell(code, outputs=[drawn] if code == "draw()" else [])
+        cells = [nbformat.v4.new_markdown_cell(text), cell, *cells]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "01_sums.ipynb")
+    (page,) = slides.make("01", folder=tmp_path, target=tmp_path / "slides")
+    html = page.read_text(encoding="utf-8")
+    assert not re.search(r"<(link|script|img|iframe)[^>]* (src|href)=.?https?:", html) and "secret" not in html
+    first, drawing, rules, verdict = (part for part in re.split(r"<section[^>]*>\s*", html)[1:] if part)
+    assert "<msub>" in first and "$a" in first and "import" not in first and "Verdict" in verdict
+    assert "As drawn" in drawing and "We see" in drawing and "draw()" not in drawing and "print" in rules
 
 
 @pytest.mark.slow
