@@ -266,8 +266,7 @@ def study(options: argparse.Namespace) -> int:
     end, left = None if options.minutes is None else time.monotonic() + 60 * options.minutes, 0
     for name in names:
         minutes = None if end is None else max(0.0, end - time.monotonic()) / 60
-        jobs = options.jobs or (1 if options.scale else None)  # of which each would fill an accelerator's memory
-        rows = runner.run(name, options.preset, options.seed, jobs, minutes)
+        rows = runner.run(name, options.preset, options.seed, options.jobs or (1 if options.scale else None), minutes)
         done, planned = rows.attrs.get("done", 0), len(table.runs(name, options.preset, options.seed))
         left += planned - done
         print(f"{name}: {done} of {planned} runs done", flush=True)

@@ -102,8 +102,9 @@ def c02() -> Judged:
 
 # --- C03 to C07: scaling ----------------------------------------------------------------------------------------------
 def by_size(runs: pd.DataFrame, first: str, second: str, column: str = "test_accuracy") -> dict[int, Estimate]:
-    """Compute `lead` at each number of training images, the fewest first."""
-    return {int(n): lead(each, first, second, column) for n, each in runs.groupby("n_train")}
+    """Compute `lead` at each number of training images that both have, the fewest first."""
+    both = runs.groupby("n_train").filter(lambda each: {first, second} <= set(each["arm"]))
+    return {int(n): lead(each, first, second, column) for n, each in both.groupby("n_train")}
 
 
 @functools.cache
@@ -139,8 +140,7 @@ def c03() -> Judged:
 def c04() -> Judged:
     """In transfer the larger ViT's lead grows from the fewest images to the most; it is behind on the fewest."""
     runs, pair = data_runs(), ("Lab-Ti/8", "Lab-Mu/8")
-    numbers, notes, minus = Numbers(), list[str](), " − ".join(pair)
-    rulings: dict[str, Ruling] = {}
+    numbers, notes, rulings, minus = Numbers(), list[str](), dict[str, Ruling](), " − ".join(pair)
     for column, words in (("transfer", "10-shot on other classes"), ("test_accuracy", "held-out images")):
         at, wide = by_size(runs, *pair, column), paired(runs, "arm", *pair, column, ["n_train"]).unstack("n_train")
         first, last = min(at), max(at)
