@@ -110,21 +110,17 @@ def _grid(*parts: dict[str, tuple] | tuple[Config, ...]) -> tuple[Config, ...]:
 
 # --- scaling: data, compute, classes (§4.3, §4.4; C03 to C07) ---------------------------------------------------------
 # Learning rate and weight decay of each model, the best of its trials at the middle size; they serve all sizes.
-_FULL = {
-    "Lab-Ti/8": (8e-3, 1.0),
-    "BiT-Lab-Ti/8": (16e-3, 1.0),
-    "Lab-Mu/8": (16e-3, 0.1),
-    "BiT-Lab-Mu/8": (32e-3, 0.1),
-    "R+Lab-Ti/8": (4e-3, 1.0),  # of short trials, in a world of ten classes
-    "R+Lab-Mu/8": (4e-3, 1.0),
-}
+_TUNED = _cases(
+    "model learning_rate weight_decay",
+    ("Lab-Ti/8", 8e-3, 1.0),
+    ("BiT-Lab-Ti/8", 16e-3, 1.0),
+    ("Lab-Mu/8", 16e-3, 0.1),
+    ("BiT-Lab-Mu/8", 32e-3, 0.1),
+    ("R+Lab-Ti/8", 4e-3, 1.0),  # of short trials, in a world of ten classes
+    ("R+Lab-Mu/8", 4e-3, 1.0),
+)
 SIZES = (256_000, 64_000, 16_000, 4_000, 1_000)  # numbers of training images
 _SMOKE = ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4", "BiT-Lab-Mu/4", "R+Lab-Ti/16", "R+Lab-Ti/8")
-
-
-def _tuned(*models: str) -> tuple[Config, ...]:
-    """Cases of models, each with its rate and decay."""
-    return _cases("model learning_rate weight_decay", *((model, *_FULL[model]) for model in models))
 
 
 def _lengths(base: Config, *steps: int) -> tuple[Config, ...]:
@@ -166,11 +162,7 @@ STUDIES["data_scaling_large"].presets.update(
 )
 STUDIES["compute_scaling"].presets.update(
     smoke=Preset(_AT_SMOKE | {"n_train": 64}, _grid(_lengths(_AT_SMOKE, 6, 3), {"model": _SMOKE}), 2),
-    full=Preset(
-        _AT_FULL | _ON_REAL | {"n_train": 256_000},
-        _grid(_lengths(_AT_FULL, 2_000, 350, 60), _tuned(*_FULL)),
-        seeds=9,
-    ),
+    full=Preset(_AT_FULL | _ON_REAL | {"n_train": 256_000}, _grid(_lengths(_AT_FULL, 2_000, 350, 60), _TUNED), seeds=9),
 )
 
 # --- design choices (App. D; C09, C16 to C19) -------------------------------------------------------------------------
