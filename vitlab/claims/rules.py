@@ -26,6 +26,7 @@ from vitlab.studies.statistics import failed_starts, frontier, paired
 AHEAD = 1.0  # percentage points of accuracy: a smaller lead is none
 EQUAL = 2.0  # none is a difference whose whole interval is smaller: Table 8's kinds differ by 0.3, its "none" by 2.8
 PAIRS = {size: (f"Lab-{size}/8", f"BiT-{size}/8") for size in ("Mu", "Ti", "S")}  # ViT and ResNet of `data_scaling`
+MEASURES = {"transfer": "10-shot on other classes", "test_accuracy": "held-out images"}  # what decides, what is told
 ACCURACIES = (0.7, 0.8, 0.9)  # at which C07 compares
 Numbers = dict[str, Estimate]  # by name
 
@@ -118,11 +119,11 @@ def data_runs() -> pd.DataFrame:
 def c03() -> Judged:
     """In each pair, in transfer, the ResNet is ahead on the fewest images and the ViT on the most."""
     runs, numbers, notes = data_runs(), Numbers(), list[str]()
-    conditions: dict[str, list[Condition]] = {"transfer": [], "test_accuracy": []}
+    conditions: dict[str, list[Condition]] = {column: [] for column in MEASURES}
     for size, pair in PAIRS.items():
         if not set(pair) <= set(runs["model"]):
             continue
-        for column, words in (("transfer", "10-shot on other classes"), ("test_accuracy", "held-out images")):
+        for column, words in MEASURES.items():
             at = by_size(runs, *pair, column)
             numbers |= {f"{size}, ViT − ResNet at {n:,} images, {words}": at[n] for n in (min(at), max(at))}
             conditions[column] += [
@@ -141,7 +142,7 @@ def c04() -> Judged:
     """In transfer the larger ViT's lead grows from the fewest images to the most; it is behind on the fewest."""
     runs, pair = data_runs(), ("Lab-Ti/8", "Lab-Mu/8")
     numbers, notes, rulings, minus = Numbers(), list[str](), dict[str, Ruling](), " − ".join(pair)
-    for column, words in (("transfer", "10-shot on other classes"), ("test_accuracy", "held-out images")):
+    for column, words in MEASURES.items():
         at, wide = by_size(runs, *pair, column), paired(runs, "arm", *pair, column, ["n_train"]).unstack("n_train")
         first, last = min(at), max(at)
         growth = Estimate.of(100 * (wide[last] - wide[first]).dropna(), "points")
