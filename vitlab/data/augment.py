@@ -56,18 +56,19 @@ class Draws:
 
 def draw(augmentation: Augmentation, batch_size: int, seed: int, step: int) -> Draws:
     """Draw the numbers of a whole batch from the arguments alone; a slice of the batch takes its rows of them."""
-    from scipy.special import betaincinv  # slow to import
-
     # A hash of both: torch looks at 32 bits of a seed only, in which sums of seeds and steps would coincide.
     state = np.random.SeedSequence(seed % 2**64, spawn_key=(step,)).generate_state(1)
     generator = torch.Generator().manual_seed(int(state[0]))
     uniform = torch.rand(batch_size, 3, generator=generator, dtype=torch.float64)
-    weight = torch.rand(1, generator=generator, dtype=torch.float64).item()
+    weight, quantile = 1.0, torch.rand(1, generator=generator, dtype=torch.float64).item()
     n = 10 if augmentation.crop == "inception" else 0  # shapes tried, of which the first that fits is taken
     shape = torch.rand(batch_size, n, 2, generator=generator, dtype=torch.float64)
     (smallest, largest), (low, high) = augmentation.area, map(math.log, augmentation.aspect)
     area, aspect = smallest + (largest - smallest) * shape[..., 0], (low + (high - low) * shape[..., 1]).exp()
-    weight = float(betaincinv(augmentation.mixup, augmentation.mixup, weight)) if augmentation.mixup else 1.0
+    if augmentation.mixup:
+        from scipy.special import betaincinv  # slow to import
+
+        weight = float(betaincinv(augmentation.mixup, augmentation.mixup, quantile))
     return Draws((uniform[:, 0] < 0.5) & augmentation.flip, uniform[:, 1:], torch.stack([area, aspect], -1), weight)
 
 

@@ -396,7 +396,8 @@ def forward_flops(model: nn.Module, images: Tensor) -> int:
     """Count the FLOPs of a forward pass while it runs; a multiply-add is two, norms and GELUs are none."""
     from torch.utils.flop_counter import FlopCounterMode  # slow to import
 
-    training, _ = model.training, model.eval()
+    training = model.training
+    model.eval()
     with FlopCounterMode(display=False) as counter:
         model(images)
     model.train(training)
