@@ -51,7 +51,7 @@ class Stem(nn.Module):
         for i, o in zip((3, *widths), widths, strict=False):
             pooled = [nn.MaxPool2d(2)] if o != widths[-1] else []  # before the norm: a quarter of its work
             parts += [nn.Conv2d(i, o, 3, padding=1, bias=False), *pooled, nn.BatchNorm2d(o), nn.ReLU()]
-        self.parts, self.proj, self.grid_size = nn.Sequential(*parts), nn.Identity(), (8, 8)
+        self.parts, self.grid_size = nn.Sequential(*parts), (8, 8)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.parts(images.contiguous(memory_format=torch.channels_last)).flatten(2).transpose(1, 2)
