@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from vitlab import paths
 from vitlab.data.augment import Augmentation
@@ -31,9 +32,10 @@ def _trainings(masked: Session, labels: Session, world: Session) -> dict[str, tu
     return {"lab": (masked, labels), "lab-masked": (masked,), "lab-world": (world,)}
 
 
-_MASKED = Recipe(6_400, 32, learning_rate=1.5e-3, warmup_steps=300, eval_every=320, precision="bf16")
-_LABELS = Recipe(
-    1_500, 128, learning_rate=1e-3, warmup_steps=100, label_smoothing=0.1, eval_every=150, precision="bf16"
+EMBED_SCALE = 1 / 8  # of LeCun's, at the start of masked prediction: else what looks like noise in the filters stays
+_MASKED = Recipe(6_400, 32, learning_rate=1.5e-3, warmup_steps=300, eval_every=320)
+_LABELS = Recipe(  # gentle: at 1e-3 no local head is left
+    900, 128, learning_rate=3e-4, warmup_steps=90, label_smoothing=0.1, eval_every=150
 )
 _WORLD = Recipe(4_500, 64, learning_rate=1e-3, warmup_steps=400, eval_every=300, precision="bf16")
 _FEW = Recipe(4, 16, warmup_steps=2)
@@ -51,6 +53,15 @@ TRAININGS = {  # preset → name of a bundled model → its trainings, of which 
 }
 
 
+def small_start(each: Session, path: Path) -> str:
+    """Write the fresh weights of a masked training with its patch embedding at `EMBED_SCALE`; returns the path."""
+    model = zoo.create(each.model, image_size=each.image_size, seed=each.recipe.seed)
+    with torch.no_grad():
+        model.patch_embed.proj.weight.mul_(EMBED_SCALE)
+    zoo.save(path, model, each.model, {})
+    return str(path)
+
+
 def lab_weights(which: str, preset: str = "full", seed: int = 0, folder: Path | None = None) -> pd.DataFrame:
     """Train one of the bundled models; returns the rows of its last training (see `training.loop.train`).
 
@@ -65,10 +76,13 @@ def lab_weights(which: str, preset: str = "full", seed: int = 0, folder: Path | 
     for each in TRAININGS[preset][which]:
         last = dataclasses.replace(each, recipe=dataclasses.replace(each.recipe, seed=seed), weights=weights)
         training = folder / f"{each.model}-{each.data}-{each.objective}".replace("/", "_")
+        if each.objective == "masked":
+            last = dataclasses.replace(last, weights=small_start(last, training.with_suffix(".start.safetensors")))
         rows = session.run(last, training, save_every=50)
         weights = str(training / checkpoint.WEIGHTS)
         kept = ("model", "data", "image_size", "head", "objective", "target", "masked")
         about = {name: getattr(last, name) for name in kept}
+        about |= {"embed_scale": EMBED_SCALE} if each.objective == "masked" else {}
         about |= {"recipe": dataclasses.asdict(last.recipe), "augmentation": dataclasses.asdict(last.augmentation)}
         measured = ("val_accuracy", "val_loss", "seconds", "flops")
         trainings.append(about | {"result": {name: rows[-1][name] for name in measured}})
