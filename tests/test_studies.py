@@ -59,7 +59,7 @@ def test_all_that_full_plans_is_committed_and_nothing_is_planned_twice():
 def test_a_kind_without_evidence_is_planned_from_nothing(monkeypatch):
     monkeypatch.setattr(store, "runs", lambda kind: pd.DataFrame(columns=store.ABOUT))
     planned = runner.plan(["speed"], "full").iloc[0]
-    assert planned["todo"] == planned["runs"] == 1 and planned["hours"] is None
+    assert planned["todo"] == planned["runs"] == 1 and np.isnan(planned["hours"])
 
 
 @pytest.mark.parametrize("name", table.STUDIES)

@@ -112,7 +112,7 @@ def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFr
         if study.kind == "scaling" and not len(took):
             hours = _timed([config for key, config in planned.items() if key not in done])
         rows.append((name, len(planned), len(done), todo, hours if todo else 0.0))
-    return pd.DataFrame(rows, columns=["study", "runs", "done", "todo", "hours"])
+    return pd.DataFrame(rows, columns=["study", "runs", "done", "todo", "hours"]).astype({"hours": float})
 
 
 def _timed(configs: Sequence[Config]) -> float:
