@@ -258,7 +258,7 @@ with plots.figure(page, "frozen", alt=alt, figsize=(7.5, 3.4)) as ax:
 
 # %% [markdown]
 # We observe that 14 million images (ViT-Ti) serve CIFAR-10 and the world better than 1.3 million (DeiT-Ti), digits and Imagenette
-# no better. `lab-masked` is no better than fresh weights on real images: masked prediction never asks the class token, which is
+# no better. `lab-masked` is not far above fresh weights on photographs: masked prediction never asks the class token, which is
 # read here. Fine-tuned it is worth a lot (chapter 09).
 #
 # ## How soon is fine-tuning done? (C21)

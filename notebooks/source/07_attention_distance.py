@@ -215,8 +215,8 @@ with plots.figure(page, "attention_distance", 1, 3, alt=alt, figsize=(14, 4.4)) 
 
 # %% [markdown]
 # A short distance in mode "paper" may mean a local head, or one that attends to the class token; only the third panel tells
-# them apart. `lab`, fine-tuned with labels, has no truly local head left; `lab-masked`, before the labels, has: how local
-# heads come about is in [chapter 09](09_how_structure_comes_about.ipynb).
+# them apart. In `lab` it is local heads: all of block 1, and few above. `lab-masked`, before the labels, has more of them, up to
+# the last block: how local heads come about is in [chapter 09](09_how_structure_comes_about.ipynb).
 
 # %% [markdown]
 # ## Outlier tokens
@@ -296,7 +296,7 @@ with plots.figure(page, "hybrid", 1, 2, alt=alt, figsize=(10.5, 4), sharey=True)
 # ## Verdict
 #
 # C12 rests on ten trainings by masked prediction (chapter 09). In them distance grows with depth, but all heads of block 1 are
-# near: the variety of the lowest block, which `lab` and the ViTs of ImageNet have, is missing.
+# near, as they are in `lab`: the variety of the lowest block, which the ViTs of ImageNet have, is missing.
 
 # %%
 found, px = measure.contrasts(table), f"px of {image_px}"

@@ -66,7 +66,7 @@ with plots.figure(page, "photographs", 3, len(views), alt=alt, **size) as axes:
 
 # %% [markdown]
 # One tends to see an object in any bright spot. What is bright says from which patches the class token has gathered, not that
-# the model recognizes the object: `lab` has no class for a pagoda, a flower or a portrait. Its brightest patch is a corner in all three pictures,
+# the model recognizes the object: `lab` has no class for a pagoda, a flower or a portrait. It is bright at an edge near each of them,
 # and the untrained map may look better to you. So we measure.
 #
 # ## Prediction
