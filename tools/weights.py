@@ -76,13 +76,13 @@ def lab_weights(which: str, preset: str = "full", seed: int = 0, folder: Path | 
     for each in TRAININGS[preset][which]:
         last = dataclasses.replace(each, recipe=dataclasses.replace(each.recipe, seed=seed), weights=weights)
         training = folder / f"{each.model}-{each.data}-{each.objective}".replace("/", "_")
-        if each.objective == "masked":
-            last = dataclasses.replace(last, weights=small_start(last, training.with_suffix(".start.safetensors")))
-        rows = session.run(last, training, save_every=50)
-        weights = str(training / checkpoint.WEIGHTS)
         kept = ("model", "data", "image_size", "head", "objective", "target", "masked")
         about = {name: getattr(last, name) for name in kept}
-        about |= {"embed_scale": EMBED_SCALE} if each.objective == "masked" else {}
+        if each.objective == "masked":
+            last = dataclasses.replace(last, weights=small_start(last, training.with_suffix(".start.safetensors")))
+            about["embed_scale"] = EMBED_SCALE
+        rows = session.run(last, training, save_every=50)
+        weights = str(training / checkpoint.WEIGHTS)
         about |= {"recipe": dataclasses.asdict(last.recipe), "augmentation": dataclasses.asdict(last.augmentation)}
         measured = ("val_accuracy", "val_loss", "seconds", "flops")
         trainings.append(about | {"result": {name: rows[-1][name] for name in measured}})
