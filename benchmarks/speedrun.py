@@ -49,8 +49,8 @@ class Stem(nn.Module):
     def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
         parts: list[nn.Module] = []
-        for i, o in zip((3, *widths), widths, strict=False):
-            pooled = [nn.MaxPool2d(2)] if o != widths[-1] else []  # before the norm: a quarter of its work
+        for number, (i, o) in enumerate(zip((3, *widths), widths, strict=False)):
+            pooled = [nn.MaxPool2d(2)] if number < 2 else []  # before the norm: a quarter of its work
             parts += [nn.Conv2d(i, o, 3, padding=1, bias=False), *pooled, nn.BatchNorm2d(o), nn.ReLU()]
         self.parts, self.grid_size = nn.Sequential(*parts), (8, 8)
 
@@ -183,8 +183,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options, lines = parser.parse_args(), list[str]()
     print(f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    wanted = sorted(options.targets)
     for name in options.entries:
-        wanted = sorted(options.targets)
         for each in [wanted] if name == "cct" else [[target] for target in wanted]:
             lines += race(name, each, options.seed, options.minutes)
     print("| target | entry | seed | epochs | minutes | accuracy |\n|---|---|--:|--:|--:|--:|", *lines, sep="\n")
