@@ -108,11 +108,11 @@ def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFr
         planned = _planned(name, preset, seed) if preset in study.presets else {}
         done = finished(study.kind, preset, planned)
         todo, took = len(planned) - len(done), store.about(name)["seconds"]
-        hours = todo * took.mean() / 3600 if preset == "full" and len(took) else None
+        hours = todo * took.mean() / 3600 if preset == "full" else float("nan")
         if study.kind == "scaling" and not len(took):
             hours = _timed([config for key, config in planned.items() if key not in done])
         rows.append((name, len(planned), len(done), todo, hours if todo else 0.0))
-    return pd.DataFrame(rows, columns=["study", "runs", "done", "todo", "hours"]).astype({"hours": float})
+    return pd.DataFrame(rows, columns=["study", "runs", "done", "todo", "hours"])
 
 
 def _timed(configs: Sequence[Config]) -> float:
