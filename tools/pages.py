@@ -71,7 +71,7 @@ CHAPTERS = {  # of each chapter the picture on the front page, and what it finds
     "04_data_or_inductive_bias": ("full.png", "With enough images a ViT overtakes a ResNet in transfer."),
     "05_compute": ("full.png", "Accuracy for compute, speed and memory."),
     "06_filters_and_positions": ("components.png", "Filters are a basis; positions a map."),
-    "07_attention_distance": ("attention_distance.png", "Early heads look near and far, late ones far."),
+    "07_attention_distance": ("attention_distance.png", "The first heads look near, most later ones far."),
     "08_where_it_looks": ("photographs.jpg", "Rollout finds objects, and where it misleads."),
     "09_how_structure_comes_about": ("film.png", "Masked prediction makes heads local; labels do not."),
     "10_positions": ("positions.png", "None is worst; which kind hardly matters."),

@@ -215,7 +215,7 @@ with plots.figure(page, "attention_distance", 1, 3, alt=alt, figsize=(14, 4.4)) 
 
 # %% [markdown]
 # A short distance in mode "paper" may mean a local head, or one that attends to the class token; only the third panel tells
-# them apart. In `lab` it is local heads: all of block 1, and few above. `lab-masked`, before the labels, has more of them, up to
+# them apart. In `lab` it is local heads: all of block 1, hardly one above. `lab-masked`, before the labels, has more of them, up to
 # the last block: how local heads come about is in [chapter 09](09_how_structure_comes_about.ipynb).
 
 # %% [markdown]

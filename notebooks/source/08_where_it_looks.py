@@ -66,7 +66,7 @@ with plots.figure(page, "photographs", 3, len(views), alt=alt, **size) as axes:
 
 # %% [markdown]
 # One tends to see an object in any bright spot. What is bright says from which patches the class token has gathered, not that
-# the model recognizes the object: `lab` has no class for a pagoda, a flower or a portrait. It is bright at an edge near each of them,
+# the model recognizes the object: `lab` has no class for a pagoda, a flower or a portrait. It is brightest at the pagoda's foot, the flower's rim, the flag,
 # and the untrained map may look better to you. So we measure.
 #
 # ## Prediction
