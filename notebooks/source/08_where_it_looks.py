@@ -231,7 +231,7 @@ alt = "Probability left with a quarter of the patches greyed: largest by rollout
 with plots.figure(page, "causal", alt=alt, figsize=(8, 3.4)) as ax:
     tidy = kept.melt(ignore_index=False, var_name="greyed", value_name="left").reset_index()
     look = {"hue": "name", "linestyle": "none", "errorbar": ("ci", 95), "dodge": 0.3}
-    sns.pointplot(tidy, x="left", y="greyed", n_boot=200, ax=ax, **look)
+    sns.pointplot(tidy, x="left", y="greyed", n_boot=200, seed=SEED, ax=ax, **look)
     first = left.mean()
     ax.set(xlabel="probability left, as a share of what it was", ylabel="", xlim=(0, None))
     told = f"{first.iloc[0]:.0%} is left, without random ones {first.iloc[1]:.0%}"
