@@ -24,7 +24,6 @@ import math
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -275,25 +274,8 @@ assert torch.allclose(tokens, embed(images), atol=1e-5)
 # %% [markdown]
 # ## Photographs
 #
-# How good does a small ViT become on CIFAR-10 with one core for one to two hours? Two of about 1.3 million parameters, one run each
-# (committed): a plain one that predicts hidden patches for half of its steps (chapter 09), and a hybrid.
-
-# %%
-rows = tables.evidence("cifar10_best")
-before = rows[rows["kind"] == "pre-training"].set_index("model")["seconds"]
-seconds = rows["seconds"] + rows["model"].map(before).fillna(0)
-by_hours = rows.assign(arm=rows["model"] + ", " + rows["pretraining"], core_hours=seconds / 3600)
-by_hours = by_hours.assign(accuracy=100 * by_hours["test_accuracy"])[rows["kind"] == "evaluation"]
-ends = by_hours.groupby("arm", sort=False)["accuracy"].last()
-alt = "Test accuracy on CIFAR-10 of two small ViTs by hours of one core, pre-training included."
-with plots.figure(page, "cifar10_best", alt=alt, figsize=(7, 3.4)) as ax:
-    sns.lineplot(by_hours, x="core_hours", y="accuracy", hue="arm", marker="o", ax=ax)
-    ax.set(xlabel="hours of one core", ylabel="test accuracy (%)", xlim=(0, None))
-    ax.set_title("CIFAR-10: " + ", ".join(f"{each:.1f} % ({arm})" for arm, each in ends.items()))
-    ax.legend()
-
-# %% [markdown]
-# The hybrid ends ahead: with a quarter of the plain ViT's tokens it sees more images in the same time.
+# How good does a small ViT become on CIFAR-10? One block behind three convolutions had 81.5 % of the test images right after nine minutes
+# on two cores, the reading of the files included (one run; `benchmarks/speedrun.py` trains it on yours).
 #
 # **How others get this wrong.** Weight decay on gains, biases and position embeddings; a schedule that restarts with the epoch;
 # a test set by which the learning rate was chosen; families tuned with unequal numbers of trials.

@@ -30,7 +30,6 @@ from vitlab.data.datasets import Splits, first_image, subset, world_named, world
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order, resize_and_crop, to_float
 from vitlab.data.world import HELD_OUT, World, image_set, stream, with_cues, with_difficulty
 from vitlab.models import variants, zoo
-from vitlab.models.adapt import with_new_head
 from vitlab.models.convnets import Hybrid, HybridConfig
 from vitlab.models.variants import Offsets
 from vitlab.models.vit import ViT, ViTConfig
@@ -301,28 +300,6 @@ def curves(config: Config) -> Rows:
     return [{"kind": "curve"} | {new: row[old] for old, new in kept.items() if old in row} for row in rows]
 
 
-def cifar10(config: Config) -> Rows:
-    """Train a ViT from scratch or after masked prediction on the same images; rows "pre-training", "evaluation"."""
-    side, seed, size, device = config["image_size"], config["seed"], config["batch_size"], default_device()
-    images, test = (some(whole(config["data"], part, side), config[f"n_{part}"]) for part in ("train", "test"))
-    augmentation = Augmentation(crop="pad", pad=4, flip=config["data"] != "digits")
-    vit = zoo.create(config["model"], n_classes=len(images.classes), image_size=side, seed=seed)
-    names, rows = ("samples", "seconds", "train_loss"), []
-    if config["pretraining"] == "masked":
-        steps = config["pretraining_steps"]
-        about = {"warmup_steps": steps // 20, "precision": config["precision"], "seed": seed}
-        recipe = Recipe(steps, size, learning_rate=config["pretraining_rate"], **about)
-        last = _pretrain(vit, batches(images, size, seed, device, augmentation), recipe, "masked", Target.MEAN_COLOUR)
-        rows.append({"kind": "pre-training"} | {name: last[name] for name in names})
-    steps = config["steps"]
-    recipe = recipe_of(config, warmup_steps=steps // 20, eval_every=math.ceil(steps / 10))
-    mixed = dataclasses.replace(augmentation, mixup=config["mixup"])
-    feed, model = batches(images, size, seed, device, mixed), with_new_head(vit, len(images.classes)).to(device)
-    for row in train(model, feed, recipe, validation=test):
-        rows.append({"kind": "evaluation", **{name: row[name] for name in names}, "test_accuracy": row["val_accuracy"]})
-    return rows
-
-
 # --- transfer (§3.2, §4.1, Table 4) -----------------------------------------------------------------------------------
 def transfer(config: Config) -> Rows:
     """Pre-train one model on its source, fine-tune it on every target in every arm, and evaluate its frozen features.
@@ -535,7 +512,7 @@ def _plain(rows: pd.DataFrame) -> Rows:
     return rows.astype(object).where(rows.notna(), None).to_dict("records")
 
 
-_TRAINED = (scaling, design, subsets, curves, transfer, masked, local_heads, cifar10)
+_TRAINED = (scaling, design, subsets, curves, transfer, masked, local_heads)
 RUNS: dict[str, Callable[[Config], Rows]] = {function.__name__: function for function in _TRAINED} | {
     "filters": lambda config: _plain(measure.filters(**config)),
     "frozen": lambda config: _plain(measure.frozen(**config)),

@@ -9,7 +9,7 @@ Config = dict[str, Any]
 
 # Kind of run → version of its function in `run.py`, raised by hand when numbers move: committed rows are then stale.
 VERSION = {"scaling": 1, "design": 1, "subsets": 1, "curves": 1, "transfer": 1, "masked": 1, "local_heads": 1}
-VERSION |= {"cifar10": 1, "filters": 1, "frozen": 1, "distances": 1, "rollout": 1, "checks": 1, "speed": 2}
+VERSION |= {"filters": 1, "frozen": 1, "distances": 1, "rollout": 1, "checks": 1, "speed": 2}
 PRESETS = {
     "smoke": "the tests: every line runs, no number counts",
     "quick": "a laptop, offline: what a chapter trains live, seconds to two minutes each",
@@ -51,7 +51,6 @@ STUDIES: dict[str, Study] = {
         ("masked_pretraining", "masked", "imagenette cifar10"),  # scratch, masked, supervised, then alike (§4.6; C15)
         ("local_heads", "local_heads", "imagenette"),  # heads and positions while a ViT trains (§4.5; C10, L01, L02)
         ("hybrid_heads", "local_heads", "imagenette"),  # the same of a hybrid, masked, all photographs (Fig. 7; C13)
-        ("cifar10_best", "cifar10", "cifar10"),  # the best small ViT in an hour of one core (§3.1, §4.6)
         ("filters", "filters", ""),  # principal components of embedding filters (Fig. 7 left)
         ("frozen", "frozen", "imagenette cifar10"),  # what frozen features are worth, of six models (Table 2, Fig. 2)
         ("real_distances", "distances", "imagenette"),  # of every head of two ViTs trained on ImageNet (Fig. 7 right)
@@ -348,14 +347,6 @@ STUDIES["local_heads"].presets.update(
 )
 _HYBRID = _LOCAL_FULL | _LEARNT[0] | {"data": "imagenette", "n_train": 9_469, "width": 16}
 STUDIES["hybrid_heads"].presets["full"] = Preset(_HYBRID, seeds=5)
-
-_CIFAR: Config = {"tuning": False, "pretraining_rate": 1.5e-3, "learning_rate": 1e-3, "weight_decay": 0.1}
-_CIFAR |= {"label_smoothing": 0.1, "image_size": 32, "batch_size": 64, "mixup": 0.0, "data": "cifar10"}
-_LAST: tuple[tuple, ...] = (("R+Lab-M/8", "scratch", 0, 64_687), ("Lab-M/4", "masked", 15_778, 15_778))
-STUDIES["cifar10_best"].presets["full"] = Preset(
-    _CIFAR | {"precision": "bf16", "n_train": None, "n_test": None},
-    _cases("model pretraining pretraining_steps steps", *_LAST),
-)
 
 # --- measures of given weights (§3.1, §4.5, App. D.5; C01, C02, C11 to C14, C20) --------------------------------------
 _CONTROLS: Config = {"weights": "lab", "n_untrained": 20, "n_groups": 24}
