@@ -1,6 +1,7 @@
 """ResNet (BiT) and hybrid: compute matched to the ViT's, BiT's ingredients, timm's patch embedding, errors."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -49,8 +50,10 @@ def test_flops_by_hand():
     stem, stage_1 = 16**2 * 9 * 3 * 8, 16**2 * 2 * 9 * 8 * 8
     stage_2 = 8**2 * (9 * 8 * 16 + 9 * 16 * 16 + 8 * 16)  # two convolutions and the 1 × 1 next to them
     stage_3 = 4**2 * (9 * 16 * 32 + 9 * 32 * 32 + 16 * 32) + 4**2 * 2 * 9 * 32 * 32  # two blocks: stage 4's is here
-    embed = zoo.create("R+Lab-Ti/8").patch_embed
-    assert forward_flops(embed, torch.zeros(1, 3, 32, 32)) == 2 * (stem + stage_1 + stage_2 + stage_3 + 4**2 * 32 * 64)
+    first = stem + stage_1 + stage_2 + stage_3
+    convs = 9 * (16**2 * 3 * 24 + 8**2 * 24 * 48 + 4**2 * 48 * 96)
+    for name, flops in ("R+Lab-Ti/8", first + 4**2 * 32 * 64), ("C+Ti/8", convs + 4**2 * 96 * 64):
+        assert forward_flops(zoo.create(name).patch_embed, torch.zeros(1, 3, 32, 32)) == 2 * flops
 
 
 # the ResNet
@@ -77,7 +80,7 @@ def test_a_1_x_1_convolution_with_a_stride_equals_timms():
     torch.testing.assert_close(ours(x), theirs(x))
 
 
-@pytest.mark.parametrize("model", [BiT(RESNET), Hybrid(HYBRID)], ids=["resnet", "hybrid"])
+@pytest.mark.parametrize("model", [BiT(RESNET), Hybrid(HYBRID), Hybrid(replace(HYBRID, layers=()))])
 def test_a_new_model_gives_zero_logits_and_learns(model):
     labels, losses = torch.arange(4), []
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -119,30 +119,55 @@ class Conv2d(StdConv2d):
         return super().forward(x[:, :, :: self.every, :: self.every])
 
 
+class EarlyConvs(nn.Sequential):
+    """Convolutions without norms in place of a ResNet: 3 × 3, stride 2, GELU, twice the channels each (Xiao 2021)."""
+
+    def __init__(self, width: int, stride: int, seed: int) -> None:
+        super().__init__()
+        widths = [width * 2**i for i in range(stride.bit_length() - 1)]
+        self.num_features = widths[-1]
+        generator = torch.Generator().manual_seed(seed)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():  # the constructors' draws are thrown away
+            for before, after in zip((3, *widths), widths, strict=False):
+                conv = nn.Conv2d(before, after, 3, stride=2, padding=1)
+                self.extend([conv, nn.GELU()])
+                if not conv.weight.is_meta:
+                    nn.init.kaiming_normal_(conv.weight, nonlinearity="relu", generator=generator)
+                    conv.bias.zero_()  # type: ignore[union-attr]
+
+    def forward_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        """Compute the last feature map."""
+        return self(images.contiguous(memory_format=torch.channels_last))
+
+
 @dataclass(frozen=True, kw_only=True)
 class HybridConfig(ViTConfig):
     """A ViT's configuration and its ResNet's; `patch_size` is the ResNet's total stride, in pixels of the image."""
 
     width: int  # channels of the stem and the first stage
-    layers: tuple[int, ...]  # residual blocks per stage
+    layers: tuple[int, ...]  # residual blocks per stage; none: `EarlyConvs`
     stem_stride: int
 
 
 class ResNetEmbed(nn.Module):
-    """Images [B 3 H W] to tokens [B N D]: the ResNet's last feature map, each position projected to D.
+    """Images [B 3 H W] to tokens [B N D]: the last feature map of a ResNet or of `EarlyConvs`, each position projected.
 
     Its parts are named as in timm's HybridEmbed; `patch_size` is in pixels of the image.
     """
 
-    def __init__(self, config: BiTConfig, dim: int, seed: int) -> None:
+    def __init__(self, config: HybridConfig, seed: int) -> None:
         super().__init__()
-        side, stride = config.image_size, config.stride
+        side, stride = config.image_size, config.patch_size
         self.img_size, self.patch_size = (side, side), (stride, stride)
         self.grid_size = (side // stride, side // stride)
-        self.backbone = BiT(config, seed ^ RESNET_STREAM)
-        self.backbone.head = nn.Identity()
+        if config.layers:
+            resnet = BiTConfig(config.width, config.layers, config.stem_stride, side)
+            self.backbone: BiT | EarlyConvs = BiT(resnet, seed ^ RESNET_STREAM)
+            self.backbone.head = nn.Identity()
+        else:
+            self.backbone = EarlyConvs(config.width, stride, seed ^ RESNET_STREAM)
         with torch.random.fork_rng(devices=[]):  # the constructor draws; those draws are thrown away
-            self.proj = nn.Conv2d(self.backbone.num_features, dim, kernel_size=1)
+            self.proj = nn.Conv2d(self.backbone.num_features, config.dim, kernel_size=1)
         if not self.proj.weight.is_meta:
             with torch.no_grad():
                 lecun_normal_(self.proj.weight, torch.Generator().manual_seed(seed ^ PROJECTION_STREAM))
@@ -157,5 +182,4 @@ class Hybrid(ViT):
     """R+ViT (§3.1): images [B 3 H W], normalised, to logits [B n_classes], by way of a ResNet (BiT)."""
 
     def __init__(self, config: HybridConfig, seed: int = 0) -> None:
-        resnet = BiTConfig(config.width, config.layers, config.stem_stride, config.image_size)
-        super().__init__(config, seed, patch_embed=ResNetEmbed(resnet, config.dim, seed))
+        super().__init__(config, seed, patch_embed=ResNetEmbed(config, seed))

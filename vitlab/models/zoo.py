@@ -53,7 +53,14 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
 # Channels of a hybrid's ResNet. As in the paper's R50+ViT-B, the ResNet does about as much as the ViT where the
 # sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8"); R+Lab-Mu does more.
 HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-M": 16, "R+Lab-B": 32}
-SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS)
+# Those of `compute_scaling`: behind a ResNet of 32 channels and more, or, marked C, convolutions without norms.
+HYBRIDS: dict[str, dict[str, Any]] = {
+    "R+Mu": {"width": 32, "layers": (1,)},
+    "R+Ti": {"width": 32, "layers": (1, 1)},
+    "C+Mu": {"width": 12, "layers": (), "depth": 1},  # one block less: the convolutions do as much
+    "C+Ti": {"width": 24, "layers": (), "depth": 3},
+}
+SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS, *HYBRIDS)
 BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-world")}  # in data/
 clean = partial(re.sub, r"[^\w./+:@ -]", "?")  # a name from a file or a user, for HTML, Markdown and mathtext
 MAX_IMAGE_SIZE = 4096  # pixels a side, the paper's largest is 518: a ViT makes room for the position of every patch
@@ -150,7 +157,7 @@ def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
     if size in VIT_SIZES:
         return variants.build({"patch_size": patch} | VIT_SIZES[size] | settings, seed)
     takes = {"n_classes", "image_size"} | ({"dropout"} if size not in BIT_SIZES else set())
-    takes |= {"head", "pool"} if size in HYBRID_WIDTHS else set()
+    takes |= {"head", "pool"} if "+" in size else set()
     if refused := [f"{key}={value!r}" for key, value in settings.items() if key not in takes]:
         raise ValueError(
             f"{', '.join(refused)} is not for {name}, which takes {', '.join(sorted(takes))}: only the ViTs of this "
@@ -179,6 +186,10 @@ def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
         resnet = {"layers": (1,) * (n_stages - 1) + (5 - n_stages,), "stem_stride": patch // 2 ** (n_stages - 1)}
         body = VIT_SIZES[size.removeprefix("R+")] | {"patch_size": patch, "width": HYBRID_WIDTHS[size]} | settings
         return convnets.Hybrid(convnets.HybridConfig(**resnet, **body), seed)
+    if size in HYBRIDS:
+        body = VIT_SIZES[size.replace(size[:2], "Lab-")] | HYBRIDS[size] | {"patch_size": patch} | settings
+        body["stem_stride"] = patch // 2 ** max(len(body["layers"]) - 1, 0)
+        return convnets.Hybrid(convnets.HybridConfig(**body), seed)
     body = dict(BIT_SIZES[size])
     if patch == 2:  # the stem cannot be finer than a pixel, so twice the width makes up for it
         body["width"] *= 2

@@ -122,7 +122,7 @@ def plot_accuracy(table: pd.DataFrame, ax: Axes, x: str) -> Axes:
 
 
 def plot_compute_scaling(
-    table: pd.DataFrame, frontiers: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]], ax: Axes, y: str = "few_shot"
+    table: pd.DataFrame, frontiers: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]], ax: Axes, y: str = "transfer"
 ) -> Axes:
     """Draw accuracy against training compute: runs small, means large, filled for the largest model (Fig. 5).
 

@@ -35,6 +35,7 @@ MUTED = "#7F7F7F"  # the paper's values, references, controls
 REFERENCE = {"color": MUTED, "linestyle": "--", "linewidth": 1.2, "zorder": 1}  # a line to compare with
 LOOKS = tuple(zip(COLOURS.values(), ("o", "s", "^", "D", "v", "P", "X"), strict=True))  # colour, marker of no family
 FAMILIES = {"ViT": (COLOURS["blue"], "o"), "ResNet": (COLOURS["vermilion"], "s"), "hybrid": (COLOURS["black"], "^")}
+FAMILIES["convolutional stem"] = (COLOURS["sky"], "D")
 
 _SETTINGS = {
     "figure.figsize": (6.4, 4.0),
@@ -93,13 +94,15 @@ def figure(
 
 
 def family(model: str) -> str:
-    """Return a model's family by its name, the zoo's or timm's: "ResNet" (BiT), "hybrid" (§3.1), or "ViT".
+    """Return a model's family, one of `FAMILIES`, by its name, the zoo's or timm's.
 
     >>> family("BiT-Lab-Ti/8"), family("R+Lab-Ti/8"), family("vit_base_r50_s16_224"), family("Lab-Ti/8")
     ('ResNet', 'hybrid', 'hybrid', 'ViT')
     """
     if model.startswith("BiT") or "resnet" in model.lower():
         return "ResNet"
+    if model.startswith("C+"):
+        return "convolutional stem"
     return "hybrid" if re.match(r"R\d*\+|vit_[a-z]+_r\d*_s\d+", model) else "ViT"
 
 
@@ -111,7 +114,7 @@ def labels(models: Iterable[str]) -> dict[str, str]:
     """
     names, made = list(dict.fromkeys(models)), {}
     for name in names:
-        kind, lab = family(name), re.fullmatch(r"(?:BiT-Lab-|BiT-|R\+Lab-)(.+)", name)
+        kind, lab = family(name), re.fullmatch(r"(?:BiT-|[RC]\+)(?:Lab-)?(.+)", name)
         alone = sum(family(other) == kind for other in names) == 1
         made[name] = name if lab is None else kind if alone else f"{kind}-{lab[1]}"
     return made
