@@ -71,12 +71,12 @@ def test_configurations_are_flat_and_seeds_shift_by_hundreds_and_are_not_those_o
         assert not {config["seed"] for config in first} & {9_997, 9_998, 9_999}
 
 
-def test_hyper_parameters_of_scaling_are_those_of_the_best_trials(study="compute_scaling"):
-    best = tables.chosen(tables.trials(study), ["model"], ["learning_rate", "weight_decay"])
-    best = {row.model: (row.learning_rate, row.weight_decay) for row in best.itertuples()}
-    used = {c["model"]: (c["learning_rate"], c["weight_decay"]) for c in table.runs(study, "full")}
-    both = best.keys() & used.keys()
-    assert len(both) >= 2 and all(best[model] == used[model] for model in both)
+def test_rates_of_compute_scaling_are_those_of_the_best_trials_and_none_is_an_edge_of_its_grid():
+    tried = tables.trials("compute_scaling").set_index("learning_rate").groupby(["model", "steps"])
+    for config in table.runs("compute_scaling", "full"):
+        cell = tried.get_group((config["model"], config["steps"]))
+        assert cell["validation_accuracy"].idxmax() == config["learning_rate"]
+        assert cell.index.min() < config["learning_rate"] < cell.index.max()
 
 
 def test_fine_tuning_rates_of_transfer_are_those_of_the_best_trials():

@@ -38,7 +38,7 @@ STUDIES: dict[str, Study] = {
     for name, kind, needs in (
         ("data_scaling", "scaling", "cifar10 imagenette"),  # by training images, matched pairs (§4.3, Fig. 3, 4)
         ("data_scaling_large", "scaling", ""),  # the same with larger pairs and sets, for a GPU: `--scale large`
-        ("compute_scaling", "scaling", ""),  # accuracy by training compute (§4.4, Fig. 5, Table 6)
+        ("compute_scaling", "scaling", "cifar10 imagenette"),  # accuracy by training compute (§4.4, Fig. 5, Table 6)
         ("head_rates", "design", ""),  # class token and average pooling, each at its best rate (Fig. 9; C16)
         ("vit_shapes", "design", ""),  # a ViT scaled along one dimension at a time (App. D.2, Fig. 8; C18)
         ("axial_attention", "design", ""),  # axial and full, equal depth, parameters, FLOPs (App. D.6, Fig. 13; C19)
@@ -108,24 +108,14 @@ def _grid(*parts: dict[str, tuple] | tuple[Config, ...]) -> tuple[Config, ...]:
 
 
 # --- scaling: data, compute, classes (§4.3, §4.4; C03 to C07) ---------------------------------------------------------
-# Learning rate and weight decay of each model, the best of its trials at the middle size; they serve all sizes.
-_TUNED = _cases(
-    "model learning_rate weight_decay",
-    ("Lab-Ti/8", 8e-3, 1.0),
-    ("BiT-Lab-Ti/8", 16e-3, 1.0),
-    ("Lab-Mu/8", 16e-3, 0.1),
-    ("BiT-Lab-Mu/8", 32e-3, 0.1),
-    ("R+Lab-Ti/8", 4e-3, 1.0),  # of short trials, in a world of ten classes
-    ("R+Lab-Mu/8", 4e-3, 1.0),
-)
 SIZES = (256_000, 64_000, 16_000, 4_000, 1_000)  # numbers of training images
-_SMOKE = ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4", "BiT-Lab-Mu/4", "R+Lab-Ti/16", "R+Lab-Ti/8")
 
 
-def _lengths(base: Config, *steps: int) -> tuple[Config, ...]:
-    """Trainings of other lengths by the same recipe: warm-up and evaluations shrink with them."""
-    shrunk = ("warmup_steps", "eval_every")
-    return tuple({"steps": n} | {name: max(1, base[name] * n // base["steps"]) for name in shrunk} for n in steps)
+def _length(base: Config, steps: int) -> Config:
+    """A training of another length by the same recipe: warm-up and evaluations shrink with it."""
+    return {"steps": steps} | {
+        name: max(1, base[name] * steps // base["steps"]) for name in ("warmup_steps", "eval_every")
+    }
 
 
 # Training stops early where the validation accuracy no longer rises; accuracies are of `n_test` other images.
@@ -133,23 +123,20 @@ _SCALING = {"label_smoothing": 0.0, "difficulty": 0.5, "cue": "mixed", "real": "
 _AT_SMOKE = _SCALING | {"batch_size": 16, "precision": "fp32", "image_size": 16, "n_classes": 10, "n_frozen": 200}
 _AT_SMOKE |= {"steps": 6, "warmup_steps": 2, "eval_every": 2, "patience": 2, "n_validation": 32, "n_test": 64}
 _AT_SMOKE |= {"learning_rate": 2e-3, "weight_decay": 0.1}
-_AT_FULL = _SCALING | {"batch_size": 128, "precision": "bf16", "image_size": 32, "n_classes": 100, "n_frozen": 1_000}
-_AT_FULL |= {"steps": 2_000, "warmup_steps": 100, "eval_every": 100, "patience": 8}
-_AT_FULL |= {"n_validation": 1_000, "n_test": 2_000}
-_ON_REAL = {"real": "digits cifar10", "finetuning_n_images": 5_000, "finetuning_steps": 150}
-_ON_REAL |= {"finetuning_batch_size": 128, "finetuning_learning_rate": 1e-3}
+_AT_FULL = _SCALING | {"batch_size": 128, "precision": "fp32", "image_size": 32, "n_classes": 100, "weight_decay": 0.3}
+_AT_FULL |= {"steps": 8_000, "warmup_steps": 400, "eval_every": 250, "patience": 8, "n_validation": 1_000}
+_AT_FULL |= {"n_test": 2_000, "n_sets": 12, "n_frozen": 500, "real": "digits cifar10 imagenette"}
+_ON_REAL = {"finetuning_n_images": 2_000, "finetuning_steps": 150, "finetuning_batch_size": 128}
+_ON_REAL |= {"finetuning_learning_rate": "3e-4 1e-3 3e-3"}
 
-_LONGER = _AT_FULL | {"precision": "fp32", "steps": 8_000, "warmup_steps": 400, "eval_every": 250, "weight_decay": 0.3}
-_LONGER |= {"n_sets": 12, "n_frozen": 500, "real": "digits cifar10 imagenette", "finetuning_n_images": 2_000}
-_LONGER |= {"finetuning_steps": 150, "finetuning_batch_size": 128, "finetuning_learning_rate": "3e-4 1e-3 3e-3"}
 _MATCHED = _grid({"n_train": SIZES}, _cases("model learning_rate", ("Lab-Mu/8", 8e-3), ("BiT-Mu/8", 16e-3)))
 _TUNED_THERE: Config = {"n_train": 1_000, "model": "BiT-Mu/8", "learning_rate": 16e-3, "weight_decay": 10.0}
-_LARGER: Config = {"model": "Lab-Ti/8", "learning_rate": 4e-3, "finetuning_steps": 0}  # at the ends, for C04
+_LARGER = _grid({"n_train": (256_000, 1_000)}, ({"model": "Lab-Ti/8", "learning_rate": 4e-3, "finetuning_steps": 0},))
 STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes last
-    smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": _SMOKE[:3]}), 2),
-    full=Preset(_LONGER, (*_MATCHED, _TUNED_THERE, *_grid({"n_train": (256_000, 1_000)}, (_LARGER,))), seeds=5),
+    smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4")}), 2),
+    full=Preset(_AT_FULL | _ON_REAL, (*_MATCHED, _TUNED_THERE, *_LARGER), seeds=5),
 )
-_LARGE = _LONGER | {"batch_size": 1_024, "precision": "bf16", "n_classes": 1_000, "real": "", "finetuning_steps": 0}
+_LARGE = _AT_FULL | {"batch_size": 1_024, "precision": "bf16", "n_classes": 1_000, "real": "", "finetuning_steps": 0}
 _ENDS_FIRST = {"n_train": (4_000_000, 10_000, 1_000_000, 100_000)}
 _VITS, _RESNETS = (  # untried: rates that are guesses from the small models', each with half and double
     _grid({"learning_rate": (r, r / 2, 2 * r)}, _ENDS_FIRST, {"model": (f + "S/8", f + "M/4", f + "M/8", f + "S/4")})
@@ -159,9 +146,16 @@ STUDIES["data_scaling_large"].presets.update(
     smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 16), "model": ("Lab-S/8", "BiT-S/8")})),
     full=Preset(_LARGE, tuple(case for pair in zip(_VITS, _RESNETS, strict=True) for case in pair)),
 )
+_RATES = {  # by length, the best of trials; of Lab-Mu and BiT-Mu 8,000 steps are runs of `data_scaling`
+    8_000: {"R+Mu/8": 4e-3},
+    2_000: {"Lab-Mu/8": 16e-3, "BiT-Mu/8": 32e-3, "R+Mu/8": 8e-3, "C+Mu/8": 16e-3},
+    500: {"Lab-Mu/8": 8e-3, "BiT-Mu/8": 64e-3, "R+Mu/8": 4e-3, "C+Mu/8": 16e-3},
+    125: {"Lab-Mu/8": 16e-3, "C+Mu/8": 8e-3},
+}
+_TRIED = tuple(_length(_AT_FULL, n) | {"model": m, "learning_rate": r} for n in _RATES for m, r in _RATES[n].items())
 STUDIES["compute_scaling"].presets.update(
-    smoke=Preset(_AT_SMOKE | {"n_train": 64}, _grid(_lengths(_AT_SMOKE, 6, 3), {"model": _SMOKE}), 2),
-    full=Preset(_AT_FULL | _ON_REAL | {"n_train": 256_000}, _grid(_lengths(_AT_FULL, 2_000, 350, 60), _TUNED), seeds=9),
+    smoke=Preset(_AT_SMOKE | {"n_train": 64}, _grid(({}, _length(_AT_SMOKE, 3)), {"model": tuple(_RATES[500])}), 2),
+    full=Preset(_AT_FULL | {"n_train": 256_000}, _TRIED, seeds=5),
 )
 
 # --- design choices (App. D; C09, C16 to C19) -------------------------------------------------------------------------
