@@ -147,7 +147,7 @@ STUDIES["data_scaling_large"].presets.update(
     full=Preset(_LARGE, tuple(case for pair in zip(_VITS, _RESNETS, strict=True) for case in pair)),
 )
 _RATES = {  # by length, the best of trials; of Lab-Mu and BiT-Mu 8,000 steps are runs of `data_scaling`
-    8_000: {"R+Mu/8": 4e-3},
+    8_000: {"R+Mu/8": 4e-3, "C+Mu/8": 4e-3},
     2_000: {"Lab-Mu/8": 16e-3, "BiT-Mu/8": 32e-3, "R+Mu/8": 8e-3, "C+Mu/8": 16e-3},
     500: {"Lab-Mu/8": 8e-3, "BiT-Mu/8": 64e-3, "R+Mu/8": 4e-3, "C+Mu/8": 16e-3},
     125: {"Lab-Mu/8": 16e-3, "C+Mu/8": 8e-3},
