@@ -169,11 +169,18 @@ def c05() -> Judged:
     return Judged(ruling, {f"10-shot accuracy of {vit} per tenfold data": slope, steps: step}, f"{means} images")
 
 
+@functools.cache
+def compute_runs() -> pd.DataFrame:
+    """Read the runs of `compute_scaling`, and of `data_scaling` those on as many images, each with its family."""
+    runs = tables.transfers(pd.concat([tables.evidence(name) for name in ("data_scaling", "compute_scaling")]))
+    family = runs["model"].str[:2].map({"R+": "hybrid", "C+": "convolutional stem", "Bi": "ResNet"}).fillna("ViT")
+    return runs.assign(family=family)[runs["n_train"] == runs["n_train"].max()]
+
+
 def _compared(first: str, second: str, compare: Callable) -> np.ndarray:
-    """Compare two families' few-shot accuracies over FLOPs in every seed that has both."""
-    points = tables.compute_points(tables.evidence("compute_scaling"))
-    family = points["model"].map(lambda model: {"R+": "hybrid", "Bi": "ResNet"}.get(model[:2], "ViT"))
-    runs = {key: (rows["flops"], rows["few_shot"]) for key, rows in points.groupby([family, "seed"])}
+    """Compare two families' accuracies in transfer over FLOPs in every seed that has both."""
+    grouped = compute_runs().groupby(["family", "seed"])
+    runs = {key: (rows["flops"], rows["transfer"]) for key, rows in grouped}
     seeds = [seed for name, seed in runs if name == first and (second, seed) in runs]
     return np.array([compare(runs[first, seed], runs[second, seed]) for seed in seeds])
 
@@ -187,10 +194,14 @@ def _gaps(first: tuple, second: tuple) -> np.ndarray:
 
 def c06() -> Judged:
     """On the frontiers the hybrid leads at the least compute that both spent, and its lead declines to the most."""
-    gaps, at = 100 * _compared("hybrid", "ViT", _gaps), "compute both spent"
-    least, most, fall = (Estimate.of(each, "points") for each in (*gaps.T, gaps[:, 0] - gaps[:, 1]))
-    ruling = judge(above(fall, margin=AHEAD, name="decline"), must=[above(least, margin=AHEAD, name="lead")])
-    return Judged(ruling, {f"hybrid − ViT at the least {at}": least, f"hybrid − ViT at the most {at}": most})
+    numbers, rulings, at = Numbers(), dict[str, Ruling](), "compute both spent"
+    for name in ("hybrid", "convolutional stem"):  # of which the second is told, and decides nothing
+        gaps = 100 * _compared(name, "ViT", _gaps)
+        least, most, fall = (Estimate.of(each, "points") for each in (*gaps.T, gaps[:, 0] - gaps[:, 1]))
+        numbers |= {f"{name} − ViT at the least {at}": least, f"{name} − ViT at the most {at}": most}
+        leads = above(least, margin=AHEAD, name="lead")
+        rulings[name] = judge(above(fall, margin=AHEAD, name="decline"), must=[leads])
+    return Judged(rulings["hybrid"], numbers, f"of a convolutional stem in its place: {rulings[name].verdict}")
 
 
 def _log_factors(vit: tuple, resnet: tuple) -> np.ndarray:

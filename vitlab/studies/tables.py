@@ -83,14 +83,6 @@ def transfers(rows: pd.DataFrame) -> pd.DataFrame:
     return accuracies(rows).join(both.pivot_table("accuracy", _SCALING, "target"), on=_SCALING)
 
 
-def compute_points(rows: pd.DataFrame) -> pd.DataFrame:
-    """Points of compute scaling, one a run: flops (of the training), test_accuracy (0…1), few_shot on other classes."""
-    key = ["model", "seed", "steps"]
-    shots = few_shots(rows)
-    others = shots[shots["target"] == "world"].set_index(key)["accuracy"].rename("few_shot")
-    return accuracies(rows)[[*key, "flops", "test_accuracy"]].join(others, on=key)
-
-
 # --- design -----------------------------------------------------------------------------------------------------------
 def targets_averaged(rows: pd.DataFrame) -> pd.DataFrame:
     """Runs of `resnet_optimizers`, one row each, with `fine_tuned` the mean over targets, as Table 7's last line."""
