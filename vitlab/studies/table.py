@@ -126,7 +126,7 @@ _AT_SMOKE |= {"learning_rate": 2e-3, "weight_decay": 0.1}
 _AT_FULL = _SCALING | {"batch_size": 128, "precision": "fp32", "image_size": 32, "n_classes": 100, "weight_decay": 0.3}
 _AT_FULL |= {"steps": 8_000, "warmup_steps": 400, "eval_every": 250, "patience": 8, "n_validation": 1_000}
 _AT_FULL |= {"n_test": 2_000, "n_sets": 12, "n_frozen": 500, "real": "digits cifar10 imagenette"}
-_ON_REAL = {"finetuning_n_images": 2_000, "finetuning_steps": 150, "finetuning_batch_size": 128}
+_ON_REAL: Config = {"finetuning_n_images": 2_000, "finetuning_steps": 150, "finetuning_batch_size": 128}
 _ON_REAL |= {"finetuning_learning_rate": "3e-4 1e-3 3e-3"}
 
 _MATCHED = _grid({"n_train": SIZES}, _cases("model learning_rate", ("Lab-Mu/8", 8e-3), ("BiT-Mu/8", 16e-3)))
@@ -146,15 +146,15 @@ STUDIES["data_scaling_large"].presets.update(
     smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 16), "model": ("Lab-S/8", "BiT-S/8")})),
     full=Preset(_LARGE, tuple(case for pair in zip(_VITS, _RESNETS, strict=True) for case in pair)),
 )
-_RATES = {  # by length, the best of trials; of Lab-Mu and BiT-Mu 8,000 steps are runs of `data_scaling`
+_TUNED = {  # by length, the best of trials; of Lab-Mu and BiT-Mu 8,000 steps are runs of `data_scaling`
     8_000: {"R+Mu/8": 4e-3, "C+Mu/8": 4e-3},
     2_000: {"Lab-Mu/8": 16e-3, "BiT-Mu/8": 32e-3, "R+Mu/8": 8e-3, "C+Mu/8": 16e-3},
     500: {"Lab-Mu/8": 8e-3, "BiT-Mu/8": 64e-3, "R+Mu/8": 4e-3, "C+Mu/8": 16e-3},
     125: {"Lab-Mu/8": 16e-3, "C+Mu/8": 8e-3},
 }
-_TRIED = tuple(_length(_AT_FULL, n) | {"model": m, "learning_rate": r} for n in _RATES for m, r in _RATES[n].items())
+_TRIED = tuple(_length(_AT_FULL, n) | {"model": m, "learning_rate": r} for n in _TUNED for m, r in _TUNED[n].items())
 STUDIES["compute_scaling"].presets.update(
-    smoke=Preset(_AT_SMOKE | {"n_train": 64}, _grid(({}, _length(_AT_SMOKE, 3)), {"model": tuple(_RATES[500])}), 2),
+    smoke=Preset(_AT_SMOKE | {"n_train": 64}, _grid(({}, _length(_AT_SMOKE, 3)), {"model": tuple(_TUNED[500])}), 2),
     full=Preset(_AT_FULL | {"n_train": 256_000}, _TRIED, seeds=5),
 )
 
