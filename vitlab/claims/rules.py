@@ -172,9 +172,10 @@ def c05() -> Judged:
 @functools.cache
 def compute_runs() -> pd.DataFrame:
     """Read the runs of `compute_scaling`, and of `data_scaling` those on as many images, each with its family."""
+    from vitlab.plots import family  # brings matplotlib
+
     runs = tables.transfers(pd.concat([tables.evidence(name) for name in ("data_scaling", "compute_scaling")]))
-    family = runs["model"].str[:2].map({"R+": "hybrid", "C+": "convolutional stem", "Bi": "ResNet"}).fillna("ViT")
-    return runs.assign(family=family)[runs["n_train"] == runs["n_train"].max()]
+    return runs.assign(family=runs["model"].map(family))[runs["n_train"] == runs["n_train"].max()]
 
 
 def _compared(first: str, second: str, compare: Callable) -> np.ndarray:
@@ -201,7 +202,8 @@ def c06() -> Judged:
         numbers |= {f"{name} − ViT at the least {at}": least, f"{name} − ViT at the most {at}": most}
         leads = above(least, margin=AHEAD, name="lead")
         rulings[name] = judge(above(fall, margin=AHEAD, name="decline"), must=[leads])
-    return Judged(rulings["hybrid"], numbers, f"of a convolutional stem in its place: {rulings[name].verdict}")
+    hybrid, stem = rulings.values()
+    return Judged(hybrid, numbers, f"of a convolutional stem in its place: {stem.verdict}")
 
 
 def _log_factors(vit: tuple, resnet: tuple) -> np.ndarray:

@@ -124,6 +124,8 @@ class EarlyConvs(nn.Sequential):
 
     def __init__(self, width: int, stride: int, seed: int) -> None:
         super().__init__()
+        if stride.bit_count() != 1:
+            raise ValueError(f"a stride of {stride} cannot be made of convolutions of stride 2; use 2, 4, 8, 16 …")
         widths = [width * 2**i for i in range(stride.bit_length() - 1)]
         self.num_features = widths[-1]
         generator = torch.Generator().manual_seed(seed)
@@ -158,14 +160,15 @@ class ResNetEmbed(nn.Module):
     def __init__(self, config: HybridConfig, seed: int) -> None:
         super().__init__()
         side, stride = config.image_size, config.patch_size
-        self.img_size, self.patch_size = (side, side), (stride, stride)
-        self.grid_size = (side // stride, side // stride)
         if config.layers:
             resnet = BiTConfig(config.width, config.layers, config.stem_stride, side)
+            stride = resnet.stride
             self.backbone: BiT | EarlyConvs = BiT(resnet, seed ^ RESNET_STREAM)
             self.backbone.head = nn.Identity()
         else:
             self.backbone = EarlyConvs(config.width, stride, seed ^ RESNET_STREAM)
+        self.img_size, self.patch_size = (side, side), (stride, stride)
+        self.grid_size = (side // stride, side // stride)
         with torch.random.fork_rng(devices=[]):  # the constructor draws; those draws are thrown away
             self.proj = nn.Conv2d(self.backbone.num_features, config.dim, kernel_size=1)
         if not self.proj.weight.is_meta:

@@ -52,15 +52,15 @@ BIT_SIZES: dict[str, dict[str, Any]] = {
 }
 # Channels of a hybrid's ResNet. As in the paper's R50+ViT-B, the ResNet does about as much as the ViT where the
 # sequence is short ("/16" at 32 px, the paper's "/32"), and about a third where it is long ("/8"); R+Lab-Mu does more.
-HYBRID_WIDTHS = {"R+Lab-Mu": 8, "R+Lab-Ti": 8, "R+Lab-S": 16, "R+Lab-M": 16, "R+Lab-B": 32}
-# Those of `compute_scaling`: behind a ResNet of 32 channels and more, or, marked C, convolutions without norms.
 HYBRIDS: dict[str, dict[str, Any]] = {
+    **{f"R+Lab-{size}": {"width": n} for size, n in {"Mu": 8, "Ti": 8, "S": 16, "M": 16, "B": 32}.items()},
+    # those of `compute_scaling`: behind a ResNet of 32 channels and more, or, marked C, convolutions without norms
     "R+Mu": {"width": 32, "layers": (1,)},
     "R+Ti": {"width": 32, "layers": (1, 1)},
     "C+Mu": {"width": 12, "layers": (), "depth": 1},  # one block less: the convolutions do as much
     "C+Ti": {"width": 24, "layers": (), "depth": 3},
 }
-SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRID_WIDTHS, *HYBRIDS)
+SIZES = (*VIT_SIZES, *BIT_SIZES, *HYBRIDS)
 BUNDLED = {name: f"{name}.safetensors" for name in ("lab", "lab-masked", "lab-world")}  # in data/
 clean = partial(re.sub, r"[^\w./+:@ -]", "?")  # a name from a file or a user, for HTML, Markdown and mathtext
 MAX_IMAGE_SIZE = 4096  # pixels a side, the paper's largest is 518: a ViT makes room for the position of every patch
@@ -130,7 +130,7 @@ class Pretrained:
 
 def names() -> tuple[str, ...]:
     """List the names `create` knows besides timm's, with the usual patch sizes; any other may be written."""
-    patches = {"ViT-B": (16, 32), "ViT-L": (16, 32), "ViT-H": (14,)} | dict.fromkeys(HYBRID_WIDTHS, (8, 16))
+    patches = {"ViT-B": (16, 32), "ViT-L": (16, 32), "ViT-H": (14,)} | dict.fromkeys(HYBRIDS, (8, 16))
     return tuple(f"{size}/{p}" for size in SIZES for p in patches.get(size, (4, 8)))
 
 
@@ -157,7 +157,7 @@ def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
     if size in VIT_SIZES:
         return variants.build({"patch_size": patch} | VIT_SIZES[size] | settings, seed)
     takes = {"n_classes", "image_size"} | ({"dropout"} if size not in BIT_SIZES else set())
-    takes |= {"head", "pool"} if "+" in size else set()
+    takes |= {"head", "pool"} if size in HYBRIDS else set()
     if refused := [f"{key}={value!r}" for key, value in settings.items() if key not in takes]:
         raise ValueError(
             f"{', '.join(refused)} is not for {name}, which takes {', '.join(sorted(takes))}: only the ViTs of this "
@@ -179,17 +179,14 @@ def create(name: str, *, seed: int = 0, **settings: Any) -> nn.Module:
         )
     from vitlab.models import convnets  # brings timm, which takes seconds
 
-    if size in HYBRID_WIDTHS:
+    if size in HYBRIDS:
         # As the paper's ResNet-50: four stages, or, for a sequence four times as long, no stage 4, whose blocks are put
         # into stage 3. The stem's stride is 2 at a total of 16 and 8, half the paper's.
         n_stages = 2 if patch == 2 else 3 if patch % 16 else 4
-        resnet = {"layers": (1,) * (n_stages - 1) + (5 - n_stages,), "stem_stride": patch // 2 ** (n_stages - 1)}
-        body = VIT_SIZES[size.removeprefix("R+")] | {"patch_size": patch, "width": HYBRID_WIDTHS[size]} | settings
-        return convnets.Hybrid(convnets.HybridConfig(**resnet, **body), seed)
-    if size in HYBRIDS:
-        body = VIT_SIZES[size.replace(size[:2], "Lab-")] | HYBRIDS[size] | {"patch_size": patch} | settings
-        body["stem_stride"] = patch // 2 ** max(len(body["layers"]) - 1, 0)
-        return convnets.Hybrid(convnets.HybridConfig(**body), seed)
+        own = {"layers": (1,) * (n_stages - 1) + (5 - n_stages,)} | HYBRIDS[size]
+        own |= {"patch_size": patch, "stem_stride": patch // 2 ** max(len(own["layers"]) - 1, 0)}
+        vit = VIT_SIZES[f"Lab-{size[2:].removeprefix('Lab-')}"]
+        return convnets.Hybrid(convnets.HybridConfig(**vit | own | settings), seed)
     body = dict(BIT_SIZES[size])
     if patch == 2:  # the stem cannot be finer than a pixel, so twice the width makes up for it
         body["width"] *= 2

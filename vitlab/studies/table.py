@@ -134,7 +134,7 @@ _TUNED_THERE: Config = {"n_train": 1_000, "model": "BiT-Mu/8", "learning_rate": 
 _LARGER = _grid({"n_train": (256_000, 1_000)}, ({"model": "Lab-Ti/8", "learning_rate": 4e-3, "finetuning_steps": 0},))
 STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes last
     smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4")}), 2),
-    full=Preset(_AT_FULL | _ON_REAL, (*_MATCHED, _TUNED_THERE, *_LARGER), seeds=5),
+    full=Preset(_AT_FULL | _ON_REAL, (*_MATCHED, _TUNED_THERE, *_LARGER), seeds=5),  # the larger is for C04
 )
 _LARGE = _AT_FULL | {"batch_size": 1_024, "precision": "bf16", "n_classes": 1_000, "real": "", "finetuning_steps": 0}
 _ENDS_FIRST = {"n_train": (4_000_000, 10_000, 1_000_000, 100_000)}
