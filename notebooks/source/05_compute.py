@@ -72,7 +72,8 @@ with plots.figure(page, "full", 1, 3, alt=alt, figsize=(15, 4.4)) as axes:
         plots.plot_compute_scaling(points, drawn, ax, y=value)
     axes[1].set_title("Ours, transfer: ViT left of ResNet, hybrid late")
     axes[2].set_title("Ours, trained classes")
-    axes[0].figure.supxlabel(tables.about("compute_scaling"), fontsize=8, color=MUTED)
+    told = f"{tables.about('compute_scaling')}; and of data_scaling the runs with the most images"
+    axes[0].figure.supxlabel(told, fontsize=8, color=MUTED)
 
 # %% [markdown]
 # All runs of the panel in the middle, those of equal compute side by side. Point at a dot: it says which run it is.
