@@ -172,10 +172,9 @@ def c05() -> Judged:
 @functools.cache
 def compute_runs() -> pd.DataFrame:
     """Read the runs of `compute_scaling`, and of `data_scaling` those on as many images, each with its family."""
-    from vitlab.plots import family  # brings matplotlib
-
     runs = tables.transfers(pd.concat([tables.evidence(name) for name in ("data_scaling", "compute_scaling")]))
-    return runs.assign(family=runs["model"].map(family))[runs["n_train"] == runs["n_train"].max()]
+    family = runs["model"].str[:2].map({"R+": "hybrid", "C+": "convolutional stem", "Bi": "ResNet"}).fillna("ViT")
+    return runs.assign(family=family)[runs["n_train"] == runs["n_train"].max()]
 
 
 def _compared(first: str, second: str, compare: Callable) -> np.ndarray:
