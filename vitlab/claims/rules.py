@@ -270,13 +270,14 @@ def c10() -> Judged:
 
 
 def c11() -> Judged:
-    """Low-frequency share and explained variance of the first components are above every untrained model's."""
-    compared, numbers, conditions = measure.compare_filters(tables.evidence("filters")), {}, []
-    limits = (white_noise_share((8, 8)), 0.0)  # of `lab`'s patches
-    for (name, row), words, limit in zip(compared.iterrows(), ("smoothness", "low dimension"), limits, strict=True):
-        number = Estimate(row["value"], row["low"], row["high"], n=128, counted="filters")
-        numbers[f"{name} of the first components"] = number
-        conditions.append(above(number, max(row["control_high"], limit), name=words))
+    """Low-frequency share and explained variance of the first components are above all those before the trainings."""
+    rows, numbers, conditions = tables.evidence("learnt_filters"), Numbers(), list[Condition]()
+    first, last = (rows[rows["samples"] == end(rows["samples"])] for end in (min, max))
+    measured = {"low_frequency": "low-frequency share", "explained": "explained variance"}
+    limits = (white_noise_share((8, 8)), 0.0)  # of its patches
+    for (column, words), limit in zip(measured.items(), limits, strict=True):
+        numbers[f"{words} of the first components"] = number = Estimate.of(last[column].dropna(), counted="trainings")
+        conditions.append(above(number, max(first[column].max(), limit), name=words))
     return Judged(judge(*conditions), numbers)
 
 

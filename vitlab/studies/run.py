@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from vitlab.analysis import positions
 from vitlab.analysis.attention import patch_embedding
 from vitlab.analysis.distance import distance_and_mass
+from vitlab.analysis.filters import embedding_filters, filter_components, low_frequency_share
 from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
 from vitlab.data.datasets import Splits, first_image, subset, world_named, world_splits
@@ -384,13 +385,20 @@ def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float]
 
 # --- masked prediction (§4.6) -----------------------------------------------------------------------------------------
 def vit_of(config: Config, n_classes: int) -> ViT:
-    """Build the ViT of a run that names its sizes, MLPs four times as wide; a hybrid if it names a ResNet's `width`."""
+    """Build the ViT of a run that names its sizes, MLPs four times as wide; a hybrid if it names a ResNet's `width`.
+
+    `embed_scale`: how large the filters of the patch embedding are at the start, over LeCun's scale; default 1.
+    """
     body = {name: config[name] for name in ("image_size", "patch_size", "dim", "depth", "n_heads")}
     body |= {"mlp_dim": 4 * config["dim"], "n_classes": n_classes}
     if "width" in config:
         resnet = {"width": config["width"], "layers": (1, 1, 2), "stem_stride": config["patch_size"] // 4}
-        return Hybrid(HybridConfig(**body, **resnet), config["seed"])
-    return ViT(ViTConfig(**body), config["seed"])
+        vit: ViT = Hybrid(HybridConfig(**body, **resnet), config["seed"])
+    else:
+        vit = ViT(ViTConfig(**body), config["seed"])
+    with torch.no_grad():
+        vit.patch_embed.proj.weight.mul_(config.get("embed_scale", 1.0))
+    return vit
 
 
 def masked(config: Config) -> Rows:
@@ -425,7 +433,8 @@ def masked(config: Config) -> Rows:
 def local_heads(config: Config) -> Rows:
     """Train a ViT, masked or with labels, and look into it at every evaluation, from step 0 on.
 
-    Rows of kind "evaluation" (loss, position map, predicted patches as text) and "head" (distance_px, mode "paper").
+    Rows of kind "evaluation" (loss, position map, filters, predicted patches as text) and "head" (distance_px, mode
+    "paper").
     """
     side, size, seed, data = config["image_size"], config["batch_size"], config["seed"], config["data"]
     feed, n_classes = _pretraining(data, side, size, seed, config["n_train"])
@@ -450,7 +459,7 @@ def local_heads(config: Config) -> Rows:
     before = {f"val_{name}": value for name, value in seen(model, test, "fp32").items()}
     history = [{"step": 0, "samples": 0, "seconds": 0.0, "train_loss": None} | before]
     history += train(model, feed, recipe, validation=test, objective=watched)
-    names = ("loss", "accuracy", "nearness", "row_excess", "column_excess", "similarity")
+    names = ("loss", "accuracy", "nearness", "row_excess", "column_excess", "similarity", "explained", "low_frequency")
     rows: Rows = []
     for row in history:
         about = {name: row[name] for name in ("samples", "step", "train_loss", "seconds")}
@@ -465,7 +474,10 @@ def local_heads(config: Config) -> Rows:
 
 @torch.inference_mode()
 def look(vit: nn.Module, pictures: Tensor) -> dict[str, Any]:
-    """Measure heads and position map of a ViT on bytes [B 3 H W]: heads, masses, nearness, excesses, similarity."""
+    """Measure a ViT on bytes [B 3 H W]: heads, masses, nearness, excesses, similarity, explained, low_frequency.
+
+    The last two are of the filters' first components, as in `measure.filters`; None of a hybrid, which has none.
+    """
     training = vit.training
     vit.eval()
     both = distance_and_mass(vit, to_float(pictures.to(next(vit.parameters()).device)))
@@ -474,7 +486,14 @@ def look(vit: nn.Module, pictures: Tensor) -> dict[str, Any]:
     table = positions.position_embeddings(vit).float().cpu()
     similarity = positions.position_similarity(table, positions.position_grid(vit))
     row, column = positions.row_column_excess(similarity)
+    explained = low_frequency = None
+    if not isinstance(vit, Hybrid):
+        known = embedding_filters(vit).cpu()
+        components, shares = filter_components(known, measure.n_components(known))
+        explained, low_frequency = shares.sum().item(), low_frequency_share(components).mean().item()
     return {
+        "explained": explained,
+        "low_frequency": low_frequency,
         "nearness": positions.distance_correlation(similarity),
         "row_excess": None if math.isnan(row) else row,  # of a grid of one row, say
         "column_excess": None if math.isnan(column) else column,
@@ -514,7 +533,6 @@ def _plain(rows: pd.DataFrame) -> Rows:
 
 _TRAINED = (scaling, design, subsets, curves, transfer, masked, local_heads)
 RUNS: dict[str, Callable[[Config], Rows]] = {function.__name__: function for function in _TRAINED} | {
-    "filters": lambda config: _plain(measure.filters(**config)),
     "frozen": lambda config: _plain(measure.frozen(**config)),
     "distances": lambda config: _plain(measure.distances(**config)),
     "rollout": lambda config: _plain(measure.rollout(**config)),

@@ -9,7 +9,7 @@ Config = dict[str, Any]
 
 # Kind of run → version of its function in `run.py`, raised by hand when numbers move: committed rows are then stale.
 VERSION = {"scaling": 1, "design": 1, "subsets": 1, "curves": 1, "transfer": 1, "masked": 1, "local_heads": 1}
-VERSION |= {"filters": 1, "frozen": 1, "distances": 1, "rollout": 1, "checks": 1, "speed": 2}
+VERSION |= {"frozen": 1, "distances": 1, "rollout": 1, "checks": 1, "speed": 2}
 PRESETS = {
     "smoke": "the tests: every line runs, no number counts",
     "quick": "a laptop, offline: what a chapter trains live, seconds to two minutes each",
@@ -51,7 +51,7 @@ STUDIES: dict[str, Study] = {
         ("masked_pretraining", "masked", "imagenette cifar10"),  # scratch, masked, supervised, then alike (§4.6; C15)
         ("local_heads", "local_heads", "imagenette"),  # heads and positions while a ViT trains (§4.5; C10, L01, L02)
         ("hybrid_heads", "local_heads", "imagenette"),  # the same of a hybrid, masked, all photographs (Fig. 7; C13)
-        ("filters", "filters", ""),  # principal components of embedding filters (Fig. 7 left)
+        ("learnt_filters", "local_heads", "imagenette"),  # the ViTs of that, from small filters (Fig. 7 left; C11)
         ("frozen", "frozen", "imagenette cifar10"),  # what frozen features are worth, of six models (Table 2, Fig. 2)
         ("real_distances", "distances", "imagenette"),  # of every head of two ViTs trained on ImageNet (Fig. 7 right)
         ("rollout", "rollout", ""),  # attention rollout and the world's masks (Fig. 6)
@@ -341,16 +341,16 @@ STUDIES["local_heads"].presets.update(
 )
 _HYBRID = _LOCAL_FULL | _LEARNT[0] | {"data": "imagenette", "n_train": 9_469, "width": 16}
 STUDIES["hybrid_heads"].presets["full"] = Preset(_HYBRID, seeds=5)
+_SMALL_START = _LOCAL_FULL | _LEARNT[0] | {"data": "imagenette", "n_train": 9_469, "embed_scale": 1 / 8}
+STUDIES["learnt_filters"].presets["full"] = Preset(_SMALL_START | {"precision": "fp32", "eval_every": 3_000}, seeds=5)
 
 # --- measures of given weights (§3.1, §4.5, App. D.5; C01, C02, C11 to C14, C20) --------------------------------------
-_CONTROLS: Config = {"weights": "lab", "n_untrained": 20, "n_groups": 24}
 # Real ViTs, trained by others: ImageNet-21k and then 1k, and 1k alone; the study runs in the folder of these files.
 _TINY = {"vit_tiny_patch16_224": "vit_tiny_patch16_224_in1k", "deit_tiny_patch16_224": "deit_tiny_patch16_224"}
 REAL = tuple(f"{name}@{folder}/model.safetensors" for name, folder in _TINY.items())
 _GIVEN = ("lab", "lab-masked", "lab-world", *REAL)
 _FROZEN = _cases("weights untrained", ("lab", True), *((name, False) for name in _GIVEN))
 for _name, _base, _cases_of in (
-    ("filters", _CONTROLS, ({},)),
     ("frozen", {"targets": "cifar10 imagenette digits"}, _FROZEN),
     ("real_distances", {"images": "imagenette-boxes", "n_images": 128, "n_controls": 2}, _grid({"weights": REAL})),
     ("rollout", {"weights": "lab-world", "n_images": 256, "n_controls": 2}, ({},)),
