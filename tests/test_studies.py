@@ -44,8 +44,15 @@ def test_a_golden_run_has_the_committed_rows(one):
 
 
 def test_every_kind_that_trains_has_a_golden_run():
-    measures = {"filters", "frozen", "distances", "rollout", "checks", "speed"}
+    measures = {"frozen", "distances", "rollout", "checks", "speed"}
     assert {one["kind"] for one in RUNS} == set(run.RUNS) - measures
+
+
+def test_filters_start_at_the_share_of_their_scale_that_a_run_names():
+    config = table.runs("learnt_filters", "full")[0]
+    small, usual = (run.vit_of(config | {"embed_scale": scale}, 1).state_dict() for scale in (1 / 8, 1.0))
+    changed = [name for name, value in small.items() if not value.equal(usual[name])]
+    assert changed == ["patch_embed.proj.weight"] and (8 * small[changed[0]]).equal(usual[changed[0]])
 
 
 # ---- what is planned -------------------------------------------------------------------------------------------------
