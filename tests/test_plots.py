@@ -223,7 +223,7 @@ def test_tiles_keep_their_pixels_and_their_order():
     ax = plots.plot_grid(IMAGE, 3, new(), numbered=True)
     places = [text.get_position() for text in ax.texts]
     assert words(ax) == [str(n) for n in range(1, 10)] and places[0][1] == places[2][1] < places[3][1]
-    ax = plots.plot_pictures({"seen": [IMAGE] * 3, "told": [IMAGE]}, new(), captions="abc")
+    ax = plots.plot_pictures({"seen": [IMAGE] * 3, "told": [IMAGE]}, new())
     assert ticks(ax.yaxis) == ["seen", "told"] and (ax.images[0].get_array()[27:, 27:] == 255).all()
     tokens = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)
     ax = plots.plot_model(IMAGE, 8, tokens, "class 3", new())

@@ -67,8 +67,8 @@ def plot_corruption(picture: Picture, plan: Int[np.ndarray, " N"], ax: Axes) -> 
     return ax
 
 
-def plot_pictures(rows: Mapping[str, Sequence[Picture] | np.ndarray], ax: Axes, captions: Sequence[str] = ()) -> Axes:
-    """Draw rows of small pictures of one size in one axes, each row with its name at the left, captions below."""
+def plot_pictures(rows: Mapping[str, Sequence[Picture] | np.ndarray], ax: Axes) -> Axes:
+    """Draw rows of small pictures of one size in one axes, each row with its name at the left."""
     height, width = next(iter(rows.values()))[0].shape[:2]
     gap = max(1, height // 8)
     sheet = np.full((len(rows), max(map(len, rows.values())), height, width, 3), 255, np.uint8)
@@ -77,7 +77,6 @@ def plot_pictures(rows: Mapping[str, Sequence[Picture] | np.ndarray], ax: Axes, 
     ax.imshow(tile(sheet, gap))
     bare(ax)
     ax.set_yticks((height + gap) * np.arange(len(rows)) + (height - 1) / 2, list(rows))
-    ax.set_xticks((width + gap) * np.arange(len(captions)) + (width - 1) / 2, captions)
     return ax
 
 

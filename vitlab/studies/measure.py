@@ -206,11 +206,10 @@ def shuffle_within(groups: Int[Tensor, " N"], generator: torch.Generator) -> Int
     return order
 
 
-def position_measures(similarity: Float[Tensor, "rows cols rows cols"]) -> list[dict[str, Any]]:
-    """Measure a similarity map: a row for each of `POSITION_MEASURES` that its grid has."""
+def position_measures(similarity: Float[Tensor, "rows cols rows cols"]) -> dict[str, float]:
+    """Measure a similarity map: those of `POSITION_MEASURES` that its grid has, by name."""
     values = position_analysis.distance_correlation(similarity), *position_analysis.row_column_excess(similarity)
-    pairs = zip(POSITION_MEASURES, values, strict=True)
-    return [{"quantity": name, "value": v} for name, v in pairs if math.isfinite(v)]
+    return {name: value for name, value in zip(POSITION_MEASURES, values, strict=True) if math.isfinite(value)}
 
 
 def position_trainings(rows: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFrame:
@@ -232,8 +231,8 @@ def position_trainings(rows: pd.DataFrame, n_shuffled: int = 20) -> pd.DataFrame
         for within in (torch.zeros_like(groups), groups):
             for _ in range(n_shuffled):
                 order = shuffle_within(within, generator)
-                for row in position_measures(flat[order][:, order].reshape(similarity.shape)):
-                    controls[row["quantity"]].append(row["value"])
+                for name, value in position_measures(flat[order][:, order].reshape(similarity.shape)).items():
+                    controls[name].append(value)
         for name, column in names.items():
             found.append((*at, name, end[column], min(controls[name]), max(controls[name])))
     return pd.DataFrame(found, columns=[*kind, "measure", "value", "control_low", "control_high"])

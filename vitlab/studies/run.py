@@ -30,9 +30,9 @@ from vitlab.data.augment import Augmentation
 from vitlab.data.datasets import Splits, first_image, subset, world_named, world_splits
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order, resize_and_crop, to_float
 from vitlab.data.world import HELD_OUT, World, image_set, stream, with_cues, with_difficulty
-from vitlab.models import variants, zoo
+from vitlab.models import zoo
 from vitlab.models.convnets import Hybrid, HybridConfig
-from vitlab.models.variants import Offsets
+from vitlab.models.variants import Offsets, VariantConfig
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.probes import FewShot, features, few_shot
 from vitlab.settings import default_device
@@ -54,7 +54,7 @@ TABLE_4 = next(row for row in paper.TABLE_4 if row.data == "Flowers-102")  # the
 N_SHOWN = 3  # held-out images of which `local_heads` keeps what the model predicts
 _CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)  # of photographs
 TRAININGS: ContextVar[Iterator[Path]] = ContextVar("folders in which the long trainings of a killed run resume")
-_RECIPE = {field.name for field in dataclasses.fields(Recipe)}
+_RECIPE, _OPTIONS = ({field.name for field in dataclasses.fields(each)} for each in (Recipe, VariantConfig))
 
 
 def recipe_of(config: Config, **changes: Any) -> Recipe:
@@ -139,12 +139,6 @@ def _with_objective(
     if how == "masked":
         return masking.prepare(vit, feed, recipe.batch_size, Target(target), share, recipe.seed)
     return vit, feed, Classification()
-
-
-def _pretrain(vit: nn.Module, feed: Batches, recipe: Recipe, how: str, target: str) -> dict[str, Any]:
-    """Train a ViT in place, by masked prediction or with labels; the last row of the training."""
-    model, feed, objective = _with_objective(vit, feed, recipe, how, target)
-    return train(model.to(default_device()), feed, recipe, objective=objective)[-1]
 
 
 def _finetune_on(
@@ -246,14 +240,9 @@ def design(config: Config) -> Rows:
 
 
 def variant_of(config: Config) -> nn.Module:
-    """Build a run's model with fresh weights: the zoo's, for a ViT with the options that the run has."""
-    shape = {name: config[name] for name in ("n_classes", "image_size")}
-    size, _, patch = config["model"].partition("/")
-    if size not in zoo.VIT_SIZES:
-        return zoo.create(config["model"], **shape, seed=config["seed"])
-    names = ("pool", "positions", "placed", "attention", "dim", "depth", "n_heads", "mlp_dim")
-    options = {name: config[name] for name in names if name in config}
-    return variants.build({"patch_size": int(patch)} | zoo.VIT_SIZES[size] | shape | options, config["seed"])
+    """Build a run's model with fresh weights: the zoo's, with the options that the run has."""
+    options = {name: config[name] for name in _OPTIONS & config.keys()}
+    return zoo.create(config["model"], seed=config["seed"], **options)
 
 
 def similarity_of(model: nn.Module) -> Tensor | None:
@@ -385,10 +374,7 @@ def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float]
 
 # --- masked prediction (§4.6) -----------------------------------------------------------------------------------------
 def vit_of(config: Config, n_classes: int) -> ViT:
-    """Build the ViT of a run that names its sizes, MLPs four times as wide; a hybrid if it names a ResNet's `width`.
-
-    `embed_scale`: how large the filters of the patch embedding are at the start, over LeCun's scale; default 1.
-    """
+    """Build the ViT of a run that names its sizes, MLPs four times as wide; a hybrid if it names a ResNet's `width`."""
     body = {name: config[name] for name in ("image_size", "patch_size", "dim", "depth", "n_heads")}
     body |= {"mlp_dim": 4 * config["dim"], "n_classes": n_classes}
     if "width" in config:
@@ -397,7 +383,7 @@ def vit_of(config: Config, n_classes: int) -> ViT:
     else:
         vit = ViT(ViTConfig(**body), config["seed"])
     with torch.no_grad():
-        vit.patch_embed.proj.weight.mul_(config.get("embed_scale", 1.0))
+        vit.patch_embed.proj.weight.mul_(config.get("embed_scale", 1.0))  # of LeCun's
     return vit
 
 
@@ -412,7 +398,8 @@ def masked(config: Config) -> Rows:
         feed, n_classes = _pretraining(config["data"], side, config["batch_size"], seed)
         vit = vit_of(config, n_classes)
         recipe = recipe_of(config, warmup_steps=config["steps"] // 20, eval_every=0)  # that is of the fine-tuning
-        last = _pretrain(vit, feed, recipe, config["objective"], config["target"])
+        model, feed, objective = _with_objective(vit, feed, recipe, config["objective"], config["target"])
+        last = train(model.to(default_device()), feed, recipe, objective=objective)[-1]
         rows.append({"kind": "pre-training", "samples": last["samples"], "train_loss": last["train_loss"]})
 
     def recipe_at(rate: float) -> Recipe:
@@ -433,8 +420,7 @@ def masked(config: Config) -> Rows:
 def local_heads(config: Config) -> Rows:
     """Train a ViT, masked or with labels, and look into it at every evaluation, from step 0 on.
 
-    Rows of kind "evaluation" (loss, position map, filters, predicted patches as text) and "head" (distance_px, mode
-    "paper").
+    Rows of kind "evaluation" (loss, filters, position map, predicted patches as text) and "head" (mode "paper").
     """
     side, size, seed, data = config["image_size"], config["batch_size"], config["seed"], config["data"]
     feed, n_classes = _pretraining(data, side, size, seed, config["n_train"])
@@ -474,10 +460,7 @@ def local_heads(config: Config) -> Rows:
 
 @torch.inference_mode()
 def look(vit: nn.Module, pictures: Tensor) -> dict[str, Any]:
-    """Measure a ViT on bytes [B 3 H W]: heads, masses, nearness, excesses, similarity, explained, low_frequency.
-
-    The last two are of the filters' first components, as in `measure.filters`; None of a hybrid, which has none.
-    """
+    """Measure a ViT on bytes [B 3 H W]: heads, masses, position map, first components of its filters (no hybrid's)."""
     training = vit.training
     vit.eval()
     both = distance_and_mass(vit, to_float(pictures.to(next(vit.parameters()).device)))
