@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tools.evidence import publish
 from vitlab import paths, settings
@@ -44,8 +45,7 @@ def test_a_golden_run_has_the_committed_rows(one):
 
 
 def test_every_kind_that_trains_has_a_golden_run():
-    measures = {"frozen", "distances", "rollout", "checks", "speed"}
-    assert {one["kind"] for one in RUNS} == set(run.RUNS) - measures
+    assert set(run.RUNS) - {one["kind"] for one in RUNS} == {"frozen", "distances", "rollout", "checks", "speed"}
 
 
 def test_filters_start_at_the_share_of_their_scale_that_a_run_names():
@@ -255,8 +255,6 @@ def test_slopes_of_lines_that_are_known():
 
 
 def test_maps_come_back_to_a_byte():
-    import torch
-
     flat = torch.rand(16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
     symmetric = ((flat + flat.T) / 2).reshape(4, 4, 4, 4)
     np.testing.assert_allclose(tables.position_map(run.pack(symmetric)), symmetric, atol=0.004)
