@@ -24,7 +24,7 @@ from vitlab.training.recipe import Recipe
 class Finetuned:
     """A fine-tuned model, and how it came about."""
 
-    model: nn.Module
+    model: nn.Module  # takes images normalised as its source does
     rows: list[dict]  # of `loop.train`, with one of step 0 before
     learning_rate: float  # the one that was chosen
     trials: dict[float, float]  # learning rate → accuracy on the held-out images; empty where there was no choice
