@@ -120,7 +120,8 @@ def run(
     others = sorted((path for path in chosen if path not in timed), key=lambda path: not tagged(path, "long"))
     for group, n in ((others, min(jobs or min(2, n_processors), len(others) or 1)), (timed, 1)):
         share = str(max(1, n_processors // n))
-        threads = {"VITLAB_JOBS": share, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share)}
+        wanted = {"OMP_NUM_THREADS": share, "OMP_WAIT_POLICY": "PASSIVE"}  # threads that spin starve on a busy machine
+        threads = {"VITLAB_JOBS": share} | {name: os.environ.get(name, value) for name, value in wanted.items()}
         with concurrent.futures.ThreadPoolExecutor(n) as pool:
             waiting = {pool.submit(execute, path, settings[path], preset, threads): path for path in group}
             try:

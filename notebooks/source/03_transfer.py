@@ -31,6 +31,8 @@ from vitlab import claims, plots, probes
 from vitlab.data.loader import batches
 from vitlab.models import zoo
 from vitlab.models.adapt import CONVENTIONS, resize_positions, with_new_head
+from vitlab.plots.curves import plot_curves
+from vitlab.plots.style import accuracy_axis
 from vitlab.studies import run as functions
 from vitlab.studies import tables
 from vitlab.studies.statistics import paired
@@ -53,7 +55,12 @@ with plots.figure(page, "full", 1, 2, alt=alt, figsize=(12, 4.2), sharey=True) a
     for ax, source in zip(axes, ("imagenette", "world-300"), strict=True):
         shown = tables.of_pair(ends, source, "imagenette").query("source == @source")
         gain = 100 * paired(shown[shown["model"] == VIT], "arm", "2x", "1x")
-        plots.plot_resolutions(shown, ax, 8)
+        plot_curves(shown, ax, x="image_size", y="test_accuracy", bounds=(0, 1))
+        sides = np.unique(shown["image_size"])
+        ax.set_xticks(sides, [f"{side} px\n{(side // 8) ** 2} patches" for side in sides])
+        ax.set_xlabel("image side in fine-tuning")
+        accuracy_axis(ax, cut=True)
+        ax.legend(loc="best")
         ax.set_title(f"From {source}: twice the side, ViT {gain.mean():+.1f} points")
     axes[0].figure.supxlabel(tables.about("transfer"), fontsize=8, color=plots.MUTED)
 

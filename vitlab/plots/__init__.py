@@ -14,7 +14,6 @@ from vitlab.plots.curves import (
     plot_compute_scaling,
     plot_epochs,
     plot_rates,
-    plot_resolutions,
     plot_shapes,
     plot_speeds,
 )

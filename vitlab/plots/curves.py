@@ -163,17 +163,6 @@ def plot_speeds(table: pd.DataFrame, ax: Axes, y: str = "images_per_second") -> 
     return ax
 
 
-def plot_resolutions(runs: pd.DataFrame, ax: Axes, patch_size: int) -> Axes:
-    """Draw test_accuracy of each model by image_size, px, and the number of patches (§3.2)."""
-    plot_curves(runs, ax, x="image_size", y="test_accuracy", bounds=(0, 1))
-    sides = sorted(runs["image_size"].unique())
-    ax.set_xticks(sides, [f"{side} px\n{(side // patch_size) ** 2} patches" for side in sides])
-    ax.set_xlabel("image side in fine-tuning")
-    accuracy_axis(ax, cut=True)
-    ax.legend(loc="best")
-    return ax
-
-
 def plot_epochs(rows: pd.DataFrame, ax: Axes, y: str = "test_accuracy") -> Axes:
     """Draw `y`, test_accuracy or share (of the final one), by epoch, for each model; of arm "scratch" dashed."""
     scratch = rows["arm"].map({"scratch": ", from scratch"}).fillna("")
