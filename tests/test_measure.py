@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import timm
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitlab.analysis.distance import mean_attention_distance
 from vitlab.analysis.positions import position_similarity
@@ -57,33 +57,6 @@ def table(weights):
 
 def codes(height: int, width: int) -> tuple[Tensor, Tensor]:
     return torch.eye(height).repeat_interleave(width, dim=0), torch.eye(width).repeat(height, 1)
-
-
-# ---- frozen features -------------------------------------------------------------------------------------------------
-class Pixels(nn.Module):
-    """A model whose features are the pixels of an image."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward_features(self, images):
-        return self.scale * images
-
-    def forward_head(self, tokens, pre_logits):
-        return tokens.flatten(1)
-
-
-def test_frozen_features_are_scored_by_a_linear_classifier(monkeypatch):
-    """A linear classifier of pixels reads digits; of a feature that is always 1 it guesses."""
-    seen = Pretrained(Pixels(), "pixels", "nowhere", (8, 8))
-    monkeypatch.setattr(zoo, "load", lambda *_, **__: seen)
-    found = measure.frozen("pixels", "digits", 300)
-    assert found.groupby("target").size().eq(3).all() and found["accuracy"].nunique() > 3  # draws differ
-    mean = found.groupby("target")["accuracy"].mean()
-    assert set(mean.index) == {"digits", "world"} and mean["digits"] > 0.85 and mean["world"] > 0.2
-    monkeypatch.setattr(Pixels, "forward_head", lambda _, tokens, pre_logits: torch.ones(len(tokens), 1))
-    assert measure.frozen("pixels", "digits", 300)["accuracy"].lt(0.16).all()
 
 
 class TestFilters:

@@ -12,6 +12,7 @@ from vitlab.data.world import (
     World,
     class_looks,
     contour_radius,
+    latents,
     looks,
     noise_sheet,
     object_looks,
@@ -32,6 +33,23 @@ def test_known_answers_image_is_a_function_of_its_index():
         assert torch.equal(alone[0], images[i]) and torch.equal(mask[0], masks[i]) and label[0] == labels[i]
     backwards, _, _ = scene(World(), indices.flip(0), chunk=2)
     assert torch.equal(backwards.flip(0), images)
+
+
+def test_latents_are_where_the_mask_is_how_large_and_how_many_objects_stand_around():
+    alone = World(image_size=64, distractors=0.0, occlusion=0.0, stretch=0.0)
+    index = torch.arange(200)
+    told, masks = latents(alone, index), scene(alone, index)[2].float()
+    centre = (masks.sum(1) * torch.arange(64)).sum(1) / masks.sum((1, 2))
+    for name, seen in (("column", centre), ("size", masks.sum((1, 2)))):
+        assert torch.corrcoef(torch.stack([told[name].float(), seen]))[0, 1] > 0.85
+        assert set(told[name].tolist()) == set(range(8))
+    assert not told["count"].any()
+    crowded = latents(dataclasses.replace(alone, distractors=1.0), index)
+    assert crowded["count"].eq(2).all() and crowded["column"].equal(told["column"])
+    turned = dataclasses.replace(alone, rotation=0.0)  # at the middle of the range an object stands upright
+    upright = index[told["angle"].eq(3) | told["angle"].eq(4)]
+    differ = [(scene(alone, which)[2] != scene(turned, which)[2]).float().mean() for which in (upright, index)]
+    assert differ[0] < 0.6 * differ[1]
 
 
 HARD = with_cues(with_difficulty(World(), 2.0), "texture", "arrangement")

@@ -16,8 +16,6 @@ from vitlab.data.loader import ImageSet, to_float
 from vitlab.settings import mapped
 
 BIAS = 100.0  # the constant feature that few-shot appends: large, so that its weight is hardly penalised
-HELD_OUT = 0.2  # share of the training images on which it chooses among them
-_CHUNK = 1024  # test images scored at once
 
 
 @dataclass(frozen=True)
@@ -88,11 +86,7 @@ def few_shot(
     def accuracy(which: tuple[int, int]) -> float:
         drawn = draw(y, n_classes, *which)
         weights, offsets = classifier(x[drawn], y[drawn], n_classes, settings.ridge)
-        correct = 0
-        for start in range(0, len(test_x), _CHUNK):  # scores of all at once may not fit in memory
-            scores = test_x[start : start + _CHUNK] @ weights + offsets
-            correct += int((scores.argmax(1) == test_y[start : start + _CHUNK]).sum())
-        return correct / len(test_x)
+        return float(((test_x @ weights + offsets).argmax(1) == test_y).mean())
 
     draws = [(shots, s) for shots in settings.shots for s in range(seed, seed + settings.n_seeds)]
     accuracies = mapped(accuracy, draws[::-1])[::-1]  # the last are the largest, which should not come last

@@ -244,30 +244,6 @@ wanted = np.linalg.solve(X.T @ X + 7.0 * np.eye(300), X.T @ Y)
 assert np.allclose(small_solve(X, Y, 7.0), wanted, atol=1e-10)
 
 # %% [markdown]
-# ## A small Table 2
-#
-# What each pre-training is worth, task by task: a linear classifier on frozen features of 1,000 labelled images, mean of three
-# draws (committed). The last two models are of others, trained on ImageNet; *world* are ten synthetic classes nobody has seen.
-
-# %%
-OTHERS = {"vit_tiny_patch16_224": "ViT-Ti/16", "deit_tiny_patch16_224": "DeiT-Ti/16"}
-frozen = tables.evidence("frozen")
-names = frozen["weights"].str.partition("@")[0].replace(OTHERS)
-frozen["model"] = names.where(~frozen["untrained"], "lab, fresh weights")
-scores = 100 * frozen.pivot_table("accuracy", "model", "target", sort=False)
-ahead = scores.loc["ViT-Ti/16"] - scores.loc["DeiT-Ti/16"]
-alt = "A coloured table: accuracy of linear classifiers on six frozen models' features, four tasks."
-with plots.figure(page, "frozen", alt=alt, figsize=(7.5, 3.4)) as ax:
-    sns.heatmap(scores, annot=True, fmt=".0f", cmap="Blues", vmin=0, vmax=100, cbar=False, ax=ax)
-    told = ", ".join(f"{task} {ahead[task]:+.0f}" for task in ("cifar10", "imagenette", "world"))
-    ax.set(xlabel="", ylabel="", title=f"Accuracy (%); ViT-Ti/16 − DeiT-Ti/16: {told}")
-    ax.figure.supxlabel(tables.about("frozen"), fontsize=8, color=plots.MUTED)
-
-# %% [markdown]
-# We observe that 14 million images (ViT-Ti) serve CIFAR-10 and the world better than 1.3 million (DeiT-Ti), digits and Imagenette
-# no better. `lab-masked` is not far above fresh weights on photographs: masked prediction never asks the class token, which is
-# read here. Fine-tuned it is worth a lot (chapter 09).
-#
 # ## How soon is fine-tuning done? (C21)
 #
 # The share of the final accuracy by epoch, on the nearest pair of source and target and on the farthest:

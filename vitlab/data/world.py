@@ -172,15 +172,34 @@ def contour_radius(
     return (1 - two).addcmul_(cosine, one).addcmul_(sine, sine_sum)
 
 
+def _draws(
+    world: World, indices: Int64[Tensor, " B"]
+) -> tuple[Float[Tensor, "B 4 12"], Bool[Tensor, "B 4"], tuple[Tensor, Tensor]]:
+    """Draw the uniform numbers of every image's objects, back to front, which of them there are, and of its light."""
+    u = uniform(world.seed, indices, _N_LAYERS * 12 + 2, purpose=2)
+    layers = u[:, : _N_LAYERS * 12].unflatten(1, (_N_LAYERS, 12))
+    chance = torch.full((_N_LAYERS,), world.distractors, device=indices.device)
+    chance[_LABELLED], chance[-1] = 2.0, world.occlusion
+    return layers, layers[..., 7] < chance, (u[:, -2], u[:, -1])
+
+
+def latents(world: World, indices: Int64[Tensor, " B"]) -> dict[str, Int64[Tensor, " B"]]:
+    """Tell what the images' labels do not: column, size and angle of the labelled object, count of the others.
+
+    The first three are eighths, 0…7, of what the world's strengths allow; the count is 0, 1 or 2 and more.
+    """
+    u, present, _ = _draws(world, indices)
+    eighths = {name: (8 * u[:, _LABELLED, k]).long() for name, k in (("column", 1), ("size", 0), ("angle", 3))}
+    return eighths | {"count": (present.sum(1) - 1).clamp(max=2)}
+
+
 def _render(
     world: World, indices: Int64[Tensor, " B"], sheet: Float[Tensor, "3 N N"]
 ) -> tuple[UInt8[Tensor, "B 3 S S"], Float[Tensor, "B S S"]]:
     """Render images, back to front, and the visible coverage (0…1) of their labelled objects."""
     side, device, behind = world.image_size, indices.device, _LABELLED
     found = object_looks(world, indices)
-    u = uniform(world.seed, indices, _N_LAYERS * 12 + 2, purpose=2)
-    scene_gain, scene_tilt = u[:, -2], u[:, -1]
-    u = u[:, : _N_LAYERS * 12].reshape(len(indices), _N_LAYERS, 12)
+    u, present, (scene_gain, scene_tilt) = _draws(world, indices)
 
     # Poses [B, layer]: centres in −1…1 (the frame), sizes (radii) in half frames; x is stretched, y by the inverse.
     target = torch.arange(_N_LAYERS, device=device) == behind
@@ -194,9 +213,6 @@ def _render(
     angles = 2 * math.pi * (u[..., 3] - 0.5) * min(world.rotation, 1.0)
     stretches = 2 ** (world.stretch * (u[..., 4] - 0.5))
     phases = 2 * math.pi * u[..., 5:7]  # of the texture's waves
-    chance = torch.full((_N_LAYERS,), world.distractors, device=device)
-    chance[behind], chance[-1] = 2.0, world.occlusion
-    present = u[..., 7] < chance
 
     # The background: a turned and enlarged cut of the noise sheet, 3 … 12 % of its half side.
     axis = (torch.arange(side, device=device, dtype=torch.float32) + 0.5) * (2 / side) - 1

@@ -22,12 +22,11 @@ from vitlab.analysis.lens import kept_probability, logit_lens
 from vitlab.analysis.masks import area_share, mass_inside, pointing_chance, pointing_hit
 from vitlab.analysis.rollout import rollout_reducer
 from vitlab.data import datasets
-from vitlab.data.loader import ImageSet, epoch_order
+from vitlab.data.loader import ImageSet
 from vitlab.data.world import HELD_OUT, World, image_set
 from vitlab.models import zoo
 from vitlab.models.weights import check_plain
 from vitlab.models.zoo import Pretrained
-from vitlab.probes import FewShot, classifier, features
 from vitlab.settings import default_device
 from vitlab.studies import tables
 from vitlab.studies.statistics import jackknife_interval, summary
@@ -161,32 +160,6 @@ def compare_filters(table: pd.DataFrame) -> pd.DataFrame:
         found[name] = (trained[0], low, high, fresh.min(), fresh.max())
     columns = ["value", "low", "high", "control_low", "control_high"]
     return pd.DataFrame.from_dict(found, orient="index", columns=columns).rename_axis("measure")
-
-
-# --- frozen features (Table 2, Fig. 2) --------------------------------------------------------------------------------
-def frozen(
-    weights: str = "lab", targets: str = "digits", n_images: int = 1_000, untrained: bool = False, seed: int = 0
-) -> pd.DataFrame:
-    """Measure what a linear classifier makes of frozen features of `n_images` labelled images, drawn three times.
-
-    Rows: target (the named sets, and ten classes of the world that no model has seen), draw, accuracy (0…1, on at most
-    twice as many other images). `untrained`: of fresh weights instead.
-    """
-    model, rows = zoo.load(weights, untrained=untrained, seed=seed), list[dict[str, Any]]()
-    for name in (*targets.split(), "world"):
-        if name == "world":
-            images = image_set(World(seed=1, image_size=max(model.image_size)), 4 * n_images, HELD_OUT)
-            sets = [datasets.subset(images, part) for part in torch.arange(4 * n_images).chunk(2)]
-        else:
-            sets = [datasets.load(name, part) for part in ("train", "test")]
-            sets = [datasets.subset(each, epoch_order(len(each), 0, 0)[: 2 * n_images]) for each in sets]
-        (x, labels), (others, answers) = (features(model.model, each, prepare=model.prepare) for each in sets)
-        for draw in range(3):
-            chosen = epoch_order(len(x), draw, 0)[:n_images]
-            fit, offsets = classifier(x[chosen].double().numpy(), labels[chosen].numpy(), 10, FewShot.ridge)
-            right = (others.double().numpy() @ fit + offsets).argmax(1) == answers.numpy()
-            rows.append({"target": name, "draw": draw, "accuracy": float(right.mean())})
-    return pd.DataFrame(rows)
 
 
 # --- positions (Fig. 7 centre) ----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
 from vitlab.data.datasets import Splits, first_image, subset, world_named, world_splits
 from vitlab.data.loader import Batches, ImageSet, batches, epoch_order, resize_and_crop, to_float
-from vitlab.data.world import HELD_OUT, World, image_set, stream, with_cues, with_difficulty
+from vitlab.data.world import HELD_OUT, World, image_set, latents, stream, with_cues, with_difficulty
 from vitlab.models import zoo
 from vitlab.models.convnets import Hybrid, HybridConfig
 from vitlab.models.variants import Offsets, VariantConfig
@@ -49,6 +49,7 @@ Rows = list[dict[str, Any]]
 
 OTHER_CLASSES = "world"  # as a target: images in the world's style, of classes that pre-training has not seen
 CROPS = "photographs"  # as data: endless crops of the photographs that come with the dependencies
+STRUCTURED = {"column": 8, "size": 8, "angle": 8, "count": 3}  # as targets: what `world.latents` tells, its classes
 ARMS = {"1x": 1.0, "1.5x": 1.5, "2x": 2.0, "scratch": 1.0}  # fine-tunings of `transfer` → side over pre-training's
 TABLE_4 = next(row for row in paper.TABLE_4 if row.data == "Flowers-102")  # the row for small sets
 N_SHOWN = 3  # held-out images of which `local_heads` keeps what the model predicts
@@ -85,6 +86,12 @@ def resized_target(data: str, part: str, image_size: int, count: int, difficulty
         other = with_difficulty(World(seed=seed, image_size=image_size), difficulty)
         splits = world_splits(other, count, 0, count)
         return splits.train if part == "train" else splits.test
+    if data in STRUCTURED:
+        alone: Config = {} if data == "count" else {"distractors": 0.0, "occlusion": 0.0}
+        made = World(seed=1, image_size=image_size, rotation=0.5, scale=1.2, **alone)
+        images = image_set(made, count, start := HELD_OUT * (part == "test"))
+        labels = latents(made, torch.arange(start, start + count))[data]
+        return ImageSet(images.images, labels, tuple(map(str, range(STRUCTURED[data]))))
     images = some(whole(data, part), count)
     if images.images.shape[-1] == image_size:
         return images
@@ -153,10 +160,12 @@ def _finetune_on(
     return finetune(model, images, lambda rate: Recipe(steps, size, learning_rate=rate, **options), rates, **how)
 
 
-def _frozen(model: nn.Module, name: str, sets: Iterable[ImageSet], few: FewShot, seed: int) -> Rows:
+def _frozen(
+    model: nn.Module, name: str, sets: Iterable[ImageSet], few: FewShot, seed: int, prepare: Any = to_float
+) -> Rows:
     """Rows of frozen features on one target: few-shot accuracy for each draw of images."""
     train_set, test_set = sets
-    known = *features(model, train_set), *features(model, test_set)
+    known = *features(model, train_set, prepare=prepare), *features(model, test_set, prepare=prepare)
     shots = few_shot(*known, len(train_set.classes), few, seed)[["shots", "seed", "accuracy"]]
     draws = shots.rename(columns={"seed": "draw"}).to_dict("records")
     return [{"kind": "few shot", "target": name} | row for row in draws]
@@ -345,7 +354,7 @@ def _source(config: Config) -> tuple[Batches, ImageSet, int]:
     return batches(images, size, seed, device, _CROPPED, side), test, len(images.classes)
 
 
-def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float], start: nn.Module) -> Rows:
+def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float], start: Any) -> Rows:
     """Fine-tune by Table 4; evaluated after every epoch at pre-training's side, else at the end alone."""
     images, test = (resized_target(name, part, side, config[f"n_{part}"]) for part in ("train", "test"))
     often, precision = side == config["image_size"], config["precision"]
@@ -370,6 +379,17 @@ def _finetune(config: Config, name: str, arm: str, side: int, rates: list[float]
     for rate, accuracy in done.trials.items():
         found.append({"kind": "trial", **named, "rate": rate, "held_out_accuracy": accuracy})
     return found
+
+
+def adapted(config: Config) -> Rows:
+    """Adapt given weights to a task: fine-tuning by Table 4 and, once for all seeds of it, few-shot of three draws."""
+    seed, name, side = config["seed"], config["target"], config["image_size"]
+    given = zoo.load(config["weights"], untrained=config["untrained"], seed=seed)
+    rows = _finetune(config, name, "1x", side, [config["rate"]], given)
+    if seed % 100 == 0:
+        sets = (resized_target(name, part, side, config[f"n_{part}"]) for part in ("train", "test"))
+        rows += _frozen(given.model, name, sets, FewShot(), seed, given.prepare)
+    return rows
 
 
 # --- masked prediction (§4.6) -----------------------------------------------------------------------------------------
@@ -514,9 +534,8 @@ def _plain(rows: pd.DataFrame) -> Rows:
     return rows.astype(object).where(rows.notna(), None).to_dict("records")
 
 
-_TRAINED = (scaling, design, subsets, curves, transfer, masked, local_heads)
+_TRAINED = (scaling, design, subsets, curves, transfer, masked, local_heads, adapted)
 RUNS: dict[str, Callable[[Config], Rows]] = {function.__name__: function for function in _TRAINED} | {
-    "frozen": lambda config: _plain(measure.frozen(**config)),
     "distances": lambda config: _plain(measure.distances(**config)),
     "rollout": lambda config: _plain(measure.rollout(**config)),
     "checks": lambda config: _plain(checks.model_checks(**config)),
