@@ -171,7 +171,8 @@ def run(chosen: Session, folder: Path, *, save_every: int | None = None) -> list
     """Describe a session, then train; the folder has the log, checkpoints and weights. Returns the rows of `train`.
 
     Prints a line for each evaluation, on a terminal also a bar with the time left. A killed session is resumed when it
-    is run again. Under torchrun every process calls this. Raises what `prepare` and `loop.train` raise.
+    is run again. Under torchrun every process calls this; a program of several sessions, which would wait for ever at
+    the second, runs them inside one `with distributed.join():`. Raises what `prepare` and `loop.train` raise.
     """
     recipe, begun = chosen.recipe, False
     with distributed.join() as (rank, _):
