@@ -9,6 +9,7 @@ from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 from weights import randomise
 
+from vitlab import probes
 from vitlab.data.loader import ImageSet, to_float
 from vitlab.models import zoo
 from vitlab.models.vit import ViT, ViTConfig
@@ -148,6 +149,8 @@ class TestFewShot:
         ):
             pd.testing.assert_frame_equal(few_shot(*given, 4, every), wanted)
         assert not wanted.equals(few_shot(x, renamed[y], test_x, test_y, 4, every))
+        monkeypatch.setattr(probes, "_CHUNK", 7)  # 42 chunks of test images and a rest
+        pd.testing.assert_frame_equal(few_shot(x, y, test_x, test_y, 4, every), wanted)
 
     def test_one_row_per_shots_and_seed_whatever_the_threads(self, monkeypatch):
         (x, y), settings = problem(40, 10, 4), FewShot(shots=(1, 2))

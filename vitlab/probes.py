@@ -16,6 +16,7 @@ from vitlab.data.loader import ImageSet, to_float
 from vitlab.settings import mapped
 
 BIAS = 100.0  # the constant feature that few-shot appends: large, so that its weight is hardly penalised
+_CHUNK = 1024  # test images scored at once
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def few_shot(
     def accuracy(which: tuple[int, int]) -> float:
         drawn = draw(y, n_classes, *which)
         weights, offsets = classifier(x[drawn], y[drawn], n_classes, settings.ridge)
-        return float(((test_x @ weights + offsets).argmax(1) == test_y).mean())
+        chunks = np.array_split(test_x, -(-len(test_x) // _CHUNK))  # scores of all at once may not fit in memory
+        return float((np.concatenate([(each @ weights + offsets).argmax(1) for each in chunks]) == test_y).mean())
 
     draws = [(shots, s) for shots in settings.shots for s in range(seed, seed + settings.n_seeds)]
     accuracies = mapped(accuracy, draws[::-1])[::-1]  # the last are the largest, which should not come last
