@@ -248,7 +248,7 @@ assert np.allclose(small_solve(X, Y, 7.0), wanted, atol=1e-10)
 #
 # What each pre-training is worth, task by task (committed): left few-shot accuracy of frozen features, 25 images a class; right
 # fine-tuning by Table 4's recipe on 1,000 images. The last two models are others', trained on ImageNet. *Column*, *size* and
-# *angle* ask where a synthetic object is, how large and how turned, in eighths; *count*, how many others there are: 0, 1 or more.
+# *angle* ask where a synthetic object is, how large and how turned, in eighths; *count*, how many others: 0, 1, or 2 and more.
 
 # %%
 OTHERS = {"vit_tiny_patch16_224": "ViT-Ti/16", "deit_tiny_patch16_224": "DeiT-Ti/16"}
@@ -258,7 +258,7 @@ names = adapted["weights"].str.partition("@")[0].replace(OTHERS)
 adapted["model"] = names.where(~adapted["untrained"], "fresh weights")
 adapted["score"] = 100 * adapted["accuracy"].fillna(adapted["test_accuracy"])  # few-shot; fine-tuned
 parts = {
-    "Few-shot, frozen (%, mean of three draws)": adapted[adapted["shots"] == 25],
+    "Few-shot, frozen (%, ± SD of three draws)": adapted[adapted["shots"] == 25],
     "Fine-tuned (%, ± SD of seeds)": adapted[adapted["epoch"] == adapted["epochs"]],
 }
 alt = "Two coloured tables: accuracy of five models on seven tasks, features frozen and fine-tuned."
