@@ -355,7 +355,7 @@ _SYNTHETIC = {"image_size": (64,), "epochs": (16,), "target": ("column", "size",
 STUDIES["adapted"].presets["full"] = Preset(
     {"n_train": 1_000, "n_test": 500, "finetuning_batch": 32, "precision": "fp32"},
     (*_grid(_PHOTOS, _BEGUN), *_grid(_SYNTHETIC, _BEGUN, {"rate": (1.0,)})),  # that rate: of trials on "column"
-    seeds=2,
+    seeds=3,
 )
 for _name, _base, _cases_of in (
     ("real_distances", {"images": "imagenette-boxes", "n_images": 128, "n_controls": 2}, _grid({"weights": REAL})),
