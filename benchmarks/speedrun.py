@@ -3,8 +3,8 @@
 usage: python benchmarks/speedrun.py [ours cct] [--targets 80 90] [--minutes 180] [--seed 0]
 
 The clock starts before the files are read and stops at the first evaluation, one an epoch, that reaches the target; all
-that happens in between counts. `ours` is a ViT of few blocks behind three convolutions, with a recipe, and so a
-training, for each target; of the recipes only the first has been tried. `cct` is CCT-2/3x2 (Hassani et al. 2021) by its
+that happens in between counts. `ours` is a ViT of few blocks behind convolutions, with a recipe, and so a training,
+for each target; of the recipes only the first has been tried. `cct` is CCT-2/3x2 (Hassani et al. 2021) by its
 published recipe for small machines, one training for all targets: 200 epochs of 128, AdamW at 5e-4 and 0.03, five
 epochs of warm-up, AutoAugment, crops, flips, label smoothing. `--minutes` ends a training.
 """
@@ -66,9 +66,9 @@ def ours(target: int, seed: int, report: Callable[[float, float], None]) -> nn.M
     epochs, rate, stages, depth = RECIPES[target]
     images, test = (datasets.load("cifar10", part) for part in ("train", "test"))
     torch.manual_seed(seed)
-    dim = stages[-1][-1]
-    config = ViTConfig(32, 2 ** (len(stages) - 1), dim, depth, dim // 32, 2 * dim, n_classes=10, pool="gap")
-    model = ViT(config, seed, patch_embed=Stem(stages))
+    stem, dim = Stem(stages), stages[-1][-1]
+    config = ViTConfig(32, 32 // stem.grid_size[0], dim, depth, dim // 32, 2 * dim, n_classes=10, pool="gap")
+    model = ViT(config, seed, patch_embed=stem)
     epoch = len(images) // BATCH
     can = torch.cpu.get_capabilities()  # without instructions for it bfloat16 is many times slower than float32
     precision = "bf16" if can.get("avx512_bf16") or can.get("amx_bf16") else "fp32"
