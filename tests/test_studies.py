@@ -13,6 +13,7 @@ import torch
 
 from tools.evidence import publish
 from vitlab import paths, settings
+from vitlab.models import zoo
 from vitlab.studies import run, runner, store, table, tables
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -53,6 +54,14 @@ def test_filters_start_at_the_share_of_their_scale_that_a_run_names():
     small, usual = (run.vit_of(config | {"embed_scale": scale}, 1).state_dict() for scale in (1 / 8, 1.0))
     changed = [name for name, value in small.items() if not value.equal(usual[name])]
     assert changed == ["patch_embed.proj.weight"] and (8 * small[changed[0]]).equal(usual[changed[0]])
+
+
+def test_filters_enlarged_one_by_one_are_rescaled_to_the_fresh_ones():
+    fresh, model = (zoo.create("BiT-Mu/4", image_size=16, seed=3).eval() for _ in range(2))
+    for weight in (each for each in model.parameters() if each.dim() == 4):
+        weight.data *= 2 + torch.arange(len(weight)).view(-1, 1, 1, 1)
+    run.rescale_kernels(model, fresh)
+    torch.testing.assert_close(list(model.parameters()), list(fresh.parameters()))
 
 
 # ---- what is planned -------------------------------------------------------------------------------------------------

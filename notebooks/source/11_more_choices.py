@@ -128,16 +128,20 @@ assert abs(np.mean(noise)) < 0.05
 # ## Adam or SGD for ResNets (C17)
 #
 # ResNets were designed with SGD, and the paper pre-trains them with Adam. Is that fair to them? Two of ours, each optimizer
-# with its own grid of rates, then fine-tuned alike; in grey the paper's Table 7, mean of five data sets.
+# at the best of its rates, then fine-tuned alike; in grey the paper's Table 7, mean of five data sets.
+#
+# *Alike* is harder than it looks. A weight-standardised filter computes the same whatever its size, but a step of
+# fine-tuning turns a large one less, and the optimizers leave filters of different sizes. So each is fine-tuned twice: as
+# trained, and with filters rescaled to the size of fresh ones.
 
 # %%
-table = tables.targets_averaged(tables.evidence("resnet_optimizers"))
-ours = summary(tables.chosen(table), ["model", "optimizer"], "fine_tuned")
-ours["optimizer"] = ours["optimizer"].map({"adam": "Adam", "sgd": "SGD"})
 TABLE_7 = {"R50": (0.89330, 0.88786), "R152x2": (0.94014, 0.93722)}  # means of its rows: Adam, SGD
 gaps = {f"the paper, {name}": 100 * (adam - sgd) for name, (adam, sgd) in TABLE_7.items()}
 judged = rules.verdict("C17").numbers
-mine = {n.removeprefix("Adam − SGD, "): e for n, e in judged.items() if n.startswith("Adam")}
+mine = {}
+for name, estimate in judged.items():
+    model, kernels = name.rpartition(", ")[2], "as trained" if "trained" in name else "rescaled"
+    mine |= {} if "before" in name else {f"{model}, {kernels}": estimate}
 points = pd.DataFrame({"mean": pd.Series(gaps), "low": np.nan, "high": np.nan})
 found = pd.DataFrame({n: (e.value, *e.interval) for n, e in mine.items()}, index=points.columns).T
 alt = "Adam minus SGD after fine-tuning, in points: the paper's ResNets grey, ours with intervals."
@@ -145,12 +149,13 @@ with plots.figure(page, "optimizers", alt=alt, figsize=(8, 2.8)) as ax:
     rows, label = pd.concat([points, found]), "accuracy after fine-tuning, Adam − SGD (points)"
     plots.plot_comparisons(points.reindex(rows.index), label, ax, "grey")
     plots.plot_comparisons(found.reindex(rows.index), label, ax)
-    lost = -found["mean"].min()
-    ax.set_title(f"The larger ResNet loses {lost:.0f} points by Adam; the paper's gain")
+    lost = [-mine[f"ResNet-Ti/8, {kernels}"].value for kernels in ("as trained", "rescaled")]
+    ax.set_title("The larger ResNet loses {:.1f} points by Adam, rescaled {:.1f}".format(*lost))
 
 # %% [markdown]
-# Both optimizers pre-train our larger ResNet equally well, and still its weights from SGD end higher after fine-tuning.
-# Equal accuracy in pre-training is not equal worth for transfer.
+# In pre-training the optimizers are level. After fine-tuning the larger ResNet is behind by Adam, and most of that is the
+# size of its filters, which says nothing of what it learnt: a comparison by fine-tuning also compares how weights of two
+# sizes take the same steps. What is left is CIFAR-10's alone; on the digits both end level.
 
 # %%
 claims.show(page, "C17")

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 from PIL import Image
+from timm.layers import StdConv2d
 from torch import Tensor, nn
 
 from vitlab.analysis import positions
@@ -241,11 +242,22 @@ def design(config: Config) -> Rows:
     if "targets" not in config:
         return [row]
     rows, rates = [], [float(rate) for rate in config["finetuning_rates"].split()]
-    for name in config["targets"].split():  # by SGD with momentum, as Table 4
-        done = _finetune_on(name, model, config, rates, n_test=5_000, optimizer="sgd", weight_decay=0.0)
-        tuned = {"fine_tuned": done.rows[-1]["val_accuracy"], "finetuning_rate": done.learning_rate}
-        rows.append(row | {"target": name} | tuned)
+    for kernels in ("trained", "rescaled"):
+        if kernels == "rescaled":
+            rescale_kernels(model, variant_of(config))
+        for name in config["targets"].split():  # by SGD with momentum, as Table 4
+            done = _finetune_on(name, model, config, rates, n_test=5_000, optimizer="sgd", weight_decay=0.0)
+            tuned = {"fine_tuned": done.rows[-1]["val_accuracy"], "finetuning_rate": done.learning_rate}
+            rows.append(row | {"kernels": kernels, "target": name} | tuned)
     return rows
+
+
+def rescale_kernels(model: nn.Module, fresh: nn.Module) -> None:
+    """Give each weight-standardised filter the deviation of its fresh one: outputs stay, steps turn it as far again."""
+    for conv, other in zip(model.modules(), fresh.modules(), strict=True):
+        if isinstance(conv, StdConv2d):
+            spread, wanted = (each.weight.detach().flatten(1).std(1).view(-1, 1, 1, 1) for each in (conv, other))
+            conv.weight.data.mul_(wanted.to(spread) / spread)
 
 
 def variant_of(config: Config) -> nn.Module:

@@ -84,13 +84,6 @@ def transfers(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 # --- design -----------------------------------------------------------------------------------------------------------
-def targets_averaged(rows: pd.DataFrame) -> pd.DataFrame:
-    """Runs of `resnet_optimizers`, one row each, with `fine_tuned` the mean over targets, as Table 7's last line."""
-    keys = ["task", "model", "arm", "learning_rate", "seed"]
-    mean = rows.groupby(keys)["fine_tuned"].transform("mean")
-    return rows.assign(fine_tuned=mean).drop_duplicates(keys).reset_index(drop=True)
-
-
 def slopes(rows: pd.DataFrame) -> pd.DataFrame:
     """Percentage points that a doubling of FLOPs brings along each dimension of `vit_shapes`: the least-squares slope
     of test accuracy over log2(FLOPs) through the base and the shapes of that dimension, by dimension and seed."""
