@@ -34,7 +34,7 @@ from vitlab.training.recipe import Recipe
 RECIPES = {  # target in % → epochs, learning rate, channels of the convolutions at 32, 16, 8 and 4 pixels, blocks
     80: (9, 3e-3, ((32,), (64,), (96,)), 1),
     85: (20, 3e-3, ((32,), (64,), (128,)), 2),
-    90: (16, 3e-3, ((32,), (64, 96), (128, 256), (256,)), 1),
+    90: (18, 3e-3, ((32,), (64, 96), (128, 256), (256,)), 1),
 }
 BATCH = 128
 
