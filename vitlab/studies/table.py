@@ -86,14 +86,8 @@ def runs(name: str, size: str, seed: int = 0) -> list[Config]:
     (65, 100)
     """
     chosen = preset(name, size)
-    cases = [({**chosen.base, **case}, case.get("seeds", chosen.seeds)) for case in chosen.cases]
-    return [
-        {key: value for key, value in config.items() if key != "seeds"}
-        | {"seed": config.get("seed", 0) + 100 * seed + s}
-        for s in range(max(n for _, n in cases))
-        for config, n in cases
-        if s < n
-    ]
+    cases = [{**chosen.base, **case} for case in chosen.cases]
+    return [config | {"seed": config.get("seed", 0) + 100 * seed + s} for s in range(chosen.seeds) for config in cases]
 
 
 def _cases(names: str, *rows: tuple) -> tuple[Config, ...]:
