@@ -401,9 +401,9 @@ def c17() -> Judged:
     conditions, numbers = list[Condition](), Numbers()
     for model in averaged["model"].unique():
         name, pair = model.replace("BiT-Lab", "ResNet"), (f"{model}, adam", f"{model}, sgd")
-        numbers |= {f"Adam − SGD, {name}": (after := lead(rescaled, *pair, "fine_tuned"))}
-        numbers |= {f"the same with filters as trained, {name}": lead(trained, *pair, "fine_tuned")}
-        numbers |= {f"the same before fine-tuning, {name}": lead(trained, *pair)}
+        after = numbers[f"Adam − SGD, {name}"] = lead(rescaled, *pair, "fine_tuned")
+        numbers[f"the same with filters as trained, {name}"] = lead(trained, *pair, "fine_tuned")
+        numbers[f"the same before fine-tuning, {name}"] = lead(trained, *pair)
         conditions.append(above(after, -AHEAD, name=f"{name}: Adam is no worse"))
     return Judged(judge(*conditions), numbers)
 
