@@ -34,7 +34,7 @@ from vitlab.training.recipe import Recipe
 RECIPES = {  # target in % → epochs, learning rate, channels of the convolutions at 32, 16, 8 and 4 pixels
     80: (5, 3e-3, ((32,), (64,), (96,))),
     85: (8, 3e-3, ((32,), (64,), (128,))),
-    90: (12, 3e-3, ((32,), (64, 96), (128, 192), (192,))),
+    90: (18, 3e-3, ((32,), (64, 96), (128, 192), (192,))),
 }
 BATCH = 128
 
@@ -46,7 +46,7 @@ class Over(Exception):
 def whitening(images: Tensor, n: int = 12, side: int = 3) -> nn.Conv2d:
     """Make the fixed convolution that gives the `n` leading components of patches, whitened, and their negatives.
 
-    Of an embedding of patches this is what Fig. 7 (left) sees learnt; a training that starts with it saves that time.
+    A basis of patches is what Fig. 7 (left) finds learnt; a training that is given one saves the time to learn it.
     """
     patches = F.unfold(images[:5_000].float() / 127.5 - 1, side, stride=5).transpose(1, 2).flatten(0, 1)
     variances, components = torch.linalg.eigh(patches.T @ patches / len(patches))  # in rising order
