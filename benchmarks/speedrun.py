@@ -4,9 +4,9 @@ usage: python benchmarks/speedrun.py [ours cct] [--targets 80 90] [--minutes 180
 
 The clock starts before the files are read and stops at the first evaluation, one an epoch, that reaches the target; all
 that happens in between counts. `ours` is a block of a ViT behind convolutions of which the first is fixed, with a
-recipe, and so a training, for each target; that of 85 % has not been tried. `cct` is CCT-2/3x2 (Hassani et al. 2021) by
-its published recipe for small machines, one training for all targets: 200 epochs of 128, AdamW at 5e-4 and 0.03, five
-epochs of warm-up, AutoAugment, crops, flips, label smoothing. `--minutes` ends a training.
+recipe, and so a training, for each target; docs/LEADERBOARD.md tells what was tried. `cct` is CCT-2/3x2 (Hassani et al.
+2021) by its published recipe for small machines, one training for all targets: 200 epochs of 128, AdamW at 5e-4 and
+0.03, five epochs of warm-up, AutoAugment, crops, flips, label smoothing. `--minutes` ends a training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torchvision import transforms
 
 from vitlab.data import datasets
 from vitlab.data.augment import Augmentation
-from vitlab.data.loader import ImageSet, batches
+from vitlab.data.loader import ImageSet, batches, to_float
 from vitlab.models.vit import ViT, ViTConfig
 from vitlab.training.loop import evaluate, train
 from vitlab.training.recipe import Recipe
@@ -48,7 +48,7 @@ def whitening(images: Tensor, n: int = 12, side: int = 3) -> nn.Conv2d:
 
     A basis of patches is what Fig. 7 (left) finds learnt; a training that is given one saves the time to learn it.
     """
-    patches = F.unfold(images[:5_000].float() / 127.5 - 1, side, stride=5).transpose(1, 2).flatten(0, 1)
+    patches = F.unfold(to_float(images[:5_000]), side, stride=5).transpose(1, 2).flatten(0, 1)
     variances, components = torch.linalg.eigh(patches.T @ patches / len(patches))  # in rising order
     kernels = (components / (variances + 0.01).sqrt()).T.flip(0)[:n].unflatten(1, (3, side, side))
     layer = nn.Conv2d(3, 2 * n, side, padding=side // 2, bias=False)
@@ -158,7 +158,7 @@ class Published(torch.utils.data.Dataset):
         return len(self.labels)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        return self.change(self.images[number]).float() / 127.5 - 1, self.labels[number]
+        return to_float(self.change(self.images[number])), self.labels[number]
 
 
 def cct(target: int, seed: int, report: Callable[[float, float], None]) -> nn.Module:
