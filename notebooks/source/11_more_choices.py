@@ -173,13 +173,13 @@ with plots.figure(page, "shapes", alt=alt, figsize=(7.5, 4.4)) as ax:
     plots.plot_shapes(summary(shapes, ["dimension", "arm", "flops"]), ax)
     ax.set_title(f"{slopes.index[-1].capitalize()} pays best, {slopes.index[0]} least")
 loss = shapes.groupby(["dimension", "arm"], sort=False)["train_loss"].mean()
-print("training loss of the base:", round(loss["base"].item(), 2))
+print("training loss, mean over the whole training, of the base:", round(loss["base"].item(), 2))
 deepest, widest = (round(loss[name].iloc[-1], 2) for name in ("depth", "MLP width"))
 print("of the deepest:", deepest, "and of the widest MLP:", widest)
 
 # %% [markdown]
-# Smaller patches help most, with fewer parameters. Depth and MLP width cost accuracy, and it is not overfitting: their
-# training loss is above the base's. They have not been trained long enough, so this says more of our length than of depth.
+# Smaller patches help most, with fewer parameters. Depth and MLP width cost accuracy, and it is not overfitting: over the
+# training their loss is above the base's on average, so they learn later. This says more of our length than of depth.
 
 # %%
 claims.show(page, "C18")
