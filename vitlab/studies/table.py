@@ -160,8 +160,9 @@ _LONGER = _MIXED | {"steps": 4_000, "precision": "fp32", "eval_every": 400}
 
 _HEADS = _cases("arm pool", ("class token", "class"), ("GAP", "gap"))
 _RATES = [(500, rate) for rate in (4e-3, 8e-3, 16e-3)] + [(2_000, rate) for rate in (2e-3, 4e-3, 8e-3)]
+_RATES += [(8_000, 8e-3)]  # of pilots, the best of four
 STUDIES["head_rates"].presets["full"] = Preset(
-    _MIXED | {"model": "Lab-Ti/8", "n_classes": 100}, _grid(_HEADS, _cases("steps learning_rate", *_RATES)), seeds=8
+    _MIXED | {"model": "Lab-Ti/8", "n_classes": 100}, _grid(_HEADS, _cases("steps learning_rate", *_RATES)), seeds=5
 )
 
 _SLOW, _FAST = (2e-3, 4e-3), (4e-3, 8e-3)
