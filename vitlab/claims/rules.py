@@ -430,7 +430,7 @@ def c18() -> Judged:
 
 def c19() -> Judged:
     """Axial attention is ahead of full attention of the same depth, and costs more FLOPs."""
-    runs = tables.chosen(tables.evidence("axial_attention"))
+    runs = tables.evidence("axial_attention")
     numbers = {f"axial − {arm}": lead(runs, "axial", arm) for arm in runs["arm"].unique() if arm != "axial"}
     flops = runs.groupby("arm")["flops"].first()
     ratio = round(flops["axial"] / flops["full, same depth"], 3)
