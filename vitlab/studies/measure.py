@@ -29,15 +29,15 @@ from vitlab.models.weights import check_plain
 from vitlab.models.zoo import Pretrained
 from vitlab.settings import default_device
 from vitlab.studies import tables
-from vitlab.studies.statistics import jackknife_interval, summary
+from vitlab.studies.statistics import summary
 
 N_COMPONENTS = 28  # Fig. 7 left shows 4 × 7
 POSITION_MEASURES = ("rank correlation", "row excess", "column excess")
 CROPS = "crops"  # of the photographs that come with the dependencies
-SIZES: dict[str, dict[str, dict[str, int]]] = {  # preset → measure → numbers of images, controls, jackknife's groups
+SIZES: dict[str, dict[str, dict[str, int]]] = {  # preset → measure → numbers of images, controls
     preset: {"filters": few} | {"distances": {"n_images": n} | controls, "rollout": {"n_images": 2 * n} | controls}
     for preset, n, few, controls in (
-        ("smoke", 8, {"n_untrained": 3, "n_groups": 6}, {"n_controls": 1}),
+        ("smoke", 8, {"n_untrained": 3}, {"n_controls": 1}),
         ("quick", 32, {}, {"n_controls": 1}),
         ("full", 128, {}, {}),
     )
@@ -120,22 +120,20 @@ def _models(weights: str, n_controls: int, seed: int) -> Iterator[tuple[dict[str
 
 
 # --- filters (Fig. 7 left) --------------------------------------------------------------------------------------------
-def n_components(known: Float[Tensor, "D 3 P Q"], n_groups: int = 24) -> int:
+def n_components(known: Float[Tensor, "D 3 P Q"]) -> int:
     """Number of components to analyse: the paper's 28, or fewer where the filters do not have as many."""
-    largest_group = math.ceil(len(known) / min(n_groups, len(known)))  # left out in a replicate
-    return max(1, min(N_COMPONENTS, known[0].numel(), len(known) - largest_group - 1))
+    return max(1, min(N_COMPONENTS, known[0].numel(), len(known) - 1))
 
 
-def filters(weights: str = "lab", n_untrained: int = 20, n_groups: int = 24, seed: int = 0) -> pd.DataFrame:
+def filters(weights: str = "lab", n_untrained: int = 20, seed: int = 0) -> pd.DataFrame:
     """Measure spectrum and variance of the first principal components of a model's embedding filters.
 
-    Rows: model ("trained", "untrained"), replicate (0: the whole; 1, 2 …: with one group of filters left out, or
-    numbers of controls), component (from 1), explained (share of the filters' variance), low_frequency (share of the
-    energy at up to a quarter of a cycle per pixel). Raises ValueError for a model without RGB filters (a hybrid).
+    Rows: model ("trained", "untrained"), replicate (0; of the untrained ones 1, 2 …), component (from 1), explained
+    (share of the filters' variance), low_frequency (share of the energy at up to a quarter of a cycle per pixel).
+    Raises ValueError for a model without RGB filters (a hybrid).
     """
     known, parts = filter_analysis.embedding_filters(zoo.load(weights).model), []
-    n, group = n_components(known, n_groups), torch.arange(len(known)) % n_groups
-    samples = [("trained", k, known[group != k - 1]) for k in range(min(n_groups, len(known)) + 1)]  # 0: the whole
+    samples, n = [("trained", 0, known)], n_components(known)
     for k in range(1, n_untrained + 1):
         fresh = zoo.load(weights, untrained=True, seed=seed * n_untrained + k - 1).model
         samples.append(("untrained", k, filter_analysis.embedding_filters(fresh)))
@@ -145,21 +143,6 @@ def filters(weights: str = "lab", n_untrained: int = 20, n_groups: int = 24, see
         measured = {"explained": explained, "low_frequency": filter_analysis.low_frequency_share(components)}
         parts.append(pd.DataFrame(about | {name: values.tolist() for name, values in measured.items()}))
     return pd.concat(parts, ignore_index=True)
-
-
-def compare_filters(table: pd.DataFrame) -> pd.DataFrame:
-    """Compare trained filters with untrained ones: rows "low-frequency share" (mean), "explained variance" (sum).
-
-    Columns: value, low and high (jackknife over filters), control_low and control_high (of the untrained models).
-    """
-    models, found = table.groupby(["model", "replicate"]), {}
-    sums = {"low-frequency share": models["low_frequency"].mean(), "explained variance": models["explained"].sum()}
-    for name, each in sums.items():
-        trained, fresh = each["trained"], each["untrained"]
-        low, high = jackknife_interval(trained[0], trained.drop(0).to_numpy())
-        found[name] = (trained[0], low, high, fresh.min(), fresh.max())
-    columns = ["value", "low", "high", "control_low", "control_high"]
-    return pd.DataFrame.from_dict(found, orient="index", columns=columns).rename_axis("measure")
 
 
 # --- positions (Fig. 7 centre) ----------------------------------------------------------------------------------------

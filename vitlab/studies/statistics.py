@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -29,17 +28,6 @@ def mean_interval(values: Numbers) -> Interval | None:
         return None
     half = scipy.special.stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean() - half), float(values.mean() + half)
-
-
-def jackknife_interval(whole: float, left_out: Numbers) -> Interval:
-    """Compute a statistic's 95 % interval from its values with one of two or more groups of samples left out at a time.
-
-    The delete-a-group jackknife, with Student's t. It suits principal components, where the bootstrap's repeated
-    samples would count as variance explained.
-    """
-    values = _checked(left_out)
-    half = scipy.special.stdtrit(len(values) - 1, 0.975) * math.sqrt((len(values) - 1) * values.var())
-    return float(whole - half), float(whole + half)
 
 
 def failed_starts(accuracies: Numbers, n_images: int, chance: float) -> Bool[np.ndarray, " n"]:
