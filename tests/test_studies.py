@@ -56,6 +56,12 @@ def test_filters_start_at_the_share_of_their_scale_that_a_run_names():
     assert changed == ["patch_embed.proj.weight"] and (8 * small[changed[0]]).equal(usual[changed[0]])
 
 
+@pytest.mark.parametrize("slope", [0, 1])
+def test_noise_falls_with_frequency_to_the_power_of_its_slope(slope):
+    found = torch.fft.rfft2(run.noise(slope, 64, 100, 0).images.float()).abs().mean((0, 1))
+    assert (found[0, 4] / found[0, 16]).item() == pytest.approx(4**slope, rel=0.05)
+
+
 def test_filters_enlarged_one_by_one_are_rescaled_to_the_fresh_ones():
     fresh, model = (zoo.create("BiT-Mu/4", image_size=16, seed=3).eval() for _ in range(2))
     for weight in (each for each in model.parameters() if each.dim() == 4):
@@ -70,12 +76,6 @@ def test_all_that_full_plans_is_committed_and_nothing_is_planned_twice():
     plan = runner.plan(names, "full")
     assert plan["todo"].eq(0).all() and plan["runs"].gt(0).all(), plan
     assert plan["runs"].tolist() == [len(table.runs(name, "full")) for name in names]  # no key twice
-
-
-def test_a_kind_without_evidence_is_planned_from_nothing(monkeypatch):
-    monkeypatch.setattr(store, "runs", lambda kind: pd.DataFrame(columns=store.ABOUT))
-    planned = runner.plan(["speed"], "full").iloc[0]
-    assert planned["todo"] == planned["runs"] == 1 and np.isnan(planned["hours"])
 
 
 @pytest.mark.parametrize("name", table.STUDIES)

@@ -358,9 +358,7 @@ def c09() -> Judged:
 
 def positions_rule(runs: pd.DataFrame) -> Judged:
     """Judge by C09's rule runs with one row a task, arm and seed."""
-    over_none: Numbers = {}
-    kinds: Numbers = {}
-    places: Numbers = {}
+    over_none, kinds, places = Numbers(), Numbers(), Numbers()
     base = "1-D, stem"
     for task, rows in runs.groupby("task", sort=False):
         over_none[f"1-D − none, {task}"] = lead(rows, base, "none")
@@ -376,13 +374,17 @@ def positions_rule(runs: pd.DataFrame) -> Judged:
 
 
 def c15() -> Judged:
-    """Masked prediction is ahead of training from scratch, and labels are ahead of it."""
+    """Masked prediction is ahead of training from scratch for as long, and labels of the same images ahead of it."""
     finals, masked = tables.masked_finals(tables.evidence("masked_pretraining")), "masked, mean-colour"
-    pairs = ((masked, "scratch"), ("cifar10", masked))
-    over, under = (Estimate.of(100 * paired(finals, "arm", *pair), "points") for pair in pairs)
+    pairs = {"masked − scratch, 230,400 samples each": ("masked, 2,100 steps", "scratch, 3,600 steps")}
+    pairs |= {f"labels − masked, both of {source}": (source, f"masked on {source}") for source in ("cifar10", "world")}
+    pairs["masked − scratch, 134,400 samples each"] = masked, "scratch, as long"
+    alike = {"masked": masked} | {name: name for name in ("masked on pink noise", "masked on white noise")}
+    pairs |= {f"{name} − scratch, fine-tuned alike": (arm, "scratch") for name, arm in alike.items()}
+    numbers = {name: Estimate.of(100 * paired(finals, "arm", *pair), "points") for name, pair in pairs.items()}
+    over, under, *_ = numbers.values()
     better = above(over, margin=AHEAD, name="better than scratch")
-    ruling = judge(better, above(under, margin=AHEAD, name="below supervised"))
-    return Judged(ruling, {"masked − scratch": over, "supervised (cifar10) − masked": under})
+    return Judged(judge(better, above(under, margin=AHEAD, name="below supervised")), numbers)
 
 
 def c16() -> Judged:

@@ -54,6 +54,7 @@ STRUCTURED = {"column": 8, "size": 8, "angle": 8, "count": 3}  # as targets: wha
 ARMS = {"1x": 1.0, "1.5x": 1.5, "2x": 2.0, "scratch": 1.0}  # fine-tunings of `transfer` → side over pre-training's
 TABLE_4 = next(row for row in paper.TABLE_4 if row.data == "Flowers-102")  # the row for small sets
 N_SHOWN = 3  # held-out images of which `local_heads` keeps what the model predicts
+_NOISE = {"white noise": 0.0, "pink noise": 1.0}  # as data, and how amplitude falls with frequency
 _CROPPED = Augmentation(crop="inception", area=(0.35, 1.0), flip=True)  # of photographs
 TRAININGS: ContextVar[Iterator[Path]] = ContextVar("folders in which the long trainings of a killed run resume")
 _RECIPE, _OPTIONS = ({field.name for field in dataclasses.fields(each)} for each in (Recipe, VariantConfig))
@@ -126,6 +127,15 @@ def world_of(config: Config, cue: str) -> World:
     return with_difficulty(made if cue == "mixed" else with_cues(made, cue), config["difficulty"])
 
 
+def noise(slope: float, side: int, count: int, seed: int) -> ImageSet:
+    """Draw noise whose amplitude falls with frequency to the power `slope`: 0 is white, 1 as smooth as photographs."""
+    white = torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(seed))
+    frequency = torch.fft.fftfreq(side)[:, None].hypot(torch.fft.rfftfreq(side)).clamp(min=1 / side)
+    images = torch.fft.irfft2(torch.fft.rfft2(white) / frequency**slope)
+    images = 128 + 64 * images / images.std()
+    return ImageSet(images.clamp(0, 255).byte(), torch.zeros(count, dtype=torch.int64), ("noise",))
+
+
 def _pretraining(data: str, side: int, size: int, seed: int, n_train: int = 0) -> tuple[Batches, int]:
     """Batches of a pre-training on the world, on crops of photographs or on a set, and the number of its classes."""
     device = default_device()
@@ -134,6 +144,8 @@ def _pretraining(data: str, side: int, size: int, seed: int, n_train: int = 0) -
         return stream(made, size, device, start=first_image(seed)), made.n_classes
     if data == CROPS:
         return datasets.photograph_batches(side, size, seed, device), datasets.N_PHOTOGRAPHS
+    if data in _NOISE:
+        return batches(noise(_NOISE[data], side, 9_469, seed), size, seed, device), 1  # as many as Imagenette has
     images = whole(data, "train", kept_px(data, side))
     if 0 < n_train < len(images):
         images = subset(images, epoch_order(len(images), seed, epoch=0)[:n_train])
@@ -434,15 +446,12 @@ def masked(config: Config) -> Rows:
         last = train(model.to(default_device()), feed, recipe, objective=objective)[-1]
         rows.append({"kind": "pre-training", "samples": last["samples"], "train_loss": last["train_loss"]})
 
-    def recipe_at(rate: float) -> Recipe:
-        """Adam, not Table 4's SGD, which is for weights that are pre-trained."""
-        about = {"eval_every": config["eval_every"], "precision": config["precision"], "seed": seed}
-        about |= {"warmup_steps": config["finetuning_warmup"], "learning_rate": rate}
-        return Recipe(config["finetuning_steps"], config["finetuning_batch"], **about)
-
+    about = {name: config[name] for name in ("eval_every", "precision", "seed")}
+    about |= {"warmup_steps": config["finetuning_warmup"]}  # by Adam: Table 4's SGD is for pre-trained weights
+    length = config["finetuning_steps"], config["finetuning_batch"]
     rates = [float(rate) for rate in config["rates"].split()]
-    augmentation = Augmentation() if on == "digits" else _CROPPED
-    done = finetune(vit, images, recipe_at, rates, held_out=0.1, seed=seed, watch=test, augmentation=augmentation)
+    how = {"held_out": 0.1, "seed": seed, "watch": test, "augmentation": None if on == "digits" else _CROPPED}
+    done = finetune(vit, images, lambda rate: Recipe(*length, learning_rate=rate, **about), rates, **how)
     for row in done.rows:
         at = {"samples": row["samples"], "test_accuracy": row["val_accuracy"], "rate": done.learning_rate}
         rows.append({"kind": "evaluation", **at})

@@ -195,13 +195,9 @@ _ATTENTIONS = _cases(
     ("full, equal parameters", 4, "full"),
     ("full, equal FLOPs", 3, "full"),
 )
-STUDIES["axial_attention"].presets["full"] = Preset(
-    _MIXED
-    | {"n_classes": 300, "model": "Lab-Mu/4", "pool": "gap", "learning_rate": 12e-3}
-    | {"steps": 4_000, "precision": "fp32", "eval_every": 400},
-    _ATTENTIONS,
-    seeds=5,
-)
+_AXIAL = _MIXED | {"n_classes": 300, "model": "Lab-Mu/4", "pool": "gap", "learning_rate": 12e-3}
+_AXIAL |= {"steps": 4_000, "precision": "fp32", "eval_every": 400}
+STUDIES["axial_attention"].presets["full"] = Preset(_AXIAL, _ATTENTIONS, seeds=5)
 
 TABLE_8 = {  # its cells (ViT-B/16, 5-shot accuracy on ImageNet, 0…1); relative embeddings act in every block
     "none": 0.61382,
@@ -296,18 +292,31 @@ _BODY = {"image_size": 64, "patch_size": 8, "dim": 96, "depth": 4, "n_heads": 4}
 _MASKED = _BODY | {"finetuned_on": "imagenette", "n_train": 0, "n_test": 0, "finetuning_steps": 600}
 _MASKED |= {"finetuning_batch": 64, "finetuning_warmup": 60, "eval_every": 100, "rates": "0.0005 0.0015"}
 _BY_MASKING, _BY_LABELS = (6_000, 16, 3e-3), (1_500, 64, 1e-3)  # as many samples
+_ARMS = _cases(
+    "arm objective data target steps batch_size learning_rate",
+    ("scratch", "none", "", "", 0, 1, 0.0),
+    ("masked, mean-colour", "masked", "imagenette", "mean-colour", *_BY_MASKING),
+    ("masked, downsized", "masked", "imagenette", "downsized", *_BY_MASKING),
+    ("masked, pixels", "masked", "imagenette", "pixels", *_BY_MASKING),
+    ("world", "labels", "world", "", *_BY_LABELS),
+    ("cifar10", "labels", "cifar10", "", *_BY_LABELS),
+    ("masked on world", "masked", "world", "mean-colour", *_BY_MASKING),
+    ("masked on cifar10", "masked", "cifar10", "mean-colour", *_BY_MASKING),
+    ("masked on pink noise", "masked", "pink noise", "mean-colour", *_BY_MASKING),
+    ("masked on white noise", "masked", "white noise", "mean-colour", *_BY_MASKING),
+)
+_AT = {"masked on pink noise": {"rates": "0.0015"}, "masked on white noise": {"rates": "0.005"}}  # the pilots' best
+_LONGER = _cases(  # 2,100 steps are the samples of masking and 600 steps; 3,600 those of masking and 2,100 steps
+    "arm objective finetuning_steps finetuning_warmup eval_every",
+    ("scratch, as long", "none", 2_100, 210, 350),
+    ("scratch, 3,600 steps", "none", 3_600, 360, 600),
+    ("masked, 2,100 steps", "masked", 2_100, 210, 350),
+)
 STUDIES["masked_pretraining"].presets["full"] = Preset(
     _MASKED | {"precision": "bf16"},
-    _cases(
-        "arm objective data target steps batch_size learning_rate",
-        ("scratch", "none", "", "", 0, 1, 0.0),
-        ("masked, mean-colour", "masked", "imagenette", "mean-colour", *_BY_MASKING),
-        ("masked, downsized", "masked", "imagenette", "downsized", *_BY_MASKING),
-        ("masked, pixels", "masked", "imagenette", "pixels", *_BY_MASKING),
-        ("world", "labels", "world", "", *_BY_LABELS),
-        ("cifar10", "labels", "cifar10", "", *_BY_LABELS),
-        ("masked on world", "masked", "world", "mean-colour", *_BY_MASKING),
-        ("masked on cifar10", "masked", "cifar10", "mean-colour", *_BY_MASKING),
+    (
+        *(arm | _AT.get(arm["arm"], {}) for arm in _ARMS),
+        *(_ARMS[each["objective"] == "masked"] | each | {"rates": "0.0015"} for each in _LONGER),
     ),
     seeds=5,
 )
