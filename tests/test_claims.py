@@ -37,19 +37,9 @@ def test_every_claim_is_judged_and_one_that_is_not_reproduced_says_under_which_c
 
 def runs(**accuracies):
     """Five seeds of each task and arm, whose spread is small."""
-    rows = [
-        {"task": "contour", "arm": arm, "seed": seed, "n_test": 2_000, "n_classes": 10}
-        | {"test_accuracy": value + 0.001 * seed}
-        for arm, value in accuracies.items()
-        for seed in range(5)
-    ]
-    return pd.DataFrame(rows)
-
-
-def cells(none, other, place):
-    arms = {"none": none, "1-D, stem": 0.8, "2-D, stem": other, "relative": 0.8}
-    arms |= {"1-D, every block": place, "1-D, shared": 0.8, "2-D, every block": other, "2-D, shared": other}
-    return runs(**arms)
+    rows = [(arm, seed, value + 0.001 * seed) for arm, value in accuracies.items() for seed in range(5)]
+    about = {"task": "contour", "n_test": 2_000, "n_classes": 10}
+    return pd.DataFrame(rows, columns=["arm", "seed", "test_accuracy"]).assign(**about)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +52,9 @@ def cells(none, other, place):
     ],
 )
 def test_the_rule_on_positions_by_hand(none, other, place, verdict):
-    assert rules.positions_rule(cells(none, other, place)).ruling.verdict == verdict
+    arms = {"none": none, "1-D, stem": 0.8, "2-D, stem": other, "relative": 0.8}
+    arms |= {"1-D, every block": place, "1-D, shared": 0.8, "2-D, every block": other, "2-D, shared": other}
+    assert rules.positions_rule(runs(**arms)).ruling.verdict == verdict
 
 
 def test_a_seed_that_never_started_leaves_no_interval():

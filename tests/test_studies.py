@@ -78,6 +78,13 @@ def test_all_that_full_plans_is_committed_and_nothing_is_planned_twice():
     assert plan["runs"].tolist() == [len(table.runs(name, "full")) for name in names]  # no key twice
 
 
+def test_the_hours_of_longer_trainings_are_planned_by_their_steps(monkeypatch):
+    was, hours = table.preset("axial_attention", "full"), store.about("axial_attention")["seconds"].sum() / 3600
+    longer = table.Preset(was.base | {"steps": 4 * was.base["steps"]}, was.cases, was.seeds)
+    monkeypatch.setitem(table.STUDIES["axial_attention"].presets, "full", longer)
+    assert runner.plan(["axial_attention"])["hours"].item() == pytest.approx(4 * hours)
+
+
 @pytest.mark.parametrize("name", table.STUDIES)
 def test_configurations_are_flat_and_seeds_shift_by_hundreds_and_are_not_those_of_trials(name):
     for size in table.study(name).presets:

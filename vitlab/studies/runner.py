@@ -101,17 +101,20 @@ def read(name: str, preset: str = "quick", seed: int = 0, settings: Config | Non
 
 
 def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFrame:
-    """Tell what studies would take: study, runs, done, todo, hours (of one core, by runs that there are, or timed)."""
+    """Tell what studies would take: study, runs, done, todo, hours (of one core, by the steps of runs there are)."""
     rows = []
     for name in names:
         study = table.study(name)
         planned = _planned(name, preset, seed) if preset in study.presets else {}
         done = finished(study.kind, preset, planned)
-        todo, took = len(planned) - len(done), store.about(name)["seconds"]
-        hours = todo * took.mean() / 3600 if preset == "full" else float("nan")
+        todo, took = [planned[key] for key in planned if key not in done], store.about(name).set_index("key")["seconds"]
+        hours = len(todo) * took.mean() / 3600 if preset == "full" else float("nan")
+        ran = store.of_keys(study.kind, took.index).drop_duplicates("key")
+        if todo and todo[0].get("steps") and "steps" in ran:
+            hours *= sum(config["steps"] for config in todo) / len(todo) / ran["steps"].mean()
         if study.kind == "scaling" and not len(took):
-            hours = _timed([config for key, config in planned.items() if key not in done])
-        rows.append((name, len(planned), len(done), todo, hours if todo else 0.0))
+            hours = _timed(todo)
+        rows.append((name, len(planned), len(done), len(todo), hours if todo else 0.0))
     return pd.DataFrame(rows, columns=["study", "runs", "done", "todo", "hours"])
 
 
