@@ -351,20 +351,24 @@ def c20() -> Judged:
 # --- C09, C15 to C19, L01, L02: design choices and objectives ---------------------------------------------------------
 def c09() -> Judged:
     """1-D is ahead of none in every task; other kinds equal 1-D, and other places equal the stem."""
-    world, photographs = (tables.evidence(name) for name in ("longer_positions", "position_variants"))
-    photographs = photographs[photographs["task"] == "cifar10"]
-    return positions_rule(tables.chosen(pd.concat([world, photographs], ignore_index=True)))
+    runs = pd.concat([tables.evidence(name) for name in ("longer_positions", "position_variants")], ignore_index=True)
+    return positions_rule(tables.chosen(runs, ("task", "arm", "steps")))
 
 
 def positions_rule(runs: pd.DataFrame) -> Judged:
-    """Judge by C09's rule runs with one row a task, arm and seed."""
+    """Judge by C09's rule runs with one row a task, arm, length and seed, by the longest trainings of both arms."""
     over_none, kinds, places = Numbers(), Numbers(), Numbers()
     base = "1-D, stem"
+
+    def last(rows: pd.DataFrame, arm: str, other: str) -> Estimate:
+        lengths = rows[rows["arm"].isin((arm, other))].groupby("steps")["arm"].nunique()
+        return lead(rows[rows["steps"] == lengths[lengths == 2].index.max()], arm, other)
+
     for task, rows in runs.groupby("task", sort=False):
-        over_none[f"1-D − none, {task}"] = lead(rows, base, "none")
-        kinds |= {f"{arm.partition(',')[0]} − 1-D, {task}": lead(rows, arm, base) for arm in ("2-D, stem", "relative")}
+        over_none[f"1-D − none, {task}"] = last(rows, base, "none")
+        kinds |= {f"{arm.partition(',')[0]} − 1-D, {task}": last(rows, arm, base) for arm in ("2-D, stem", "relative")}
         for kind, place in itertools.product(("1-D", "2-D"), ("every block", "shared")):
-            places[f"{kind}, {place} − stem, {task}"] = lead(rows, f"{kind}, {place}", f"{kind}, stem")
+            places[f"{kind}, {place} − stem, {task}"] = last(rows, f"{kind}, {place}", f"{kind}, stem")
     ruling = judge(
         all_of(*(within(each, EQUAL) for each in kinds.values()), name="kinds are equal"),
         all_of(*(within(each, EQUAL) for each in places.values()), name="places are equal"),

@@ -43,7 +43,7 @@ STUDIES: dict[str, Study] = {
         ("vit_shapes", "design", ""),  # a ViT scaled along one dimension at a time (App. D.2, Fig. 8; C18)
         ("axial_attention", "design", ""),  # axial and full, equal depth, parameters, FLOPs (App. D.6, Fig. 13; C19)
         ("position_variants", "design", "cifar10"),  # kinds and places, where they matter (App. D.4, Table 8; C09)
-        ("longer_positions", "design", ""),  # four times as long, until every seed has left chance (App. D.4; C09)
+        ("longer_positions", "design", "cifar10"),  # until every seed has left chance, relative longest (App. D.4; C09)
         ("resnet_optimizers", "design", "cifar10"),  # Adam and SGD before equal fine-tuning (App. D.1, Table 7; C17)
         ("training_curves", "curves", ""),  # the three families on the world, sample by sample (§4.1, Table 3)
         ("real_subsets", "subsets", "cifar10"),  # ViT and ResNet from scratch on parts of real sets (§4.3, Fig. 4)
@@ -216,6 +216,7 @@ _POSITIONS = tuple(
     for default in ["every block" if kind == "relative" else "stem"]
 )
 _TASKS = _cases("task difficulty", ("arrangement", 0.3), ("contour", 0.05))
+_PHOTOGRAPHS = {"task": "cifar10", "difficulty": 0.0}
 _TWO_RATES = {"learning_rate": (3e-3, 1e-2)}
 _P_BASE = _DESIGN | {"model": "Lab-Mu/4", "precision": "fp32", "n_classes": 10}
 _P_FULL = _P_BASE | {"steps": 400, "n_train": 40_000}
@@ -223,10 +224,13 @@ _P_SMOKE = _P_BASE | {"task": "arrangement", "difficulty": 0.1, "learning_rate":
 _P_SMOKE |= {"steps": 3, "batch_size": 8, "n_train": 24, "n_validation": 12, "n_test": 12}
 STUDIES["position_variants"].presets.update(
     smoke=Preset(_P_SMOKE, _POSITIONS, 2),
-    full=Preset(_P_FULL, _grid((*_TASKS, {"task": "cifar10", "difficulty": 0.0}), _POSITIONS, _TWO_RATES), 5),
+    full=Preset(_P_FULL, _grid((*_TASKS, _PHOTOGRAPHS), _POSITIONS, _TWO_RATES), 5),
 )
+_1D_AND_RELATIVE = (_POSITIONS[1], _POSITIONS[-1])
+_LATE = _grid(_TASKS, _1D_AND_RELATIVE, {"steps": (6_400,), "learning_rate": (1e-2,)})  # of pilots, the best rates
+_LATE += _grid((_PHOTOGRAPHS,), _1D_AND_RELATIVE, {"learning_rate": (3e-3,)})
 STUDIES["longer_positions"].presets["full"] = Preset(
-    _P_FULL | {"steps": 1_600}, _grid(_TASKS, _POSITIONS, _TWO_RATES), seeds=5
+    _P_FULL | {"steps": 1_600}, (*_grid(_TASKS, _POSITIONS, _TWO_RATES), *_LATE), seeds=5
 )
 
 _OPTIMIZERS = _MIXED | {"precision": "fp32", "n_classes": 100, "targets": "digits cifar10", "finetuning_steps": 150}
