@@ -216,7 +216,7 @@ _POSITIONS = tuple(
     for default in ["every block" if kind == "relative" else "stem"]
 )
 _TASKS = _cases("task difficulty", ("arrangement", 0.3), ("contour", 0.05))
-_PHOTOGRAPHS = {"task": "cifar10", "difficulty": 0.0}
+_CIFAR10 = {"task": "cifar10", "difficulty": 0.0}
 _TWO_RATES = {"learning_rate": (3e-3, 1e-2)}
 _P_BASE = _DESIGN | {"model": "Lab-Mu/4", "precision": "fp32", "n_classes": 10}
 _P_FULL = _P_BASE | {"steps": 400, "n_train": 40_000}
@@ -224,11 +224,11 @@ _P_SMOKE = _P_BASE | {"task": "arrangement", "difficulty": 0.1, "learning_rate":
 _P_SMOKE |= {"steps": 3, "batch_size": 8, "n_train": 24, "n_validation": 12, "n_test": 12}
 STUDIES["position_variants"].presets.update(
     smoke=Preset(_P_SMOKE, _POSITIONS, 2),
-    full=Preset(_P_FULL, _grid((*_TASKS, _PHOTOGRAPHS), _POSITIONS, _TWO_RATES), 5),
+    full=Preset(_P_FULL, _grid((*_TASKS, _CIFAR10), _POSITIONS, _TWO_RATES), 5),
 )
 _1D_AND_RELATIVE = (_POSITIONS[1], _POSITIONS[-1])
 _LATE = _grid(_TASKS, _1D_AND_RELATIVE, {"steps": (6_400,), "learning_rate": (1e-2,)})  # of pilots, the best rates
-_LATE += _grid((_PHOTOGRAPHS,), _1D_AND_RELATIVE, {"learning_rate": (3e-3,)})
+_LATE += _grid((_CIFAR10,), _1D_AND_RELATIVE, {"learning_rate": (3e-3,)})
 STUDIES["longer_positions"].presets["full"] = Preset(
     _P_FULL | {"steps": 1_600}, (*_grid(_TASKS, _POSITIONS, _TWO_RATES), *_LATE), seeds=5
 )
