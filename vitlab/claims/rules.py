@@ -416,7 +416,7 @@ def c17() -> Judged:
 
 def c18() -> Judged:
     """Depth's slope is above each other dimension's, width's below each other's, and smaller patches help."""
-    runs = tables.chosen(tables.evidence("vit_shapes"), ["task", "dimension", "arm"])
+    runs = tables.evidence("vit_shapes")
     wide = tables.slopes(runs).pivot(index="seed", columns="dimension", values="slope")
     one = ["depth", "width", "MLP width", "patch size"]
     numbers = {f"slope along {name}": Estimate.of(wide[name].dropna(), "points a doubling") for name in (*one, "all")}

@@ -164,27 +164,22 @@ STUDIES["head_rates"].presets["full"] = Preset(
     _MIXED | {"model": "Lab-Ti/8", "n_classes": 100}, _grid(_HEADS, _cases("steps learning_rate", *_RATES)), seeds=5
 )
 
-_SLOW, _FAST = (2e-3, 4e-3), (4e-3, 8e-3)
-_SHAPES = (  # of ViTs by the dimension in which they leave the base: rates, depth, width, MLP width, patch size
-    ("base", _FAST, 2, 64, 128, 8),
-    ("depth", _FAST, 4, 64, 128, 8),
-    ("depth", _FAST, 8, 64, 128, 8),
-    ("width", _SLOW, 2, 96, 128, 8),
-    ("width", _SLOW, 2, 144, 128, 8),
-    ("MLP width", _SLOW, 2, 64, 384, 8),
-    ("MLP width", _SLOW, 2, 64, 896, 8),
-    ("patch size", _FAST, 2, 64, 128, 4),
-    ("all", _SLOW, 3, 80, 160, 8),
-    ("all", _SLOW, 4, 96, 192, 8),
+_SHAPES = _cases(  # of ViTs by the dimension in which they leave the base; each at the pilots' best rate
+    "dimension depth dim mlp_dim model learning_rate",
+    ("base", 2, 32, 64, "Lab-Mu/8", 24e-3),
+    ("depth", 4, 32, 64, "Lab-Mu/8", 6e-3),
+    ("depth", 8, 32, 64, "Lab-Mu/8", 6e-3),
+    ("width", 2, 48, 64, "Lab-Mu/8", 12e-3),
+    ("width", 2, 72, 64, "Lab-Mu/8", 12e-3),
+    ("MLP width", 2, 32, 208, "Lab-Mu/8", 12e-3),
+    ("MLP width", 2, 32, 496, "Lab-Mu/8", 12e-3),
+    ("patch size", 2, 32, 64, "Lab-Mu/4", 24e-3),
+    ("all", 4, 48, 96, "Lab-Mu/8", 12e-3),
 )
+_NAMED = "{depth} blocks, {dim} wide, MLP {mlp_dim}, {model}"
 STUDIES["vit_shapes"].presets["full"] = Preset(
-    _MIXED | {"n_classes": 300, "n_heads": 4},
-    tuple(
-        {"dimension": dimension, "arm": f"{depth} blocks, {dim} wide, MLP {mlp_dim}, /{patch}", "learning_rate": rate}
-        | {"model": f"Lab-Ti/{patch}", "depth": depth, "dim": dim, "mlp_dim": mlp_dim}
-        for dimension, rates, depth, dim, mlp_dim, patch in _SHAPES
-        for rate in rates
-    ),
+    _MIXED | {"n_classes": 300, "n_heads": 2, "steps": 8_000, "eval_every": 800},
+    tuple(each | {"arm": _NAMED.format(**each)} for each in _SHAPES),
     seeds=5,
 )
 
