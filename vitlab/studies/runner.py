@@ -109,11 +109,11 @@ def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFr
         done = finished(study.kind, preset, planned)
         todo, took = [planned[key] for key in planned if key not in done], store.about(name).set_index("key")["seconds"]
         hours = len(todo) * took.mean() / 3600 if preset == "full" else float("nan")
-        ran = store.of_keys(study.kind, took.index).drop_duplicates("key")
-        if todo and todo[0].get("steps") and "steps" in ran:
-            hours *= sum(config["steps"] for config in todo) / len(todo) / ran["steps"].mean()
         if study.kind == "scaling" and not len(took):
             hours = _timed(todo)
+        elif len(took) and todo and preset == "full" and todo[0].get("steps"):
+            ran = store.of_keys(study.kind, took.index).drop_duplicates("key")
+            hours *= sum(config["steps"] for config in todo) / len(todo) / ran["steps"].mean()
         rows.append((name, len(planned), len(done), len(todo), hours if todo else 0.0))
     return pd.DataFrame(rows, columns=["study", "runs", "done", "todo", "hours"])
 
