@@ -321,7 +321,8 @@ with plots.figure(page, "predictions", alt=alt, figsize=(6.8, 5.2)) as ax:
 # ## What it is worth (C15)
 #
 # From the committed runs. Left: pre-trained on 96,000 samples in each way, or on none, and fine-tuned alike on 38,400 of ten
-# classes of photographs, each dot a seed. Right: masked prediction first, or not, by the samples of all trainings together.
+# classes of photographs, each dot a seed. Right: masked prediction first, or not, by the samples of all trainings together;
+# bars are a standard deviation over seeds.
 
 # %%
 finals = tables.masked_finals(tables.evidence("masked_pretraining"))
