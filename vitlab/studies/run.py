@@ -77,28 +77,28 @@ def some(images: ImageSet, count: int | None) -> ImageSet:
     return subset(images, epoch_order(len(images), seed=0, epoch=0)[: count or None].sort().values)
 
 
-@functools.lru_cache(maxsize=40)
-def resized_target(data: str, part: str, image_size: int, count: int, difficulty: float = 1.0) -> ImageSet:
-    """Draw at most `count` images of a set, the same at every size (pixels); of `OTHER_CLASSES` at this difficulty.
+@functools.lru_cache(maxsize=64)
+def resized_target(data: str, part: str, side: int, n: int, difficulty: float = 1.0, n_classes: int = 10) -> ImageSet:
+    """Draw at most `n` images of a set, the same at every size (pixels).
 
-    "world" are ten classes that pre-training, on seed 0, has not seen; "world-2", "world-3" … are ten others each.
+    "world" are `n_classes` of `difficulty` that pre-training, on seed 0, has not seen; "world-2", … are others each.
     """
     if data.startswith(OTHER_CLASSES):
         seed = int(data.removeprefix(OTHER_CLASSES).lstrip("-") or 1)
-        other = with_difficulty(World(seed=seed, image_size=image_size), difficulty)
-        splits = world_splits(other, count, 0, count)
+        other = with_difficulty(World(n_classes, side, seed), difficulty)
+        splits = world_splits(other, n, 0, n)
         return splits.train if part == "train" else splits.test
     if data in STRUCTURED:
         alone: Config = {} if data == "count" else {"distractors": 0.0, "occlusion": 0.0}
-        made = World(seed=1, image_size=image_size, rotation=0.5, scale=1.2, **alone)
-        images = image_set(made, count, start := HELD_OUT * (part == "test"))
-        labels = latents(made, torch.arange(start, start + count))[data]
+        made = World(seed=1, image_size=side, rotation=0.5, scale=1.2, **alone)
+        images = image_set(made, n, start := HELD_OUT * (part == "test"))
+        labels = latents(made, torch.arange(start, start + n))[data]
         return ImageSet(images.images, labels, tuple(map(str, range(STRUCTURED[data]))))
-    images = some(whole(data, part), count)
-    if images.images.shape[-1] == image_size:
+    images = some(whole(data, part), n)
+    if images.images.shape[-1] == side:
         return images
     arrays = images.images.permute(0, 2, 3, 1).numpy()
-    pictures = np.stack([resize_and_crop(Image.fromarray(each), image_size).transpose(2, 0, 1) for each in arrays])
+    pictures = np.stack([resize_and_crop(Image.fromarray(each), side).transpose(2, 0, 1) for each in arrays])
     return ImageSet(torch.from_numpy(pictures), images.labels, images.classes)
 
 
@@ -210,11 +210,12 @@ def scaling(config: Config) -> Rows:
     }
     names = ("step", "samples", "seconds", "train_loss", "val_loss", "val_accuracy")
     rows: Rows = [outcome, *({"kind": "history"} | {n: row[n] for n in names if n in row} for row in history)]
-    others = [f"{OTHER_CLASSES}-{k}" for k in range(2, config.get("n_sets", 1) + 1)]
-    for name in dict.fromkeys((OTHER_CLASSES, *others, *config["real"].split())):
-        about = side, config["n_frozen"], config["difficulty"]
+    others = [OTHER_CLASSES, *(f"{OTHER_CLASSES}-{k}" for k in range(2, config.get("n_sets", 1) + 1))]
+    tasks = [(name, int(n)) for n in config.get("at_once", "10").split() for name in others]
+    for name, n in (*tasks, *((name, 10) for name in config["real"].split())):
+        about = side, config["n_frozen"] * n // 10, config["difficulty"], n
         sets = (resized_target(name, part, *about) for part in ("train", "test"))
-        rows += _frozen(model, name, sets, FewShot(shots=(10,)), seed)
+        rows += _frozen(model, name if n == 10 else f"{name}, {n} classes", sets, FewShot(shots=(10,)), seed)
     if config["finetuning_steps"]:
         for name in config["real"].split():
             rates = [float(rate) for rate in str(config["finetuning_learning_rate"]).split()]

@@ -107,16 +107,15 @@ SIZES = (256_000, 64_000, 16_000, 4_000, 1_000)  # numbers of training images
 
 def _length(base: Config, steps: int) -> Config:
     """A training of another length by the same recipe: warm-up and evaluations shrink with it."""
-    return {"steps": steps} | {
-        name: max(1, base[name] * steps // base["steps"]) for name in ("warmup_steps", "eval_every")
-    }
+    shorter = {name: max(1, base[name] * steps // base["steps"]) for name in ("warmup_steps", "eval_every")}
+    return {"steps": steps} | shorter
 
 
-# Training stops early where the validation accuracy no longer rises; accuracies are of `n_test` other images.
+# Ends early where validation accuracy rises no more; measured on `n_test` other images, few-shot on classes `at_once`.
 _SCALING = {"label_smoothing": 0.0, "difficulty": 0.5, "cue": "mixed", "real": "digits", "finetuning_steps": 0}
 _AT_SMOKE = _SCALING | {"batch_size": 16, "precision": "fp32", "image_size": 16, "n_classes": 10, "n_frozen": 200}
 _AT_SMOKE |= {"steps": 6, "warmup_steps": 2, "eval_every": 2, "patience": 2, "n_validation": 32, "n_test": 64}
-_AT_SMOKE |= {"learning_rate": 2e-3, "weight_decay": 0.1}
+_AT_SMOKE |= {"learning_rate": 2e-3, "weight_decay": 0.1, "at_once": "10 20"}
 _AT_FULL = _SCALING | {"batch_size": 128, "precision": "fp32", "image_size": 32, "n_classes": 100, "weight_decay": 0.3}
 _AT_FULL |= {"steps": 8_000, "warmup_steps": 400, "eval_every": 250, "patience": 8, "n_validation": 1_000}
 _AT_FULL |= {"n_test": 2_000, "n_sets": 12, "n_frozen": 500, "real": "digits cifar10 imagenette"}

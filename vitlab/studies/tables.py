@@ -62,25 +62,18 @@ def chosen(rows: pd.DataFrame, by: Sequence[str] = ("task", "arm"), setting: Seq
 
 
 # --- scaling ----------------------------------------------------------------------------------------------------------
-def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
-    """Outcomes of scaling runs, one row each: hyper-parameters, accuracies (0…1), steps, flops (of the training)."""
-    measured = ("test_accuracy", "validation_accuracy", "train_accuracy", "best_step", "last_step", "flops", "seconds")
-    return _part(rows, "outcome", (*_SCALING, *measured))
-
-
-def few_shots(rows: pd.DataFrame) -> pd.DataFrame:
-    """Few-shot accuracy (0…1, mean of the draws) of scaling runs, by target."""
-    key = [*_SCALING, "target", "shots"]
-    return _part(rows, "few shot", (*key, "accuracy")).groupby(key, sort=False)["accuracy"].mean().reset_index()
-
-
 def transfers(rows: pd.DataFrame) -> pd.DataFrame:
-    """Join to `accuracies` transfer, the 10-shot accuracy (0…1) averaged over the world's sets of other classes, and
-    real sets': `cifar10` few-shot, `cifar10, fine-tuned`, and so on."""
-    shots, tuned = few_shots(rows), _part(rows, "fine-tuned", (*_SCALING, "target", "accuracy"))
-    shots["target"] = shots["target"].mask(shots["target"].str.startswith("world"), "transfer")
+    """Outcomes of scaling runs, one row each: hyper-parameters, steps, flops (of the training), accuracies (0…1).
+
+    `transfer` is 10-shot accuracy on the world's sets of ten other classes, `transfer, 100 classes` on those of as
+    many, means of sets and draws; of real sets `cifar10` is 10-shot, `cifar10, fine-tuned` what it says, and so on.
+    """
+    measured = ("test_accuracy", "validation_accuracy", "train_accuracy", "best_step", "last_step", "flops", "seconds")
+    shots, tuned = (_part(rows, kind, (*_SCALING, "target", "accuracy")) for kind in ("few shot", "fine-tuned"))
+    shots["target"] = shots["target"].str.replace(r"^world(-\d+)?", "transfer", regex=True)
     both = pd.concat([shots, tuned.assign(target=tuned["target"] + ", fine-tuned")])
-    return accuracies(rows).join(both.pivot_table("accuracy", _SCALING, "target"), on=_SCALING)
+    means = both.pivot_table("accuracy", _SCALING, "target")
+    return _part(rows, "outcome", (*_SCALING, *measured)).join(means, on=_SCALING)
 
 
 # --- design -----------------------------------------------------------------------------------------------------------
