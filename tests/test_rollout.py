@@ -6,18 +6,8 @@ import torch
 from torch import Tensor, nn
 from weights import rollout_from_maps
 
-from vitlab.analysis.attention import (
-    attention_maps,
-    n_prefix_tokens,
-    read_weights,
-    reads_class_token,
-)
-from vitlab.analysis.rollout import (
-    attention_rollout,
-    overlay,
-    rollout_matrix,
-    rollout_reducer,
-)
+from vitlab.analysis.attention import attention_maps, n_prefix_tokens, read_weights, reads_class_token
+from vitlab.analysis.rollout import attention_rollout, overlay, rollout_matrix, rollout_reducer
 
 SMALL = {"img_size": 32, "embed_dim": 32, "num_heads": 2, "num_classes": 5}
 

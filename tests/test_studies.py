@@ -256,12 +256,17 @@ def test_every_committed_run_belongs_to_a_study_and_has_rows():
 # ---- tables ----------------------------------------------------------------------------------------------------------
 def test_the_best_setting_is_high_and_steady_and_not_one_of_few_seeds():
     scores = {1e-3: (0.6, 0.6), 4e-3: (0.9, 0.4), 8e-3: (0.99,)}
-    rows = pd.DataFrame(
-        {"task": "t", "arm": "a", "seed": seed, "learning_rate": rate, "validation_accuracy": value}
-        for rate, values in scores.items()
-        for seed, value in enumerate(values)
-    )
+    found = [(rate, seed, value) for rate, values in scores.items() for seed, value in enumerate(values)]
+    rows = pd.DataFrame(found, columns=["learning_rate", "seed", "validation_accuracy"]).assign(task="t", arm="a")
     assert tables.chosen(rows)["learning_rate"].tolist() == [1e-3, 1e-3]
+
+
+def test_transfer_to_ten_classes_and_to_more_is_averaged_apart():
+    one = next(one for one in RUNS if one["study"] == "data_scaling")
+    rows = pd.DataFrame([one["config"] | {"seconds": 0.0} | row for row in one["rows"]])
+    few, found = rows.groupby("target")["accuracy"].mean(), tables.transfers(rows).iloc[0]
+    assert found["transfer"] == pytest.approx(few["world"]) != few["world, 20 classes"]
+    assert found["transfer, 20 classes"] == pytest.approx(few["world, 20 classes"])
 
 
 def test_slopes_of_lines_that_are_known():
