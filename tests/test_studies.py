@@ -78,11 +78,13 @@ def test_all_that_full_plans_is_committed_and_nothing_is_planned_twice():
     assert plan["runs"].tolist() == [len(table.runs(name, "full")) for name in names]  # no key twice
 
 
-def test_the_hours_of_longer_trainings_are_planned_by_their_steps(monkeypatch):
-    was, hours = table.preset("axial_attention", "full"), store.about("axial_attention")["seconds"].sum() / 3600
-    longer = table.Preset(was.base | {"steps": 4 * was.base["steps"]}, was.cases, was.seeds)
-    monkeypatch.setitem(table.STUDIES["axial_attention"].presets, "full", longer)
-    assert runner.plan(["axial_attention"])["hours"].item() == pytest.approx(4 * hours)
+def test_the_hours_of_longer_trainings_are_planned_by_their_model_and_steps(monkeypatch):
+    was, took = table.preset("data_scaling", "full"), store.about("data_scaling").set_index("key")["seconds"]
+    ran = [store.key("scaling", each) for each in table.runs("data_scaling", "full") if each["model"] == "BiT-Mu/8"]
+    cases = tuple(case for case in was.cases if case["model"] == "BiT-Mu/8")
+    longer = table.Preset(was.base | {"steps": 4 * was.base["steps"]}, cases, was.seeds)
+    monkeypatch.setitem(table.STUDIES["data_scaling"].presets, "full", longer)
+    assert runner.plan(["data_scaling"])["hours"].item() == pytest.approx(4 * took[ran].sum() / 3600)
 
 
 @pytest.mark.parametrize("name", table.STUDIES)

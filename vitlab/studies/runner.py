@@ -101,7 +101,7 @@ def read(name: str, preset: str = "quick", seed: int = 0, settings: Config | Non
 
 
 def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFrame:
-    """Tell what studies would take: study, runs, done, todo, hours (of one core, by the steps of runs there are)."""
+    """Tell what studies would take: study, runs, done, todo, hours (of one core, by model and steps of past runs)."""
     rows = []
     for name in names:
         study = table.study(name)
@@ -111,9 +111,10 @@ def plan(names: Sequence[str], preset: str = "full", seed: int = 0) -> pd.DataFr
         hours = len(todo) * took.mean() / 3600 if preset == "full" else float("nan")
         if study.kind == "scaling" and not len(took):
             hours = _timed(todo)
-        elif len(took) and todo and preset == "full" and todo[0].get("steps"):
-            ran = store.of_keys(study.kind, took.index).drop_duplicates("key")
-            hours *= sum(config["steps"] for config in todo) / len(todo) / ran["steps"].mean()
+        elif len(took) and todo and preset == "full" and {"model", "steps"} <= todo[0].keys():
+            ran = store.of_keys(study.kind, took.index).drop_duplicates("key").set_index("key")
+            a_step = (took / ran["steps"]).groupby(ran["model"]).mean()
+            hours = sum(each["steps"] * a_step.get(each["model"], a_step.mean()) for each in todo) / 3600
         rows.append((name, len(planned), len(done), len(todo), hours if todo else 0.0))
     return pd.DataFrame(rows, columns=["study", "runs", "done", "todo", "hours"])
 
