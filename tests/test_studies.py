@@ -211,7 +211,7 @@ def test_a_raised_version_makes_rows_stale(quick_runs, monkeypatch):
     runner.run("data_scaling", "smoke", jobs=1)
     monkeypatch.setitem(table.VERSION, "scaling", 2)
     assert runner.plan(["data_scaling"], "smoke")["todo"].item() == 18
-    assert runner.plan(["data_scaling"], "full")["todo"].item() == 65 and tables.evidence("data_scaling").empty
+    assert runner.plan(["data_scaling"], "full")["todo"].item() == 60 and tables.evidence("data_scaling").empty
 
 
 def test_a_number_of_processes_that_cannot_be(quick_runs, monkeypatch):

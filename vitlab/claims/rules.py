@@ -26,7 +26,8 @@ from vitlab.studies.statistics import failed_starts, frontier, paired
 AHEAD = 1.0  # percentage points of accuracy: a smaller lead is none
 EQUAL = 2.0  # none is a difference whose whole interval is smaller: Table 8's kinds differ by 0.3, its "none" by 2.8
 PAIRS = {size: (f"Lab-{size}/8", f"BiT-{size}/8") for size in ("Mu", "Ti", "S")}  # ViT and ResNet of `data_scaling`
-MEASURES = {"transfer": "10-shot on other classes", "test_accuracy": "held-out images"}  # what decides, what is told
+MEASURES = {"transfer, 100 classes": "10-shot among 100 other classes", "transfer": "10-shot among ten other classes"}
+MEASURES |= {"test_accuracy": "held-out images"}  # of C03 to C05: the first decides, the others are told
 ACCURACIES = (0.7, 0.8, 0.9)  # at which C07 compares
 Numbers = dict[str, Estimate]  # by name
 
@@ -104,29 +105,34 @@ def c02() -> Judged:
 # --- C03 to C07: scaling ----------------------------------------------------------------------------------------------
 def by_size(runs: pd.DataFrame, first: str, second: str, column: str = "test_accuracy") -> dict[int, Estimate]:
     """Compute `lead` at each number of training images that both have, the fewest first."""
-    both = runs.groupby("n_train").filter(lambda each: {first, second} <= set(each["arm"]))
+    both = runs.dropna(subset=column).groupby("n_train").filter(lambda each: {first, second} <= set(each["arm"]))
     return {int(n): lead(each, first, second, column) for n, each in both.groupby("n_train")}
 
 
 @functools.cache
 def data_runs() -> pd.DataFrame:
-    """Read the runs of `data_scaling` as `lead` takes them, at each model's and size's best weight decay."""
+    """Read the runs of `data_scaling` as `lead` takes them."""
     runs = tables.transfers(tables.evidence("data_scaling"))
-    runs = runs.assign(arm=runs["model"], n_test=table.preset("data_scaling", "full").base["n_test"])
-    return tables.chosen(runs, ["model", "n_train"], ["weight_decay"])
+    return runs.assign(arm=runs["model"], n_test=table.preset("data_scaling", "full").base["n_test"])
+
+
+def _in_measures(rulings: dict[str, Ruling], numbers: Numbers, notes: list[str]) -> Judged:
+    """Take the verdict of the first measure, by its words, and tell those of the others."""
+    (_, ruling), *others = rulings.items()
+    return Judged(ruling, numbers, "; ".join(notes + [f"by {words} alone: {each.verdict}" for words, each in others]))
 
 
 def c03() -> Judged:
     """In each pair, in transfer, the ResNet is ahead on the fewest images and the ViT on the most."""
     runs, numbers, notes = data_runs(), Numbers(), list[str]()
-    conditions: dict[str, list[Condition]] = {column: [] for column in MEASURES}
+    conditions: dict[str, list[Condition]] = {words: [] for words in MEASURES.values()}
     for size, pair in PAIRS.items():
         if not set(pair) <= set(runs["model"]):
             continue
         for column, words in MEASURES.items():
             at = by_size(runs, *pair, column)
             numbers |= {f"{size}, ViT − ResNet at {n:,} images, {words}": at[n] for n in (min(at), max(at))}
-            conditions[column] += [
+            conditions[words] += [
                 below(at[min(at)], margin=AHEAD, name=f"{size}: the ResNet's lead with few images"),
                 above(at[max(at)], margin=AHEAD, name=f"{size}: the ViT's with many"),
             ]
@@ -134,8 +140,7 @@ def c03() -> Judged:
         real = [column for column in runs if column.partition(",")[0] in ("cifar10", "imagenette")]
         told = ", ".join(f"{column} {lead(most, *pair, column)}" for column in real)
         notes.append(f"{size}, ViT − ResNet on real photographs, most images (10-shot, or fine-tuned): {told}")
-    notes.append(f"by held-out images alone: {judge(*conditions['test_accuracy']).verdict}")
-    return Judged(judge(*conditions["transfer"]), numbers, "; ".join(notes))
+    return _in_measures({words: judge(*each) for words, each in conditions.items()}, numbers, notes)
 
 
 def c04() -> Judged:
@@ -143,31 +148,32 @@ def c04() -> Judged:
     runs, pair = data_runs(), ("Lab-Ti/8", "Lab-Mu/8")
     numbers, notes, rulings, minus = Numbers(), list[str](), dict[str, Ruling](), " − ".join(pair)
     for column, words in MEASURES.items():
-        at, wide = by_size(runs, *pair, column), paired(runs, "arm", *pair, column, ["n_train"]).unstack("n_train")
-        first, last = min(at), max(at)
-        growth = Estimate.of(100 * (wide[last] - wide[first]).dropna(), "points")
-        numbers |= {f"growth of {minus} from {first:,} to {last:,} images, {words}": growth}
-        numbers |= {f"{minus} at {first:,} images, {words}": at[first]}
-        behind = below(at[first], margin=AHEAD, name="behind with little data")
-        rulings[column] = judge(behind, must=[above(growth, margin=AHEAD, name="growth")])
-        notes.append(f"{minus}, {words}: " + ", ".join(f"{each.value:+.1f} at {n:,}" for n, each in at.items()))
-    notes.append(f"by held-out images alone: {rulings['test_accuracy'].verdict}")
-    return Judged(rulings["transfer"], numbers, "; ".join(notes))
+        if at := by_size(runs, *pair, column):
+            wide = paired(runs, "arm", *pair, column, ["n_train"]).unstack("n_train")
+            growth = Estimate.of(100 * (wide[max(at)] - wide[min(at)]).dropna(), "points")
+            numbers |= {f"growth of {minus} from {min(at):,} to {max(at):,} images, {words}": growth}
+            numbers |= {f"{minus} at {min(at):,} images, {words}": at[min(at)]}
+            behind = below(at[min(at)], margin=AHEAD, name="behind with little data")
+            rulings[words] = judge(behind, must=[above(growth, margin=AHEAD, name="growth")])
+            notes.append(f"{minus}, {words}: " + ", ".join(f"{each.value:+.1f} at {n:,}" for n, each in at.items()))
+    return _in_measures(rulings, numbers, notes)
 
 
 def c05() -> Judged:
     """10-shot accuracy of the largest ViT trained at all sizes rises per tenfold data, and in the last step too."""
-    runs = data_runs()
+    runs, numbers, notes, rulings = data_runs(), Numbers(), list[str](), dict[str, Ruling]()
     n_sizes = runs.groupby("model")["n_train"].nunique()
     vit = [vit for vit, _ in PAIRS.values() if n_sizes.get(vit) == n_sizes.max()][-1]
-    wide = 100 * runs[runs["model"] == vit].pivot(index="seed", columns="n_train", values="transfer").dropna()
-    sizes = wide.columns.to_numpy()
-    slope = Estimate.of(np.polyfit(np.log10(sizes), wide.to_numpy().T, 1)[0], "points")
-    step = Estimate.of(wide.iloc[:, -1] - wide.iloc[:, -2], "points")
-    ruling = judge(above(step, margin=AHEAD, name="last step"), must=[above(slope, margin=AHEAD, name="slope")])
-    steps = f"step from {sizes[-2]:,} to {sizes[-1]:,} images"
-    means = ", ".join(f"{value:.1f} % at {size:,}" for size, value in wide.mean().items())
-    return Judged(ruling, {f"10-shot accuracy of {vit} per tenfold data": slope, steps: step}, f"{means} images")
+    for column, words in MEASURES.items():
+        wide = 100 * runs[runs["model"] == vit].pivot(index="seed", columns="n_train", values=column).dropna()
+        slope = Estimate.of(np.polyfit(np.log10(wide.columns), wide.to_numpy().T, 1)[0], "points")
+        step = Estimate.of(wide.iloc[:, -1] - wide.iloc[:, -2], "points")
+        last = "from {:,} to {:,} images".format(*wide.columns[-2:])
+        numbers |= {f"{vit} per tenfold data, {words}": slope, f"step {last}, {words}": step}
+        rises = above(slope, margin=AHEAD, name="slope")
+        rulings[words] = judge(above(step, margin=AHEAD, name="last step"), must=[rises])
+        notes.append(f"{words}: " + ", ".join(f"{mean:.1f} % at {n:,} images" for n, mean in wide.mean().items()))
+    return _in_measures(rulings, numbers, notes)
 
 
 @functools.cache

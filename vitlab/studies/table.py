@@ -83,7 +83,7 @@ def runs(name: str, size: str, seed: int = 0) -> list[Config]:
     Seeds count from 0, or from the preset's own `seed`.
 
     >>> len(runs("data_scaling", "full")), runs("data_scaling", "smoke", seed=1)[0]["seed"]
-    (65, 100)
+    (60, 100)
     """
     chosen = preset(name, size)
     cases = [{**chosen.base, **case} for case in chosen.cases]
@@ -122,14 +122,19 @@ _AT_FULL |= {"n_test": 2_000, "n_sets": 12, "n_frozen": 500, "real": "digits cif
 _ON_REAL: Config = {"finetuning_n_images": 2_000, "finetuning_steps": 150, "finetuning_batch_size": 128}
 _ON_REAL |= {"finetuning_learning_rate": "3e-4 1e-3 3e-3"}
 
-_MATCHED = _grid({"n_train": SIZES}, _cases("model learning_rate", ("Lab-Mu/8", 8e-3), ("BiT-Mu/8", 16e-3)))
-_TUNED_THERE: Config = {"n_train": 1_000, "model": "BiT-Mu/8", "learning_rate": 16e-3, "weight_decay": 10.0}
-_LARGER = _grid({"n_train": (256_000, 1_000)}, ({"model": "Lab-Ti/8", "learning_rate": 4e-3, "finetuning_steps": 0},))
-STUDIES["data_scaling"].presets.update(  # large sets first: no long run comes last
-    smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4")}), 2),
-    full=Preset(_AT_FULL | _ON_REAL, (*_MATCHED, _TUNED_THERE, *_LARGER), seeds=5),  # the larger is for C04
+_MATCHED, _AMONG = _cases("model learning_rate", ("Lab-Mu/8", 8e-3), ("BiT-Mu/8", 16e-3)), {"at_once": "10 100"}
+_LARGER = _ON_REAL | {"model": "Lab-Ti/8", "learning_rate": 4e-3, "finetuning_steps": 0}  # for C04
+_BY_DATA = (  # large sets first: no long run comes last; fine-tuned are the models of most images
+    *_grid({"n_train": SIZES[:1]}, (_AMONG | _ON_REAL,), _MATCHED),
+    *_grid({"n_train": SIZES[1:-1]}, (_AMONG,), _MATCHED),
+    *_grid({"n_train": SIZES[-1:]}, (_AMONG,), (_MATCHED[0], _MATCHED[1] | {"weight_decay": 10.0})),
+    *_grid({"n_train": (256_000, 1_000)}, (_LARGER,)),
 )
-_LARGE = _AT_FULL | {"batch_size": 1_024, "precision": "bf16", "n_classes": 1_000, "real": "", "finetuning_steps": 0}
+STUDIES["data_scaling"].presets.update(
+    smoke=Preset(_AT_SMOKE, _grid({"n_train": (64, 32, 16), "model": ("Lab-Ti/4", "BiT-Lab-Ti/4", "Lab-Mu/4")}), 2),
+    full=Preset(_AT_FULL, _BY_DATA, seeds=5),
+)
+_LARGE = _AT_FULL | {"batch_size": 1_024, "precision": "bf16", "n_classes": 1_000, "real": ""}
 _ENDS_FIRST = {"n_train": (4_000_000, 10_000, 1_000_000, 100_000)}
 _VITS, _RESNETS = (  # untried: rates that are guesses from the small models', each with half and double
     _grid({"learning_rate": (r, r / 2, 2 * r)}, _ENDS_FIRST, {"model": (f + "S/8", f + "M/4", f + "M/8", f + "S/4")})
