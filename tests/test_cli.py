@@ -118,7 +118,7 @@ def test_the_process_exits_with_the_status_and_in_silence_where_nobody_reads():
 
 def test_a_study_is_planned_done_in_pieces_and_complete(figures, monkeypatch, capsys):
     assert cli.main(["study", "data_scaling", "--preset", "full", "--plan"]) == 0
-    assert "0 of 65 runs to do" in capsys.readouterr().out
+    assert "0 of 60 runs to do" in capsys.readouterr().out
     assert cli.main(["study", "data_scaling", "--scale", "large", "--preset", "smoke"]) == 0
     assert "4 of 4 runs to do" in (said := capsys.readouterr().out) and "data_scaling_large: 4 of 4 runs done" in said
     planned = len(table.runs("transfer", "smoke"))
